@@ -1,0 +1,56 @@
+# add_layer(NAME USES layer... [HEADERS_OF library...])
+#
+# A layer is one folder of src/. It becomes a static library whose sources may include
+#   "NAME/x.h"     its own headers,
+#   "OTHER/x.h"    of the layers listed in USES, and of no other,
+#   <fulldeck/…>   the public headers,
+#   and the header-only libraries listed in HEADERS_OF (see header_library.cmake).
+# A forbidden include is a file that the compiler cannot find. The edges are exact, not transitive: a layer whose header
+# shows another layer's type makes every user list that layer too.
+#
+# x_test.cc beside x.cc joins the executable NAME_test; main.cc is left to add_executable.
+function(add_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 LAYER "" "" "USES;HEADERS_OF")
+  if(LAYER_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "add_layer(${name}): what is '${LAYER_UNPARSED_ARGUMENTS}'? Expected USES or HEADERS_OF.")
+  endif()
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/src/${name})
+
+  # The compiler sees src/NAME only through this one-entry folder, so that seeing one layer never shows its siblings.
+  set(window ${CMAKE_BINARY_DIR}/layers/${name})
+  file(MAKE_DIRECTORY ${window})
+  file(CREATE_LINK ${folder} ${window}/${name} SYMBOLIC)
+
+  set(windows ${window})
+  foreach(used IN LISTS LAYER_USES)
+    if(NOT TARGET fulldeck_${used})
+      message(FATAL_ERROR "add_layer(${name}): USES ${used}, which is not a layer declared above it.")
+    endif()
+    list(APPEND windows ${CMAKE_BINARY_DIR}/layers/${used})
+  endforeach()
+  list(TRANSFORM LAYER_USES PREPEND fulldeck_ OUTPUT_VARIABLE libraries)
+  list(TRANSFORM LAYER_HEADERS_OF PREPEND headers_of_ OUTPUT_VARIABLE header_libraries)
+
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.c)
+  file(GLOB tests CONFIGURE_DEPENDS ${folder}/*_test.cc)
+  list(REMOVE_ITEM sources ${tests} ${folder}/main.cc)
+
+  add_library(fulldeck_${name} STATIC ${sources})
+  target_include_directories(fulldeck_${name} PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(fulldeck_${name} PRIVATE ${libraries} ${header_libraries} fulldeck_compile_options)
+  set_property(TARGET fulldeck_${name} PROPERTY FULLDECK_WINDOWS ${windows})
+
+  if(BUILD_TESTING AND tests)
+    add_executable(${name}_test ${tests})
+    target_include_directories(${name}_test PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/tests)
+    target_link_libraries(${name}_test PRIVATE fulldeck_${name} ${libraries} ${header_libraries} fulldeck_compile_options
+                                               GTest::gmock GTest::gtest_main)
+    # Tests are compiled more often than they are run: the big headers once a layer, and no optimiser.
+    target_precompile_headers(${name}_test PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+    target_compile_options(${name}_test PRIVATE -O0)
+    target_compile_definitions(${name}_test PRIVATE FULLDECK_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures"
+                                                    FULLDECK_BUILD_DIR="${CMAKE_BINARY_DIR}")
+    set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
+  endif()
+endfunction()

@@ -1,0 +1,35 @@
+// Time as the rest of the tree sees it: an interface, the machine's monotonic clock, and a twin that tests move by
+// hand.
+#pragma once
+
+#include <chrono>
+
+namespace fulldeck::base {
+
+using Duration = std::chrono::nanoseconds;
+using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual TimePoint Now() const = 0;
+};
+
+// CLOCK_MONOTONIC: the same in every process of this host. Any thread may ask.
+class SteadyClock final : public Clock {
+ public:
+  static const SteadyClock& Instance();
+  TimePoint Now() const override { return std::chrono::steady_clock::now(); }
+};
+
+// Stands still until told. Not thread safe.
+class ManualClock final : public Clock {
+ public:
+  TimePoint Now() const override { return now_; }
+  void Advance(Duration by) { now_ += by; }
+
+ private:
+  TimePoint now_{std::chrono::hours(1)};
+};
+
+}  // namespace fulldeck::base

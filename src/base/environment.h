@@ -1,0 +1,26 @@
+// The variables of a process as a value, so that what reads them can be tested without changing the process.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace fulldeck::base {
+
+class Environment {
+ public:
+  Environment() = default;
+  Environment(std::initializer_list<std::pair<const std::string, std::string>> variables) : variables_(variables) {}
+
+  // What this process was given. Not to be called while another thread calls setenv.
+  static Environment OfThisProcess();
+
+  // Set but empty is an empty string; not set is nothing.
+  std::optional<std::string> Get(std::string_view name) const;
+
+ private:
+  std::map<std::string, std::string, std::less<>> variables_;
+};
+
+}  // namespace fulldeck::base

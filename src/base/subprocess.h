@@ -1,0 +1,42 @@
+// Starts a program. Passive: it neither waits nor reads; an EventLoop does.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace fulldeck::base {
+
+struct SpawnOptions {
+  std::vector<std::string> arguments;                   // arguments[0] is the path of the program; PATH is not searched
+  std::optional<std::vector<std::string>> environment;  // "NAME=value"; nothing means this process's own
+  // Descriptors of the child: {number in the child, descriptor here}. 0, 1 and 2 are /dev/null unless named; everything
+  // opened without O_CLOEXEC is inherited as ever.
+  std::vector<std::pair<int, int>> descriptors;
+  bool new_session = true;      // its own session and process group, so that the whole tree can be signalled
+  int parent_death_signal = 0;  // sent to the child when the starting thread ends; 0 for none
+};
+
+// The child's pid, which the caller must reap. Errors that exec meets in the child (no such file, no permission, bad
+// interpreter) are returned here. Blocked signals are unblocked in the child; ignored ones stay ignored, except
+// SIGPIPE.
+Result<pid_t> Spawn(const SpawnOptions& options);
+
+struct Pipe {
+  UniqueFd read_end;
+  UniqueFd write_end;
+};
+
+// Both ends close-on-exec. Both block: a child does not expect anything else.
+Result<Pipe> MakePipe();
+
+// For the end that an event loop reads.
+Result<void> SetNonBlocking(int fd);
+
+}  // namespace fulldeck::base

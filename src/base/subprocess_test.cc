@@ -1,0 +1,107 @@
+#include "base/subprocess.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace fulldeck::base {
+namespace {
+
+using testing::HasSubstr;
+
+// Runs a shell script to its end and returns what it wrote to descriptor 1.
+std::string OutputOf(SpawnOptions options, const std::string& script) {
+  auto pipe = MakePipe();
+  EXPECT_TRUE(pipe.ok());
+  options.arguments = {"/bin/sh", "-c", script};
+  options.descriptors.emplace_back(1, pipe->write_end.get());
+  const auto pid = Spawn(options);
+  EXPECT_TRUE(pid.ok());
+  pipe->write_end.Reset();
+  std::string text;
+  char chunk[256];
+  for (ssize_t got = 0; (got = read(pipe->read_end.get(), chunk, sizeof chunk)) > 0;) {
+    text.append(chunk, static_cast<std::size_t>(got));
+  }
+  EXPECT_EQ(waitpid(*pid, nullptr, 0), *pid);
+  return text;
+}
+
+TEST(Spawn, RunsAProgramWithTheGivenEnvironmentOnly) {
+  SpawnOptions options;
+  options.environment = {"COLOUR=green"};
+  EXPECT_EQ(OutputOf(options, "echo $COLOUR$HOME"), "green\n");
+}
+
+TEST(Spawn, ReportsAMissingProgramToTheCaller) {
+  SpawnOptions options;
+  options.arguments = {"/no/such/program"};
+  const auto pid = Spawn(options);
+  ASSERT_FALSE(pid.ok());
+  EXPECT_THAT(pid.error().message, HasSubstr("/no/such/program"));
+  EXPECT_EQ(pid.error().system_error, ENOENT);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "the failed child should have been reaped";
+}
+
+TEST(Spawn, ReportsAProgramWithoutPermission) {
+  SpawnOptions options;
+  options.arguments = {"/etc/passwd"};
+  const auto pid = Spawn(options);
+  ASSERT_FALSE(pid.ok());
+  EXPECT_EQ(pid.error().system_error, EACCES);
+}
+
+TEST(Spawn, StartsASessionOfItsOwn) {
+  EXPECT_EQ(OutputOf(SpawnOptions(), "test $(cut -d' ' -f6 /proc/self/stat) -eq $$ && echo own"), "own\n");
+}
+
+TEST(Spawn, WiresDescriptorsThatTradePlaces) {
+  auto first = MakePipe();
+  auto second = MakePipe();
+  ASSERT_TRUE(first.ok() && second.ok());
+  SpawnOptions options;
+  // Each end is asked for under the other's number.
+  const int a = first->write_end.get();
+  const int b = second->write_end.get();
+  options.descriptors = {{a, b}, {b, a}};
+  OutputOf(options, "echo to-a >&" + std::to_string(a) + "; echo to-b >&" + std::to_string(b));
+  char text[16] = {};
+  ASSERT_GT(read(second->read_end.get(), text, sizeof text - 1), 0);
+  EXPECT_STREQ(text, "to-a\n");
+}
+
+TEST(Spawn, UnblocksSignalsInTheChild) {
+  sigset_t set;
+  sigset_t before;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &set, &before);
+  EXPECT_EQ(OutputOf(SpawnOptions(), "kill -TERM $$; echo still-here"), "");
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST(Spawn, SendsTheDeathSignalWhenTheParentDies) {
+  auto pipe = MakePipe();
+  ASSERT_TRUE(pipe.ok());
+  const pid_t parent = fork();
+  if (parent == 0) {
+    SpawnOptions options;
+    options.arguments = {"/bin/sleep", "600"};
+    options.descriptors = {{1, pipe->write_end.get()}};
+    options.parent_death_signal = SIGKILL;
+    _exit(Spawn(options).ok() ? 0 : 1);
+  }
+  pipe->write_end.Reset();
+  int status = 0;
+  ASSERT_EQ(waitpid(parent, &status, 0), parent);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  char byte = 0;
+  // The end of the pipe comes when its last writer, the sleeper, is gone.
+  EXPECT_EQ(read(pipe->read_end.get(), &byte, 1), 0);
+}
+
+}  // namespace
+}  // namespace fulldeck::base

@@ -1,0 +1,44 @@
+// Small questions about text that several layers ask. Strict: a number with anything behind it is not a number.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fulldeck::base {
+
+std::string_view Trim(std::string_view text);
+
+// "a,,b" gives "a", "", "b"; an empty text gives one empty part.
+std::vector<std::string_view> Split(std::string_view text, char separator);
+
+std::string Join(const std::vector<std::string>& parts, std::string_view separator);
+
+template <typename Integer>
+std::optional<Integer> ParseInteger(std::string_view text, int numeral_base = 10) {
+  Integer value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, numeral_base);
+  if (error != std::errc() || stop != end || text.empty()) return std::nullopt;
+  return value;
+}
+
+// A plain decimal such as "1.5". No sign, no exponent, no "inf", at most 15 digits.
+std::optional<double> ParseDecimal(std::string_view text);
+
+// "64MiB", "1.5GiB", "32G" (binary), "4096": bytes.
+std::optional<std::uint64_t> ParseByteSize(std::string_view text);
+
+// "48.0 GiB", "512 MiB", "17 B".
+std::string FormatByteSize(std::uint64_t bytes);
+
+// The candidate that `word` is probably a slip of the finger for, or nothing when none is near.
+std::optional<std::string> ClosestMatch(std::string_view word, const std::vector<std::string>& candidates);
+
+// The text with everything that could steer a terminal taken out: control characters and invalid UTF-8 become '?'.
+std::string Printable(std::string_view text);
+
+}  // namespace fulldeck::base

@@ -1,0 +1,39 @@
+// A folder of a test's own, gone with the test.
+#pragma once
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+namespace fulldeck::testing {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    char name[] = "/tmp/fulldeck-test-XXXXXX";
+    path_ = mkdtemp(name);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string string() const { return path_.string(); }
+
+  // Writes a file below the folder, with the folders that it needs.
+  void Write(const std::filesystem::path& relative, std::string_view text) const {
+    std::filesystem::create_directories((path_ / relative).parent_path());
+    std::ofstream(path_ / relative) << text;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace fulldeck::testing
