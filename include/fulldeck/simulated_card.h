@@ -1,0 +1,64 @@
+/* The writer's side of a simulated card: says that a process holds memory on it and keeps it busy, so that
+ * `fulldeck devices`, the launcher's gates and the monitor see what they would see on a real one. Plain C11; any
+ * program may use it. It computes nothing itself.
+ *
+ *   fulldeck_simulated_card* card;
+ *   if (fulldeck_simulated_card_open(3, &card) != 0) { puts(fulldeck_simulated_card_error()); exit(1); }
+ *   if (fulldeck_simulated_card_hold(card, bytes) == -ENOMEM) { ... out of memory, as on a real card ... }
+ *   uint64_t begun = fulldeck_simulated_card_begin(card);
+ *   ... the work ...
+ *   fulldeck_simulated_card_end(card, begun);
+ *
+ * Threads: any thread may call anything on an open card; open and close are the owner's.
+ * A process that dies without closing is found out by its pid and start time, and counts no longer.
+ */
+#ifndef FULLDECK_SIMULATED_CARD_H
+#define FULLDECK_SIMULATED_CARD_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fulldeck_simulated_card fulldeck_simulated_card;
+
+/* What is wrong with a card: bits. */
+enum {
+  FULLDECK_SIMULATED_IDLE = 1u << 0,    /* always reports 0 % */
+  FULLDECK_SIMULATED_SLOW = 1u << 1,    /* computes slower by the factor */
+  FULLDECK_SIMULATED_BROKEN = 1u << 2,  /* refuses to compute */
+  FULLDECK_SIMULATED_LYING = 1u << 3,   /* computes wrong sums */
+  FULLDECK_SIMULATED_HUNG = 1u << 4,    /* never finishes what it begins */
+  FULLDECK_SIMULATED_DROPPED = 1u << 5, /* has fallen off the bus */
+};
+
+/* Opens card `index` of the server that FULLDECK_SIMULATE describes. 0, or a negative errno: -ENODEV no such card or
+ * dropped, -EINVAL malformed variable, -EBUSY too many processes, -EIO the shared file cannot be used. */
+int fulldeck_simulated_card_open(int index, fulldeck_simulated_card** out);
+/* The reason of this thread's last failed open; valid until its next call. */
+const char* fulldeck_simulated_card_error(void);
+/* Gives up what is held. NULL is fine. */
+void fulldeck_simulated_card_close(fulldeck_simulated_card* card);
+
+/* Counts bytes as held. 0, -ENOMEM when all processes together would hold more than the card has (two that race for the
+ * last bytes may both be refused), -ENODEV when the card has dropped. */
+int fulldeck_simulated_card_hold(fulldeck_simulated_card* card, uint64_t bytes);
+void fulldeck_simulated_card_release(fulldeck_simulated_card* card, uint64_t bytes);
+uint64_t fulldeck_simulated_card_memory(const fulldeck_simulated_card* card); /* bytes that the card has */
+
+/* One operation: the value that begin returns goes to the matching end. */
+uint64_t fulldeck_simulated_card_begin(fulldeck_simulated_card* card);
+void fulldeck_simulated_card_end(fulldeck_simulated_card* card, uint64_t begun);
+
+/* Faults of the card now: those that FULLDECK_SIMULATE names and those set while it runs. */
+uint32_t fulldeck_simulated_card_faults(const fulldeck_simulated_card* card);
+double fulldeck_simulated_card_slow_factor(const fulldeck_simulated_card* card);
+/* Sets the faults of a running card, for every process at once; 0 heals what was set this way. */
+void fulldeck_simulated_card_set_faults(fulldeck_simulated_card* card, uint32_t faults, double slow_factor);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,26 @@
+// Exit codes of fulldeck's own verdicts. One table, also the source of docs/exit-codes.md. Codes from 80 on are ours,
+// so that they are not mistaken for what a training script returned.
+#pragma once
+
+#include <span>
+
+namespace fulldeck::wire {
+
+enum class ExitCode {
+  kOk = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kBadEnvironment = 80,
+  kSourceFailed = 81,
+};
+
+struct ExitCodeRow {
+  ExitCode code;
+  const char* name;
+  const char* meaning;
+  const char* what_to_do;
+};
+
+std::span<const ExitCodeRow> ExitCodes();
+
+}  // namespace fulldeck::wire

@@ -1,0 +1,55 @@
+// FULLDECK_SIMULATE: which simulated cards this process is to believe in, and what is wrong with them.
+//
+//   KIND:COUNT[,OPTION=VALUE…]        gcu:8        npu:4,memory=64MiB        gcu:8,idle=3,slow=1+2:2.5
+//
+// Not the cards' shared state: that is simulated_state.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace fulldeck::wire {
+
+// What can be wrong with a card. Bits, because a card can have several; the numbers are part of the shared state's
+// format.
+enum SimulatedFault : std::uint32_t {
+  kFaultIdle = 1U << 0,     // always reports 0 %, whatever runs
+  kFaultSlow = 1U << 1,     // computes slower by the factor
+  kFaultBroken = 1U << 2,   // refuses to compute
+  kFaultLying = 1U << 3,    // computes wrong sums
+  kFaultHung = 1U << 4,     // never finishes what it begins
+  kFaultDropped = 1U << 5,  // has fallen off the bus
+};
+
+struct SimulatedKind {
+  const char* name;    // as in FULLDECK_SIMULATE, and as torch names the device
+  const char* vendor;  // as VendorTraits::name
+  const char* model;   // the card that it is shaped after
+  std::uint64_t memory_bytes;
+  bool trainable;  // torch takes a third-party device of that name
+};
+
+std::span<const SimulatedKind> SimulatedKinds();
+
+struct SimulatedCardSpec {
+  std::uint32_t faults = 0;
+  double slow_factor = 1;
+};
+
+struct SimulatedSpec {
+  const SimulatedKind* kind = nullptr;
+  std::uint64_t memory_bytes = 0;  // of each card
+  std::vector<SimulatedCardSpec> cards;
+};
+
+inline constexpr int kMaxSimulatedCards = 64;
+
+// The error names the part that is wrong and lists the right forms.
+base::Result<SimulatedSpec> ParseSimulatedSpec(std::string_view text);
+
+}  // namespace fulldeck::wire

@@ -1,0 +1,105 @@
+// What simulated cards share between the processes that use them and those that watch them: busy time, bytes held,
+// faults. One file a simulated server, mapped by all. Not a scheduler and not a lock: it only keeps count.
+//
+// Format: a BytesHeader ("FDSIMCRD"), then kMaxSimulatedCards cards of kSimulatedSlots slots. A slot belongs to one
+// process; any thread of it may add. A process that dies keeps its slot until somebody who needs one, or who counts,
+// sees that pid and start time no longer name a living process.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/environment.h"
+#include "base/result.h"
+#include "wire/bytes_header.h"
+#include "wire/simulated_spec.h"
+
+namespace fulldeck::wire {
+
+inline constexpr int kSimulatedSlots = 32;
+inline constexpr int kBusyBuckets = 16;
+inline constexpr std::uint64_t kBusyBucketShift = 26;  // a bucket is 2^26 ns, about 67 ms
+
+// All words are written with relaxed order: each stands for itself, and a reader that sees one a moment before another
+// only shows a figure that is a moment older. `pid` alone publishes: it is stored last, with release, when a slot is
+// taken, and read first, with acquire.
+struct SimulatedSlot {
+  std::atomic<std::uint32_t> pid;
+  std::atomic<std::uint32_t> claim;        // pid of who takes or has taken the slot; see TakeSlot
+  std::atomic<std::uint64_t> start_ticks;  // of that process, from /proc/PID/stat: tells a reused pid
+  std::atomic<std::uint64_t> bytes_held;
+  std::atomic<std::uint64_t> bytes_peak;
+  std::atomic<std::uint64_t> operations;
+  std::atomic<std::uint64_t> busy_ns;           // since the slot was taken
+  std::atomic<std::uint64_t> running_since_ns;  // CLOCK_MONOTONIC of the operation now on the card; 0 when none
+  // Bucket number (upper 32 bits) and busy nanoseconds in it (lower 32), so that one word is always consistent.
+  std::array<std::atomic<std::uint64_t>, kBusyBuckets> buckets;
+};
+static_assert(sizeof(SimulatedSlot) == 184 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+struct SimulatedCardState {
+  std::atomic<std::uint32_t> faults;             // SimulatedFault bits set while running, beside those of the spec
+  std::atomic<std::uint32_t> slow_factor_milli;  // with kFaultSlow: 1500 is 1.5 times slower
+  std::array<SimulatedSlot, kSimulatedSlots> slots;
+};
+
+struct SimulatedServerState {
+  BytesHeader header;
+  std::array<SimulatedCardState, kMaxSimulatedCards> cards;
+};
+
+struct SimulatedUser {
+  int pid = 0;
+  std::uint64_t bytes_held = 0;
+};
+
+struct SimulatedUse {
+  double utilisation_percent = 0;  // over about the last half second
+  std::uint64_t bytes_held = 0;
+  std::vector<SimulatedUser> users;  // living processes that have the card open
+};
+
+// A mapping of the server's file. Thread safe.
+class SimulatedServer {
+ public:
+  // Where the state of the simulated server of `spec` lies.
+  static std::string PathFor(const SimulatedSpec& spec, const base::Environment& environment);
+
+  // Opens the file, and makes it when it is not there. Refuses a file or folder that another user could have planted.
+  static base::Result<std::unique_ptr<SimulatedServer>> OpenToUse(const std::string& path);
+  // Opens only what is there; nullptr when nobody has used these cards yet.
+  static base::Result<std::unique_ptr<SimulatedServer>> OpenToWatch(const std::string& path);
+
+  ~SimulatedServer();
+  SimulatedServer(const SimulatedServer&) = delete;
+  SimulatedServer& operator=(const SimulatedServer&) = delete;
+
+  SimulatedUse Use(int card, base::TimePoint now) const;
+  std::uint32_t Faults(int card) const;
+  double SlowFactor(int card) const;
+  void SetFaults(int card, std::uint32_t faults, double slow_factor);
+
+  // A slot for this process, or nullptr when all are taken by living processes.
+  SimulatedSlot* TakeSlot(int card);
+  static void GiveBack(SimulatedSlot& slot);
+
+  // Counts `bytes` as held unless the card would then hold more than `limit`.
+  bool Hold(int card, SimulatedSlot& slot, std::uint64_t bytes, std::uint64_t limit);
+  static void Release(SimulatedSlot& slot, std::uint64_t bytes);
+
+  // One operation on the card from `begin` to `end`.
+  static void Begin(SimulatedSlot& slot, base::TimePoint begin);
+  static void End(SimulatedSlot& slot, base::TimePoint begin, base::TimePoint end);
+
+ private:
+  explicit SimulatedServer(SimulatedServerState* state) : state_(state) {}
+  SimulatedCardState& Card(int card) const;
+  SimulatedServerState* state_;
+};
+
+}  // namespace fulldeck::wire
