@@ -1,0 +1,13 @@
+// The input serves as the version file and as the information file.
+#include "base/check.h"
+#include "device/nvidia_proc_text.h"
+#include "fuzz_target.h"
+#include "reading_invariants.h"
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text = fulldeck::fuzz::AsText(data, size);
+  const auto version = fulldeck::device::ParseNvidiaVersion(text);
+  CHECK(!version || (!version->empty() && !fulldeck::testing::HasControlCharacter(*version)));
+  CHECK(fulldeck::testing::BrokenInvariant(fulldeck::device::ParseNvidiaInformation(text)).empty());
+  return 0;
+}

@@ -1,0 +1,115 @@
+#include "cli/app.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/version.h"
+
+namespace fulldeck::cli {
+namespace {
+
+int Code(wire::ExitCode code) {
+  return static_cast<int>(code);
+}
+
+int RefuseUsage(std::string_view message) {
+  base::Log(base::Severity::kError, message);
+  return Code(wire::ExitCode::kUsage);
+}
+
+// The word that stands where a command should, if it is none.
+int RefuseUnknownCommand(const CLI::App& app, const std::string& word) {
+  const auto near = base::ClosestMatch(word, CommandNames(app));
+  return RefuseUsage(fmt::format("there is no command '{}'{} See: fulldeck --help", base::Printable(word),
+                                 near ? fmt::format("; did you mean 'fulldeck {}'?", *near) : "."));
+}
+
+int RefuseUnknownOption(const CLI::App& command, const std::string& word) {
+  const bool is_option = word.starts_with("-");
+  const auto near = is_option ? base::ClosestMatch(word.substr(0, word.find('=')), OptionNames(command)) : std::nullopt;
+  return RefuseUsage(fmt::format("{} '{}'{} See: {} --help", is_option ? "unknown option" : "unexpected argument",
+                                 base::Printable(word), near ? fmt::format("; did you mean {}?", *near) : ".",
+                                 command.get_parent() == nullptr ? "fulldeck" : "fulldeck " + command.get_name()));
+}
+
+}  // namespace
+
+const CLI::App* FindCommand(const CLI::App& app, const std::string& name) {
+  const auto found = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; });
+  return found.empty() ? nullptr : found.front();
+}
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> OptionNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+int Run(int argc, char** argv) {
+  CLI::App app("fulldeck puts every card of a server to work on one training run, and proves it.", "fulldeck");
+  app.set_version_flag("--version", std::string("fulldeck ") + kVersion, "Print the version and end");
+  app.set_help_flag("-h,--help", "Print this help and end");
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  fulldeck devices                              the cards of this machine\n"
+      "  FULLDECK_SIMULATE=gcu:8 fulldeck devices      a simulated server of eight\n"
+      "  fulldeck help exit-codes                      what an exit code means");
+
+  std::vector<std::pair<const CLI::App*, Action>> actions;
+  const auto add = [&](Action (*adder)(CLI::App&)) {
+    Action action = adder(app);
+    actions.emplace_back(app.get_subcommands([](const CLI::App*) { return true; }).back(), std::move(action));
+  };
+  add(AddDevices);
+  add(AddCompletion);
+  add(AddHelp);
+  add(AddVendorHelper);
+
+  if (argc < 2) {
+    std::fputs(app.help().c_str(), stdout);
+    return Code(wire::ExitCode::kUsage);
+  }
+  const std::string first = argv[1];
+  if (!first.starts_with("-") && FindCommand(app, first) == nullptr) return RefuseUnknownCommand(app, first);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const auto chosen = app.get_subcommands();
+    std::fputs((chosen.empty() ? app.help() : chosen.back()->help("fulldeck")).c_str(), stdout);
+    return Code(wire::ExitCode::kOk);
+  } catch (const CLI::CallForVersion& version) {
+    std::puts(version.what());
+    return Code(wire::ExitCode::kOk);
+  } catch (const CLI::ParseError& error) {
+    const auto chosen = app.get_subcommands();
+    const CLI::App& command = chosen.empty() ? app : *chosen.back();
+    const std::vector<std::string> extras = command.remaining();
+    if (!extras.empty()) return RefuseUnknownOption(command, extras.front());
+    return RefuseUsage(fmt::format("{}. See: fulldeck {}--help", base::Printable(error.what()),
+                                   chosen.empty() ? "" : command.get_name() + " "));
+  }
+  for (const auto& [command, action] : actions) {
+    if (command->parsed()) return Code(action());
+  }
+  return Code(wire::ExitCode::kUsage);
+}
+
+}  // namespace fulldeck::cli

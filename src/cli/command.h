@@ -1,0 +1,32 @@
+// A command of fulldeck: declares its options, and later runs. One file a command; app.cc lists them all.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "wire/exit_codes.h"
+
+namespace fulldeck::cli {
+
+// What the command does once its options are read. Output for programs and tables goes to stdout, everything else is a
+// line of base::Log.
+using Action = std::function<wire::ExitCode()>;
+
+// Adds the command to `app` and returns what it does. The options' storage belongs to the action.
+Action AddDevices(CLI::App& app);
+Action AddCompletion(CLI::App& app);
+Action AddHelp(CLI::App& app);
+Action AddVendorHelper(CLI::App& app);
+
+// nullptr when there is none of that name.
+const CLI::App* FindCommand(const CLI::App& app, const std::string& name);
+
+// Names of the commands that people use, for suggestions and completion.
+std::vector<std::string> CommandNames(const CLI::App& app);
+
+// Long option names of an app or command: --json.
+std::vector<std::string> OptionNames(const CLI::App& app);
+
+}  // namespace fulldeck::cli

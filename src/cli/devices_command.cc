@@ -1,0 +1,138 @@
+// fulldeck devices: the cards of this machine, once or again and again.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+
+#include "base/event_loop.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/device_report.h"
+#include "cli/table.h"
+#include "device/inventory.h"
+
+namespace fulldeck::cli {
+namespace {
+
+struct Options {
+  bool json = false;
+  bool all = false;
+  double watch_seconds = 0;
+  double timeout_seconds = std::chrono::duration<double>(device::kDefaultPatience).count();
+  std::string root = "/";
+};
+
+base::Duration Seconds(double seconds) {
+  return std::chrono::duration_cast<base::Duration>(std::chrono::duration<double>(seconds));
+}
+
+// What went wrong, on stderr; the worst of it as the exit code.
+wire::ExitCode ReportTrouble(const device::Inventory& inventory) {
+  wire::ExitCode code = wire::ExitCode::kOk;
+  for (const device::VendorReport& report : inventory.vendors) {
+    for (const std::string& failure : report.failures) {
+      base::Log(base::Severity::kError, report.title + ": " + failure);
+      code = wire::ExitCode::kSourceFailed;
+    }
+  }
+  for (const device::VendorReport& report : inventory.vendors) {
+    if (!report.bad_visibility) continue;
+    base::Log(base::Severity::kError, *report.bad_visibility);
+    code = wire::ExitCode::kBadEnvironment;
+  }
+  return code;
+}
+
+class DevicesCommand {
+ public:
+  explicit DevicesCommand(const Options& options) : options_(options), reader_(MakeReader(options)) {}
+
+  wire::ExitCode ShowOnce() {
+    const auto inventory = reader_.Read();
+    if (!inventory) {
+      base::Log(base::Severity::kError, inventory.error().message);
+      return wire::ExitCode::kBadEnvironment;
+    }
+    const bool colours = StdoutWantsColour();
+    const std::string text = options_.json ? DevicesJson(*inventory) : DevicesText(*inventory, {colours, options_.all});
+    // On a terminal each table takes the place of the one before; in a file they follow each other.
+    if (watching() && isatty(STDOUT_FILENO) == 1) std::fputs("\x1b[H\x1b[2J", stdout);
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+    const wire::ExitCode code = ReportTrouble(*inventory);
+    if (std::ferror(stdout) != 0) return wire::ExitCode::kFailed;
+    return code;
+  }
+
+  // Until Ctrl-C, or until nobody reads the output any more.
+  wire::ExitCode Watch() {
+    base::EventLoop loop;
+    wire::ExitCode code = wire::ExitCode::kOk;
+    const auto watching_signals = loop.OnSignals({SIGINT, SIGTERM}, [&](int) { loop.Stop(); });
+    if (!watching_signals) {
+      base::Log(base::Severity::kError, watching_signals.error().message);
+      return wire::ExitCode::kFailed;
+    }
+    std::function<void()> tick = [&] {
+      code = ShowOnce();
+      if (code == wire::ExitCode::kFailed || code == wire::ExitCode::kBadEnvironment) return loop.Stop();
+      if (!options_.json) std::fputs("\n", stdout);
+      loop.After(Seconds(options_.watch_seconds), tick);
+    };
+    loop.After(base::Duration(0), tick);
+    loop.Run();
+    return code;
+  }
+
+  bool watching() const { return options_.watch_seconds > 0; }
+
+ private:
+  static device::InventoryReader MakeReader(const Options& options) {
+    device::InventoryOptions inventory;
+    inventory.root = base::SystemRoot(options.root);
+    inventory.patience = Seconds(options.timeout_seconds);
+    return device::InventoryReader(std::move(inventory));
+  }
+
+  const Options options_;
+  device::InventoryReader reader_;
+};
+
+}  // namespace
+
+Action AddDevices(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("devices", "Show the cards of this machine: what they are and what they do now");
+  command->add_flag("--json", options->json, "One JSON object for programs (docs/devices.md)");
+  command->add_flag("--all", options->all, "Also say of every vendor that is not here why");
+  command->add_option("--watch", options->watch_seconds, "Show it again every SECONDS (default 1) until Ctrl-C")
+      ->type_name("[SECONDS]")
+      ->expected(0, 1)
+      ->default_str("1")
+      ->check(CLI::Range(0.1, 86400.0).description(""));
+  command->add_option("--timeout", options->timeout_seconds, "How long a vendor's library or tool may take")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 600.0).description(""));
+  command->add_option("--root", options->root, "Read /proc, /sys and /dev below DIR: a recorded machine")
+      ->type_name("DIR")
+      ->check(CLI::Validator(CLI::ExistingDirectory).description(""));
+  command->footer(
+      "Examples:\n"
+      "  fulldeck devices --watch\n"
+      "  fulldeck devices --json | jq '.cards[].serial'\n"
+      "  FULLDECK_SIMULATE=gcu:8,memory=32GiB,idle=3 fulldeck devices\n"
+      "Simulated cards: FULLDECK_SIMULATE=KIND:COUNT[,OPTION=VALUE...] with KIND gcu, xla, npu, mlu, musa, cuda, hip "
+      "or\n"
+      "xpu, and options memory=SIZE, slow=CARDS:FACTOR, and idle, broken, lying, hung, dropped=CARDS (3, 1+3 or 0-3).\n"
+      "Visible-device variables (CUDA_VISIBLE_DEVICES, TOPS_VISIBLE_DEVICES, ...) are honoured and shown, never "
+      "changed.");
+  return [options] {
+    DevicesCommand devices(*options);
+    return devices.watching() ? devices.Watch() : devices.ShowOnce();
+  };
+}
+
+}  // namespace fulldeck::cli

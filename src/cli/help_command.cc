@@ -1,0 +1,73 @@
+// fulldeck help [TOPIC]: help on a command, and the tables that the documents are made from.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "wire/variables.h"
+
+namespace fulldeck::cli {
+namespace {
+
+// A "|" inside a cell would end it.
+std::string Cell(std::string_view text) {
+  std::string cell;
+  for (const char letter : text) {
+    if (letter == '|') cell += '\\';
+    cell += letter;
+  }
+  return cell;
+}
+
+std::string ExitCodesTable() {
+  std::string text = "| code | name | meaning | what to do |\n|---|---|---|---|\n";
+  for (const wire::ExitCodeRow& row : wire::ExitCodes()) {
+    text += fmt::format("| {} | {} | {} | {} |\n", static_cast<int>(row.code), row.name, Cell(row.meaning),
+                        Cell(row.what_to_do));
+  }
+  return text;
+}
+
+std::string VariablesTable() {
+  std::string text = "| variable | meaning | example |\n|---|---|---|\n";
+  for (const wire::VariableRow& row : wire::Variables()) {
+    text += fmt::format("| {} | {} | `{}` |\n", row.name, Cell(row.meaning), row.example);
+  }
+  return text;
+}
+
+}  // namespace
+
+Action AddHelp(CLI::App& app) {
+  auto topic = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("help", "Explain a command, the exit codes or the environment variables");
+  command->add_option("TOPIC", *topic, "A command, exit-codes, or environment");
+  command->footer("Examples:\n  fulldeck help devices\n  fulldeck help exit-codes");
+  return [&app, topic] {
+    if (topic->empty()) {
+      std::fputs(app.help().c_str(), stdout);
+      return wire::ExitCode::kOk;
+    }
+    if (*topic == "exit-codes" || *topic == "environment") {
+      std::fputs((*topic == "environment" ? VariablesTable() : ExitCodesTable()).c_str(), stdout);
+      return wire::ExitCode::kOk;
+    }
+    std::vector<std::string> topics = CommandNames(app);
+    for (const std::string& name : topics) {
+      if (name != *topic) continue;
+      std::fputs(FindCommand(app, name)->help("fulldeck").c_str(), stdout);
+      return wire::ExitCode::kOk;
+    }
+    topics.insert(topics.end(), {"exit-codes", "environment"});
+    const auto near = base::ClosestMatch(*topic, topics);
+    base::Log(base::Severity::kError,
+              fmt::format("there is no help on '{}'{} Topics: {}", base::Printable(*topic),
+                          near ? fmt::format("; did you mean '{}'?", *near) : ".", base::Join(topics, ", ")));
+    return wire::ExitCode::kUsage;
+  };
+}
+
+}  // namespace fulldeck::cli

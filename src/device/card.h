@@ -1,0 +1,61 @@
+// A card as the rest of fulldeck knows it: what it is, what it is called in torch, whether this process may use it, and
+// what it does now. What nobody could tell is absent, never zero.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fulldeck::device {
+
+// A process that uses a card.
+struct Holder {
+  int pid = 0;
+  std::optional<std::string> user;
+  std::optional<std::string> command;  // command line, made printable
+  std::optional<std::uint64_t> memory_bytes;
+};
+
+struct Telemetry {
+  std::optional<double> utilisation_percent;
+  std::optional<std::uint64_t> memory_used_bytes;
+  std::optional<double> power_watts;
+  std::optional<double> power_limit_watts;
+  std::optional<double> temperature_celsius;
+  std::optional<std::string> state;            // the vendor's word: Sleep, Active, OK, P0 …
+  std::optional<std::vector<Holder>> holders;  // absent: cannot be told; empty: nobody
+};
+
+struct Card {
+  std::string vendor;  // VendorTraits::name
+  std::string kind;    // gcu, npu, cuda …: what --devices calls it
+  int index = 0;       // the vendor's number of the card on this host
+  bool simulated = false;
+  bool present = true;  // false: the machine once had it, and it no longer answers (fallen off the bus)
+
+  std::optional<std::string> model;
+  std::optional<std::string> serial;
+  std::optional<std::string> uuid;
+  std::optional<std::string> pci_address;
+  std::optional<int> numa_node;
+  std::optional<std::string> local_cpus;  // as the kernel lists them: 0-15,32-47
+  std::optional<std::string> link;        // PCIe speed and width: "16.0 GT/s x16"
+  std::optional<std::uint64_t> memory_total_bytes;
+  std::optional<std::string> driver;
+  std::optional<std::string> firmware;
+
+  // Which of the cards the visibility variable lets torch see, and under which name. A hidden card has no torch name.
+  bool visible = true;
+  std::optional<std::string> torch_type;    // cuda, gcu, xla …; absent when the model does not tell which
+  std::optional<std::string> torch_device;  // cuda:0, xla:3
+  std::string torch_module;                 // what Python must import; empty when torch has it built in
+  std::string collective_backend;           // nccl, eccl, hccl …
+
+  std::vector<std::string> nodes;    // device nodes: /dev/gcu0
+  std::vector<std::string> sources;  // who said all this
+  std::vector<std::string> notes;    // whole sentences for the reader
+  Telemetry telemetry;
+};
+
+}  // namespace fulldeck::device
