@@ -1,0 +1,77 @@
+# The front door. Every target installs what it needs first (scripts/setup; cheap when nothing is missing).
+# make PYTHON=python3 TARGET uses a Python that already has torch and installs nothing.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 20
+
+# PYTHON counts only when it is given to make. The scripts see it in their environment exactly then.
+ifeq ($(origin PYTHON),command line)
+  python := $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/null)
+  setup := scripts/setup --use "$(PYTHON)"
+else
+  unexport PYTHON
+  python := $(CURDIR)/.venv/bin/python
+  setup := scripts/setup --quiet
+endif
+
+# $(call configure,PRESET,FOLDER): runs CMake where it has not run yet, or ran with another Python.
+configure = @[[ -f $(2)/build.ninja ]] && grep -qsxF 'FULLDECK_PYTHON:FILEPATH=$(python)' $(2)/CMakeCache.txt || \
+  cmake --preset $(1) --no-warn-unused-cli -DFULLDECK_PYTHON:FILEPATH="$(python)" -DPython3_EXECUTABLE:FILEPATH="$(python)"
+
+.PHONY: help setup train test build bench lint format portable asan tsan fuzz clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1 \2/p' $(MAKEFILE_LIST) | \
+	  while read -r make target words; do printf '  make %-10s %s\n' "$$target" "$$words"; done
+	@echo
+	@echo "With a Python that already has torch, installing nothing: make PYTHON=python3 train"
+
+setup: ## install what is missing: Debian packages, and .venv with torch
+	@$(setup)
+
+train: build ## show a simulated server of 8 cards and run the placement tests
+	FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck devices
+	build/tests/job_test --gtest_filter='Placement*'
+	@echo "fulldeck: the training job itself is not in this version yet; what ran above is the card inventory and the placement of ranks."
+
+test: build ## build everything and run all tests
+	@scripts/test build
+
+build: setup ## build into build/
+	$(call configure,release,build)
+	@cmake --build build -j $(JOBS)
+
+bench: build ## measure the figures of docs/benchmarks.md
+	@scripts/bench
+
+lint: setup ## check format, clang-tidy, scripts and Python syntax
+	$(call configure,release,build)
+	@scripts/lint build
+
+format: setup ## format the C++ sources in place
+	@scripts/lint --fix
+
+portable: setup ## build for old containers (glibc 2.27, x86_64 and aarch64) into dist/
+	@scripts/portable
+
+asan: setup ## build and run the C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer
+	$(call configure,asan,build-asan)
+	@cmake --build build-asan -j $(JOBS)
+	@scripts/test --no-python build-asan
+
+tsan: setup ## build and run the C++ tests with ThreadSanitizer
+	$(call configure,tsan,build-tsan)
+	@cmake --build build-tsan -j $(JOBS)
+	@scripts/test --no-python build-tsan
+
+fuzz: setup ## run every fuzzer for FUZZ_SECONDS (20)
+	$(call configure,fuzz,build-fuzz)
+	@cmake --build build-fuzz -j $(JOBS)
+	@scripts/fuzz build-fuzz $(FUZZ_SECONDS)
+
+clean: ## remove everything that was built; .venv stays
+	rm -rf build build-asan build-tsan build-fuzz build-portable dist

@@ -1,0 +1,29 @@
+"""What the built binary asks the loader for: the C and C++ runtime, and never torch or Python."""
+import os
+import re
+import subprocess
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.environ.get("FULLDECK_BUILD_DIR", os.path.join(TOP, "build"))
+FULLDECK = os.path.join(BUILD, "bin", "fulldeck")
+
+ALLOWED = re.compile(r"^(libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s|ld-linux\S*)\.so\.\d+$")
+
+
+def needed(path):
+    output = subprocess.run(["readelf", "--wide", "--dynamic", path], check=True, stdout=subprocess.PIPE,
+                            universal_newlines=True, env=dict(os.environ, LC_ALL="C"), timeout=60).stdout
+    return re.findall(r"\(NEEDED\)\s+Shared library: \[(.*?)\]", output)
+
+
+def test_fulldeck_needs_only_the_runtime_of_the_language():
+    libraries = needed(FULLDECK)
+    assert libraries, "readelf showed no needed library at all"
+    assert [name for name in libraries if not ALLOWED.match(name)] == []
+
+
+def test_nothing_that_is_loaded_with_it_is_torch_or_python():
+    # ldd also lists what the needed libraries need.
+    loaded = subprocess.run(["ldd", FULLDECK], check=True, stdout=subprocess.PIPE, universal_newlines=True, timeout=60).stdout
+    assert "libc.so" in loaded
+    assert not re.search(r"torch|c10|python", loaded.replace(TOP, ""))
