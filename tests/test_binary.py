@@ -22,6 +22,16 @@ def test_fulldeck_needs_only_the_runtime_of_the_language():
     assert [name for name in libraries if not ALLOWED.match(name)] == []
 
 
+def test_the_library_for_users_shows_its_c_interface_and_nothing_else():
+    library = os.path.join(BUILD, "lib", "libfulldeck_simulated_card.so")
+    assert [name for name in needed(library) if not ALLOWED.match(name)] == []
+    rows = subprocess.run(["nm", "--dynamic", "--defined-only", library], check=True, stdout=subprocess.PIPE,
+                          universal_newlines=True, timeout=60).stdout.split("\n")
+    names = {row.split()[-1] for row in rows if row}
+    assert "fulldeck_simulated_card_open" in names
+    assert [name for name in names if not name.startswith("fulldeck_")] == []
+
+
 def test_nothing_that_is_loaded_with_it_is_torch_or_python():
     # ldd also lists what the needed libraries need.
     loaded = subprocess.run(["ldd", FULLDECK], check=True, stdout=subprocess.PIPE, universal_newlines=True, timeout=60).stdout

@@ -7,6 +7,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -101,6 +102,33 @@ def test_a_program_in_c_makes_a_card_busy_and_is_named_with_its_owner(environmen
             user.wait()
     _, inventory = devices_json(environment)
     assert inventory["cards"][3]["processes"] == [] and inventory["cards"][3]["memory_used_bytes"] == 0
+
+
+def test_a_program_in_python_can_use_a_card_through_the_library(environment):
+    environment["FULLDECK_SIMULATE"] = "gcu:8,memory=1KiB,dropped=7"
+    script = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.fulldeck_simulated_card_error.restype = ctypes.c_char_p
+card = ctypes.c_void_p()
+assert library.fulldeck_simulated_card_open(2, ctypes.byref(card)) == 0
+assert library.fulldeck_simulated_card_hold(card, ctypes.c_uint64(1024)) == 0
+assert library.fulldeck_simulated_card_hold(card, ctypes.c_uint64(1)) == -12
+other = ctypes.c_void_p()
+assert library.fulldeck_simulated_card_open(7, ctypes.byref(other)) == -19
+assert b"dropped off the bus" in library.fulldeck_simulated_card_error()
+print("held", flush=True)
+sys.stdin.read()
+"""
+    library = os.path.join(BUILD, "lib", "libfulldeck_simulated_card.so")
+    user = subprocess.Popen([sys.executable, "-c", script, library], env=environment, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE)
+    assert user.stdout.readline() == b"held\n"
+    _, inventory = devices_json(environment)
+    assert inventory["cards"][2]["memory_used_bytes"] == 1024
+    assert inventory["cards"][2]["processes"][0]["pid"] == user.pid
+    user.communicate()
+    assert user.returncode == 0
 
 
 def machine_with_library(tmp_path, variant, library):

@@ -9,6 +9,8 @@
  *   ... the work ...
  *   fulldeck_simulated_card_end(card, begun);
  *
+ * Link with libfulldeck_simulated_card.so; it needs nothing else of fulldeck.
+ *
  * Threads: any thread may call anything on an open card; open and close are the owner's.
  * A process that dies without closing is found out by its pid and start time, and counts no longer.
  */
@@ -16,6 +18,12 @@
 #define FULLDECK_SIMULATED_CARD_H
 
 #include <stdint.h>
+
+#if defined(__GNUC__)
+#define FULLDECK_SIMULATED_CARD_API __attribute__((visibility("default")))
+#else
+#define FULLDECK_SIMULATED_CARD_API
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,27 +43,29 @@ enum {
 
 /* Opens card `index` of the server that FULLDECK_SIMULATE describes. 0, or a negative errno: -ENODEV no such card or
  * dropped, -EINVAL malformed variable, -EBUSY too many processes, -EIO the shared file cannot be used. */
-int fulldeck_simulated_card_open(int index, fulldeck_simulated_card** out);
+FULLDECK_SIMULATED_CARD_API int fulldeck_simulated_card_open(int index, fulldeck_simulated_card** out);
 /* The reason of this thread's last failed open; valid until its next call. */
-const char* fulldeck_simulated_card_error(void);
+FULLDECK_SIMULATED_CARD_API const char* fulldeck_simulated_card_error(void);
 /* Gives up what is held. NULL is fine. */
-void fulldeck_simulated_card_close(fulldeck_simulated_card* card);
+FULLDECK_SIMULATED_CARD_API void fulldeck_simulated_card_close(fulldeck_simulated_card* card);
 
 /* Counts bytes as held. 0, -ENOMEM when all processes together would hold more than the card has (two that race for the
  * last bytes may both be refused), -ENODEV when the card has dropped. */
-int fulldeck_simulated_card_hold(fulldeck_simulated_card* card, uint64_t bytes);
-void fulldeck_simulated_card_release(fulldeck_simulated_card* card, uint64_t bytes);
-uint64_t fulldeck_simulated_card_memory(const fulldeck_simulated_card* card); /* bytes that the card has */
+FULLDECK_SIMULATED_CARD_API int fulldeck_simulated_card_hold(fulldeck_simulated_card* card, uint64_t bytes);
+FULLDECK_SIMULATED_CARD_API void fulldeck_simulated_card_release(fulldeck_simulated_card* card, uint64_t bytes);
+FULLDECK_SIMULATED_CARD_API uint64_t
+fulldeck_simulated_card_memory(const fulldeck_simulated_card* card); /* bytes that the card has */
 
 /* One operation: the value that begin returns goes to the matching end. */
-uint64_t fulldeck_simulated_card_begin(fulldeck_simulated_card* card);
-void fulldeck_simulated_card_end(fulldeck_simulated_card* card, uint64_t begun);
+FULLDECK_SIMULATED_CARD_API uint64_t fulldeck_simulated_card_begin(fulldeck_simulated_card* card);
+FULLDECK_SIMULATED_CARD_API void fulldeck_simulated_card_end(fulldeck_simulated_card* card, uint64_t begun);
 
 /* Faults of the card now: those that FULLDECK_SIMULATE names and those set while it runs. */
-uint32_t fulldeck_simulated_card_faults(const fulldeck_simulated_card* card);
-double fulldeck_simulated_card_slow_factor(const fulldeck_simulated_card* card);
+FULLDECK_SIMULATED_CARD_API uint32_t fulldeck_simulated_card_faults(const fulldeck_simulated_card* card);
+FULLDECK_SIMULATED_CARD_API double fulldeck_simulated_card_slow_factor(const fulldeck_simulated_card* card);
 /* Sets the faults of a running card, for every process at once; 0 heals what was set this way. */
-void fulldeck_simulated_card_set_faults(fulldeck_simulated_card* card, uint32_t faults, double slow_factor);
+FULLDECK_SIMULATED_CARD_API void fulldeck_simulated_card_set_faults(fulldeck_simulated_card* card, uint32_t faults,
+                                                                    double slow_factor);
 
 #ifdef __cplusplus
 }

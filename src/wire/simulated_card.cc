@@ -46,7 +46,8 @@ int fulldeck_simulated_card_open(int index, fulldeck_simulated_card** out) {
   *out = nullptr;
   const Environment environment = Environment::OfThisProcess();
   const auto text = environment.Get(wire::kSimulateVariable);
-  if (!text) return Fail(ENODEV, std::string(wire::kSimulateVariable) + " is not set: there are no simulated cards");
+  if (!text || text->empty())
+    return Fail(ENODEV, std::string(wire::kSimulateVariable) + " is not set: there are no simulated cards");
   auto spec = wire::ParseSimulatedSpec(*text);
   if (!spec) return Fail(EINVAL, spec.error().message);
   if (index < 0 || index >= static_cast<int>(spec->cards.size())) {
