@@ -70,6 +70,7 @@ int Run(int argc, char** argv) {
       "Examples:\n"
       "  fulldeck devices                              the cards of this machine\n"
       "  FULLDECK_SIMULATE=gcu:8 fulldeck devices      a simulated server of eight\n"
+      "  fulldeck explain train.log                    known failures in a log, and what to do\n"
       "  fulldeck help exit-codes                      what an exit code means");
 
   std::vector<std::pair<const CLI::App*, Action>> actions;
@@ -78,6 +79,7 @@ int Run(int argc, char** argv) {
     actions.emplace_back(app.get_subcommands([](const CLI::App*) { return true; }).back(), std::move(action));
   };
   add(AddDevices);
+  add(AddExplain);
   add(AddCompletion);
   add(AddHelp);
   add(AddVendorHelper);

@@ -16,6 +16,7 @@ using Action = std::function<wire::ExitCode()>;
 
 // Adds the command to `app` and returns what it does. The options' storage belongs to the action.
 Action AddDevices(CLI::App& app);
+Action AddExplain(CLI::App& app);
 Action AddCompletion(CLI::App& app);
 Action AddHelp(CLI::App& app);
 Action AddVendorHelper(CLI::App& app);
