@@ -12,18 +12,19 @@
 #include <vector>
 
 #include "base/result.h"
+#include "fulldeck/simulated_card.h"
 
 namespace fulldeck::wire {
 
-// What can be wrong with a card. Bits, because a card can have several; the numbers are part of the shared state's
-// format.
+// What can be wrong with a card: the bits of the public header, where each is explained. A card can have several; the
+// numbers are part of the shared state's format.
 enum SimulatedFault : std::uint32_t {
-  kFaultIdle = 1U << 0,     // always reports 0 %, whatever runs
-  kFaultSlow = 1U << 1,     // computes slower by the factor
-  kFaultBroken = 1U << 2,   // refuses to compute
-  kFaultLying = 1U << 3,    // computes wrong sums
-  kFaultHung = 1U << 4,     // never finishes what it begins
-  kFaultDropped = 1U << 5,  // has fallen off the bus
+  kFaultIdle = FULLDECK_SIMULATED_IDLE,
+  kFaultSlow = FULLDECK_SIMULATED_SLOW,
+  kFaultBroken = FULLDECK_SIMULATED_BROKEN,
+  kFaultLying = FULLDECK_SIMULATED_LYING,
+  kFaultHung = FULLDECK_SIMULATED_HUNG,
+  kFaultDropped = FULLDECK_SIMULATED_DROPPED,
 };
 
 struct SimulatedKind {
