@@ -27,6 +27,9 @@ const CLI::App* FindCommand(const CLI::App& app, const std::string& name);
 // Names of the commands that people use, for suggestions and completion.
 std::vector<std::string> CommandNames(const CLI::App& app);
 
+// What `fulldeck help` can be asked about: the commands and the tables.
+std::vector<std::string> HelpTopics(const CLI::App& app);
+
 // Long option names of an app or command: --json.
 std::vector<std::string> OptionNames(const CLI::App& app);
 

@@ -17,10 +17,8 @@ std::string Words(const std::vector<std::string>& words) {
 // Arguments that a command takes besides options.
 std::vector<std::string> Arguments(const CLI::App& app, const std::string& command) {
   if (command == "completion") return {"bash", "zsh"};
-  if (command != "help") return {};
-  std::vector<std::string> topics = CommandNames(app);
-  topics.insert(topics.end(), {"exit-codes", "environment"});
-  return topics;
+  if (command == "help") return HelpTopics(app);
+  return {};
 }
 
 std::vector<std::string> WordsAfter(const CLI::App& app, const std::string& command) {

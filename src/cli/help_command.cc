@@ -41,6 +41,12 @@ std::string VariablesTable() {
 
 }  // namespace
 
+std::vector<std::string> HelpTopics(const CLI::App& app) {
+  std::vector<std::string> topics = CommandNames(app);
+  topics.insert(topics.end(), {"exit-codes", "environment"});
+  return topics;
+}
+
 Action AddHelp(CLI::App& app) {
   auto topic = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("help", "Explain a command, the exit codes or the environment variables");
@@ -55,13 +61,12 @@ Action AddHelp(CLI::App& app) {
       std::fputs((*topic == "environment" ? VariablesTable() : ExitCodesTable()).c_str(), stdout);
       return wire::ExitCode::kOk;
     }
-    std::vector<std::string> topics = CommandNames(app);
-    for (const std::string& name : topics) {
+    for (const std::string& name : CommandNames(app)) {
       if (name != *topic) continue;
       std::fputs(FindCommand(app, name)->help("fulldeck").c_str(), stdout);
       return wire::ExitCode::kOk;
     }
-    topics.insert(topics.end(), {"exit-codes", "environment"});
+    const std::vector<std::string> topics = HelpTopics(app);
     const auto near = base::ClosestMatch(*topic, topics);
     base::Log(base::Severity::kError,
               fmt::format("there is no help on '{}'{} Topics: {}", base::Printable(*topic),
