@@ -21,10 +21,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kJsonVersion = 1;
 
-std::string Name(const Card& card) {
-  return fmt::format("{} {}", card.kind, card.index);
-}
-
 std::string OrAbsent(const std::optional<std::string>& text) {
   return text.value_or(kAbsent);
 }
@@ -78,7 +74,7 @@ Table CardTable(const std::vector<const Card*>& cards) {
   table.AddColumn("PROCESSES", Align::kRight);
   for (const Card* card : cards) {
     const Telemetry& now = card->telemetry;
-    table.AddRow({{Name(*card)},
+    table.AddRow({{device::NameOf(*card)},
                   {OrAbsent(card->model) + (card->simulated ? " (simulated)" : "")},
                   {OrAbsent(card->serial ? card->serial : card->uuid)},
                   {OrAbsent(card->pci_address)},
@@ -95,7 +91,8 @@ Table CardTable(const std::vector<const Card*>& cards) {
 }
 
 std::string HolderLine(const Card& card, const Holder& holder) {
-  return fmt::format("  {}: pid {}, {}{}: {}\n", Name(card), holder.pid, holder.user.value_or("owner unknown"),
+  return fmt::format("  {}: pid {}, {}{}: {}\n", device::NameOf(card), holder.pid,
+                     holder.user.value_or("owner unknown"),
                      holder.memory_bytes ? ", " + base::FormatByteSize(*holder.memory_bytes) : "",
                      holder.command.value_or("command unknown"));
 }
@@ -108,7 +105,7 @@ std::string CardNotes(const std::vector<const Card*>& cards) {
       auto known =
           std::find_if(cards_of_note.begin(), cards_of_note.end(), [&](const auto& n) { return n.first == note; });
       if (known == cards_of_note.end()) known = cards_of_note.insert(cards_of_note.end(), {note, {}});
-      known->second.push_back(Name(*card));
+      known->second.push_back(device::NameOf(*card));
     }
   }
   std::string text;

@@ -1,6 +1,4 @@
 // Ascend: npu-smi's text, and DCMI through the helper. Unverified on hardware.
-#include <algorithm>
-
 #include "device/merge.h"
 #include "device/npu_smi_text.h"
 #include "device/vendor.h"
@@ -39,12 +37,7 @@ class Ascend final : public Vendor {
 
   VendorReport Report(const Survey& survey, const std::vector<Answer>& answers) const override {
     VendorReport report = MergeAll(traits(), survey, AcceleratorsOnly(survey.Of(traits())), answers);
-    const auto nodes = survey.Nodes(traits());
-    for (Card& card : report.cards) {
-      const auto node = std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.first == card.index; });
-      card.nodes.clear();
-      if (node != nodes.end()) card.nodes.push_back(node->second);
-    }
+    AssignNodes(traits(), survey, report.cards);
     return report;
   }
 };

@@ -58,4 +58,9 @@ struct Card {
   Telemetry telemetry;
 };
 
+// "gcu 3", as people and messages call it.
+inline std::string NameOf(const Card& card) {
+  return card.kind + " " + std::to_string(card.index);
+}
+
 }  // namespace fulldeck::device

@@ -1,6 +1,4 @@
 // Enflame: EFML's index interface through the helper, efsmi's text, and sysfs. Unverified on hardware.
-#include <algorithm>
-
 #include "base/text.h"
 #include "device/efsmi_text.h"
 #include "device/merge.h"
@@ -73,13 +71,9 @@ class Enflame final : public Vendor {
   VendorReport Report(const Survey& survey, const std::vector<Answer>& answers) const override {
     VendorReport report = MergeAll(traits(), survey, survey.Of(traits()), answers);
     report.cards = Merge(traits(), std::move(report.cards), ReadSysfs(traits(), survey));
-    const auto nodes = survey.Nodes(traits());
+    AssignNodes(traits(), survey, report.cards);
     for (Card& card : report.cards) {
-      const auto node = std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.first == card.index; });
-      card.nodes.clear();
-      if (node != nodes.end()) {
-        card.nodes.push_back(node->second);
-      } else {
+      if (card.nodes.empty()) {
         card.notes.push_back("There is no /dev/gcu" + std::to_string(card.index) +
                              ": a container needs this node to use the card.");
       }

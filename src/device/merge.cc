@@ -137,6 +137,16 @@ std::vector<Card> Merge(const VendorTraits& traits, std::vector<Card> cards, con
   return cards;
 }
 
+void AssignNodes(const VendorTraits& traits, const Survey& survey, std::vector<Card>& cards) {
+  const auto nodes = survey.Nodes(traits);
+  for (Card& card : cards) {
+    card.nodes.clear();
+    for (const auto& [number, path] : nodes) {
+      if (number == card.index) card.nodes.push_back(path);
+    }
+  }
+}
+
 VendorReport MergeAll(const VendorTraits& traits, const Survey& survey, const std::vector<PciFunction>& functions,
                       const std::vector<Answer>& answers) {
   VendorReport report;

@@ -21,6 +21,9 @@ std::vector<Card> CardsFromSurvey(const VendorTraits& traits, const Survey& surv
 // new card. What is already told stays: ask the better source first. Returns the cards by index.
 std::vector<Card> Merge(const VendorTraits& traits, std::vector<Card> cards, const SourceReading& reading);
 
+// Gives each card the device node of its own number, and none where there is no such node.
+void AssignNodes(const VendorTraits& traits, const Survey& survey, std::vector<Card>& cards);
+
 // A report with the cards of the survey and of all good answers, in their order; bad answers become failures. With no
 // card and no failure, `absence` is what the survey did not find.
 VendorReport MergeAll(const VendorTraits& traits, const Survey& survey, const std::vector<PciFunction>& functions,

@@ -8,23 +8,20 @@
 namespace fulldeck::job {
 namespace {
 
-std::string Name(const device::Card& card) {
-  return fmt::format("{} {}", card.kind, card.index);
-}
-
 base::Result<void> CheckCards(const std::vector<device::Card>& cards) {
   std::map<std::string, const device::Card*> by_serial;
   for (const device::Card& card : cards) {
     if (!card.present) {
-      return base::Error{fmt::format(
-          "{} has dropped off the bus and cannot take a rank; leave it out with --devices, or reset it", Name(card))};
+      return base::Error{
+          fmt::format("{} has dropped off the bus and cannot take a rank; leave it out with --devices, or reset it",
+                      device::NameOf(card))};
     }
     const auto& identity = card.serial ? card.serial : card.uuid;
     if (!identity) continue;
     const auto [other, is_new] = by_serial.emplace(*identity, &card);
     if (!is_new) {
       return base::Error{fmt::format("{} and {} have the same serial {}: two ranks would share one card",
-                                     Name(*other->second), Name(card), *identity)};
+                                     device::NameOf(*other->second), device::NameOf(card), *identity)};
     }
   }
   return {};
