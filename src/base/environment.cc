@@ -21,4 +21,13 @@ std::optional<std::string> Environment::Get(std::string_view name) const {
   return found->second;
 }
 
+void Environment::Set(std::string name, std::string value) {
+  variables_.insert_or_assign(std::move(name), std::move(value));
+}
+
+void Environment::Remove(std::string_view name) {
+  const auto found = variables_.find(name);
+  if (found != variables_.end()) variables_.erase(found);
+}
+
 }  // namespace fulldeck::base

@@ -19,8 +19,15 @@ class Environment {
   // Set but empty is an empty string; not set is nothing.
   std::optional<std::string> Get(std::string_view name) const;
 
+  // Changes this value, not the process.
+  void Set(std::string name, std::string value);
+  void Remove(std::string_view name);
+
+  using Variables = std::map<std::string, std::string, std::less<>>;
+  const Variables& all() const { return variables_; }
+
  private:
-  std::map<std::string, std::string, std::less<>> variables_;
+  Variables variables_;
 };
 
 }  // namespace fulldeck::base

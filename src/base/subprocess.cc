@@ -1,13 +1,16 @@
 #include "base/subprocess.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 
 #include "base/check.h"
 
@@ -39,6 +42,40 @@ void WireDescriptors(std::vector<Wiring>& wirings, int null_fd, int first_free) 
   }
 }
 
+constexpr std::size_t kPidDigits = 10;
+
+// Digits from the start of a room of kPidDigits; the text ends after them. No allocation: this runs before exec.
+void WritePid(char* text, pid_t pid) {
+  char digits[kPidDigits];
+  std::size_t count = 0;
+  for (auto left = static_cast<unsigned>(pid); left > 0 && count < kPidDigits; left /= 10) {
+    digits[count++] = static_cast<char>('0' + left % 10);
+  }
+  for (std::size_t i = 0; i < count; ++i) text[i] = digits[count - 1 - i];
+  text[count] = '\0';
+}
+
+// fork, where it can be with the child inside a cgroup from its birth: moving it there later makes the kernel wait.
+pid_t ForkInto(int cgroup) {
+#ifdef SYS_clone3
+  struct {
+    std::uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size,
+        cgroup;
+  } arguments{};
+  constexpr std::uint64_t kIntoCgroup = 0x200000000;
+  if (cgroup >= 0) {
+    arguments.flags = kIntoCgroup;
+    arguments.exit_signal = SIGCHLD;
+    arguments.cgroup = static_cast<std::uint64_t>(cgroup);
+    const long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
+    if (pid >= 0) return static_cast<pid_t>(pid);
+  }
+#else
+  static_cast<void>(cgroup);
+#endif
+  return fork();
+}
+
 }  // namespace
 
 Result<Pipe> MakePipe() {
@@ -54,6 +91,12 @@ Result<void> SetNonBlocking(int fd) {
 }
 
 Result<pid_t> Spawn(const SpawnOptions& options) {
+  auto started = StartProcess(options);
+  if (!started) return started.error();
+  return WaitForExec(std::move(*started));
+}
+
+Result<StartedProcess> StartProcess(const SpawnOptions& options) {
   CHECK(!options.arguments.empty());
   std::vector<Wiring> wirings;
   int first_free = 3;
@@ -75,11 +118,23 @@ Result<pid_t> Spawn(const SpawnOptions& options) {
 
   const std::vector<char*> arguments = Pointers(options.arguments);
   std::vector<char*> variables;
-  if (options.environment) variables = Pointers(*options.environment);
+  std::string own_pid;
+  if (options.environment) {
+    variables = Pointers(*options.environment);
+    if (!options.pid_variable.empty()) {
+      own_pid = options.pid_variable + "=" + std::string(kPidDigits, '0');
+      variables.insert(variables.end() - 1, own_pid.data());
+    }
+  }
   char** const environment = options.environment ? variables.data() : environ;
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (const int cpu : options.cpus) {
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &cpus);
+  }
   const pid_t parent = getpid();
 
-  const pid_t pid = fork();
+  const pid_t pid = ForkInto(options.born_into_cgroup);
   if (pid < 0) return ErrnoError("cannot start " + options.arguments[0] + ": fork");
   if (pid == 0) {
     // The error pipe must lie above the wired numbers, or dup2 would close it.
@@ -89,6 +144,11 @@ Result<pid_t> Spawn(const SpawnOptions& options) {
       prctl(PR_SET_PDEATHSIG, options.parent_death_signal);
       if (getppid() != parent) _exit(127);
     }
+    for (const int cgroup : options.enters_cgroups) {
+      [[maybe_unused]] const auto entered = write(cgroup, "0", 1);
+    }
+    if (!options.cpus.empty()) sched_setaffinity(0, sizeof cpus, &cpus);
+    if (!own_pid.empty()) WritePid(own_pid.data() + own_pid.size() - kPidDigits, getpid());
     WireDescriptors(wirings, null_fd.get(), first_free);
     sigset_t none;
     sigemptyset(&none);
@@ -99,19 +159,21 @@ Result<pid_t> Spawn(const SpawnOptions& options) {
     [[maybe_unused]] const auto written = write(report, &error, sizeof error);
     _exit(127);
   }
+  return StartedProcess{pid, options.arguments[0], std::move(errors->read_end)};
+}
 
-  errors->write_end.Reset();
+Result<pid_t> WaitForExec(StartedProcess process) {
   int error = 0;
   ssize_t got = 0;
   do {
-    got = read(errors->read_end.get(), &error, sizeof error);
+    got = read(process.exec_error.get(), &error, sizeof error);
   } while (got < 0 && errno == EINTR);
   if (got == static_cast<ssize_t>(sizeof error)) {
-    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    while (waitpid(process.pid, nullptr, 0) < 0 && errno == EINTR) {
     }
-    return ErrnoError("cannot start " + options.arguments[0], error);
+    return ErrnoError("cannot start " + process.program, error);
   }
-  return pid;
+  return process.pid;
 }
 
 }  // namespace fulldeck::base

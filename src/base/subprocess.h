@@ -21,12 +21,28 @@ struct SpawnOptions {
   std::vector<std::pair<int, int>> descriptors;
   bool new_session = true;      // its own session and process group, so that the whole tree can be signalled
   int parent_death_signal = 0;  // sent to the child when the starting thread ends; 0 for none
+  std::vector<int> cpus;        // processors that it may run on; empty: those of this process
+  std::string pid_variable;     // NAME: the child finds its own pid in this variable, which `environment` must not hold
+  // An open cgroup v2 folder that the child is born into (kernels from 5.7), and open cgroup.procs files that it enters
+  // before exec. Entering is no condition: a child that may not enter starts all the same.
+  int born_into_cgroup = -1;
+  std::vector<int> enters_cgroups;
 };
 
 // The child's pid, which the caller must reap. Errors that exec meets in the child (no such file, no permission, bad
 // interpreter) are returned here. Blocked signals are unblocked in the child; ignored ones stay ignored, except
 // SIGPIPE.
 Result<pid_t> Spawn(const SpawnOptions& options);
+
+// The same in two steps, so that several children reach exec at the same time: start all, then wait for each.
+struct StartedProcess {
+  pid_t pid = 0;
+  std::string program;
+  UniqueFd exec_error;  // closes on a good exec
+};
+Result<StartedProcess> StartProcess(const SpawnOptions& options);
+// On an error the child has been reaped.
+Result<pid_t> WaitForExec(StartedProcess process);
 
 struct Pipe {
   UniqueFd read_end;

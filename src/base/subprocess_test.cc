@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +45,41 @@ TEST(Spawn, ReportsAMissingProgramToTheCaller) {
   EXPECT_THAT(pid.error().message, HasSubstr("/no/such/program"));
   EXPECT_EQ(pid.error().system_error, ENOENT);
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "the failed child should have been reaped";
+}
+
+TEST(Spawn, TellsTheChildItsOwnPidThroughAVariable) {
+  SpawnOptions options;
+  options.environment = {"COLOUR=green"};
+  options.pid_variable = "OWN_PID";
+  EXPECT_EQ(OutputOf(options, "test $OWN_PID = $$ && echo same $COLOUR"), "same green\n");
+}
+
+TEST(Spawn, BindsTheChildToTheGivenProcessors) {
+  cpu_set_t mine;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+  int last = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) last = CPU_ISSET(cpu, &mine) ? cpu : last;
+  SpawnOptions options;
+  options.cpus = {last};
+  EXPECT_EQ(OutputOf(options, "sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status"),
+            std::to_string(last) + "\n");
+}
+
+TEST(Spawn, SeveralChildrenCanBeStartedBeforeAnyIsWaitedFor) {
+  SpawnOptions good;
+  good.arguments = {"/bin/true"};
+  SpawnOptions bad;
+  bad.arguments = {"/no/such/program"};
+  auto first = StartProcess(good);
+  auto second = StartProcess(bad);
+  auto third = StartProcess(good);
+  ASSERT_TRUE(first.ok() && second.ok() && third.ok());
+  EXPECT_FALSE(WaitForExec(std::move(*second)).ok());
+  for (StartedProcess* started : {&*first, &*third}) {
+    const auto pid = WaitForExec(std::move(*started));
+    ASSERT_TRUE(pid.ok());
+    EXPECT_EQ(waitpid(*pid, nullptr, 0), *pid);
+  }
 }
 
 TEST(Spawn, ReportsAProgramWithoutPermission) {
