@@ -15,6 +15,28 @@ std::span<const ExitCodeRow> ExitCodes() {
        "A card is there, but the vendor's library or tool crashed, hung or could not be read; the other vendors were "
        "shown.",
        "Read the note; fulldeck devices --timeout gives a slow library more time."},
+      {ExitCode::kCrashLoop, "crash-loop",
+       "fulldeck run: three attempts in a row made no progress, so no further restart was tried.",
+       "Read the report of the first attempt; the cause does not go away by itself."},
+      {ExitCode::kRefusedCards, "refused-cards",
+       "fulldeck run: the ranks cannot be put on the cards: too few, used by another run, fallen off the bus, or a "
+       "visible-device list that contradicts them.",
+       "Do what the message proposes; fulldeck devices and fulldeck ps show cards and runs."},
+      {ExitCode::kPortTaken, "port-taken", "fulldeck run: the port that was named for rank 0 is in use.",
+       "Stop the process that the message names, or leave --master-port away."},
+      {ExitCode::kHosts, "hosts", "fulldeck run: the hosts did not come together: one is missing, or was turned away.",
+       "The message says who is missing and why."},
+      {ExitCode::kIdleCard, "idle-card", "fulldeck run --idle-card fail: a card showed 0 % for the whole time.",
+       "The verdict names the card, its rank and the likely cause."},
+      {ExitCode::kOtherVersion, "other-version",
+       "The launcher and what it loads into a rank are of different versions of fulldeck.",
+       "Install all parts from one version."},
+      {ExitCode::kCannotStart, "cannot-start",
+       "fulldeck run: the script, its interpreter, the log folder or a limit of this session does not allow a start.",
+       "Correct what the message names; no rank has run."},
+      {ExitCode::kLeftBehind, "left-behind",
+       "fulldeck run: a process could not be killed, because the kernel holds it; the message names its pid.",
+       "Look at the driver or the network disk that it waits for; a reset of the card or the host may be needed."},
   };
   return kRows;
 }

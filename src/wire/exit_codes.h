@@ -12,6 +12,14 @@ enum class ExitCode {
   kUsage = 2,
   kBadEnvironment = 80,
   kSourceFailed = 81,
+  kCrashLoop = 82,
+  kRefusedCards = 83,
+  kPortTaken = 84,
+  kHosts = 85,
+  kIdleCard = 86,
+  kOtherVersion = 87,
+  kCannotStart = 88,
+  kLeftBehind = 89,
 };
 
 struct ExitCodeRow {

@@ -15,6 +15,16 @@ struct ProcessIdentity {
 
 ProcessIdentity ThisProcess();
 
+// What /proc/PID/stat tells; nothing when there is no such process.
+struct ProcessStat {
+  char state = '?';  // R running, S sleeping, D in the kernel, T stopped, Z zombie …
+  int parent = 0;
+  std::uint64_t processor_ticks = 0;  // user and system time of all threads, in clock ticks
+  std::uint64_t start_ticks = 0;
+  std::uint64_t resident_pages = 0;
+};
+std::optional<ProcessStat> ReadProcessStat(int pid, const base::SystemRoot& root = base::SystemRoot());
+
 // The process that has `pid` now; nothing when there is none.
 std::optional<ProcessIdentity> IdentityOf(int pid, const base::SystemRoot& root = base::SystemRoot());
 

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/unique_fd.h"
+#include "wire/private_folder.h"
 #include "wire/process_identity.h"
 #include "wire/variables.h"
 
@@ -62,18 +63,6 @@ bool Alive(const SimulatedSlot& slot) {
   return IsAlive(identity);
 }
 
-// The file's folder: ours alone, since a stranger's file would be mapped and written.
-base::Result<void> MakePrivateFolder(const std::string& folder) {
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return base::ErrnoError("cannot make " + folder);
-  struct stat status {};
-  if (lstat(folder.c_str(), &status) != 0) return base::ErrnoError(folder);
-  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
-    return base::Error{folder + " is not a folder that only you can write to; set " + kSimulateDirVariable +
-                       " to one that is"};
-  }
-  return {};
-}
-
 base::Result<SimulatedServerState*> Map(int fd, const std::string& path) {
   struct stat status {};
   if (fstat(fd, &status) != 0) return base::ErrnoError(path);
@@ -92,17 +81,18 @@ base::Result<SimulatedServerState*> Map(int fd, const std::string& path) {
 
 }  // namespace
 
+std::string SimulatedServer::FolderFor(const base::Environment& environment) {
+  const auto named = environment.Get(kSimulateDirVariable);
+  return named && !named->empty() ? *named : RuntimeFolder(environment);
+}
+
 std::string SimulatedServer::PathFor(const SimulatedSpec& spec, const base::Environment& environment) {
-  std::string folder = "/tmp/fulldeck-" + std::to_string(geteuid());
-  if (const auto runtime = environment.Get("XDG_RUNTIME_DIR"); runtime && !runtime->empty()) {
-    if (access(runtime->c_str(), W_OK) == 0) folder = *runtime + "/fulldeck";
-  }
-  if (const auto named = environment.Get(kSimulateDirVariable); named && !named->empty()) folder = *named;
-  return folder + "/simulated-" + spec.kind->name + "-" + std::to_string(spec.cards.size()) + ".state";
+  return FolderFor(environment) + "/simulated-" + spec.kind->name + "-" + std::to_string(spec.cards.size()) + ".state";
 }
 
 base::Result<std::unique_ptr<SimulatedServer>> SimulatedServer::OpenToUse(const std::string& path) {
-  const auto folder = MakePrivateFolder(path.substr(0, path.rfind('/')));
+  // Ours alone, since a stranger's file would be mapped and written.
+  const auto folder = MakePrivateFolder(path.substr(0, path.rfind('/')), kSimulateDirVariable);
   if (!folder) return folder.error();
   base::UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!file.valid() && errno == ENOENT) {

@@ -67,6 +67,8 @@ struct SimulatedUse {
 // A mapping of the server's file. Thread safe.
 class SimulatedServer {
  public:
+  // The folder that holds the state of simulated servers, and what else belongs to them.
+  static std::string FolderFor(const base::Environment& environment);
   // Where the state of the simulated server of `spec` lies.
   static std::string PathFor(const SimulatedSpec& spec, const base::Environment& environment);
 

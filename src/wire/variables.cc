@@ -14,6 +14,30 @@ std::span<const VariableRow> Variables() {
        "/tmp/fulldeck-UID.",
        "/tmp/my-simulated-server"},
       {kNoColorVariable, "Set and not empty: no colour, also on a terminal.", "1"},
+      {kRuntimeDirVariable,
+       "Folder of the registry of running runs, which ps, stop, logs and top read. Default: $XDG_RUNTIME_DIR/fulldeck, "
+       "else /tmp/fulldeck-UID.",
+       "/run/user/1000/fulldeck"},
+      {kLeaseDirVariable, "Folder of the card leases, shared by all users of a machine. Default: /tmp/fulldeck-leases.",
+       "/var/lock/fulldeck"},
+      {kTokenVariable,
+       "Secret that launchers on several hosts must share before they talk to each other. Default: the value of "
+       "--rdzv-id.",
+       "6f1d0c7e"},
+      {kRunIdVariable, "Set by the launcher in each rank: name of the run.", "20240517-101500-4242"},
+      {kRunDirVariable, "Set by the launcher in each rank: the run's directory, absolute.",
+       "/data/runs/20261115-091500-k3fq"},
+      {kRankPidVariable,
+       "Set by the launcher in each rank: pid of the rank itself, so that the agent stays quiet in its children.",
+       "31337"},
+      {kDeviceVariable, "Set by the launcher in each rank that has a card: the card as torch calls it.", "gcu:3"},
+      {kCardSerialVariable, "Set by the launcher in each rank that has a card: serial number of the card.", "T20-0042"},
+      {kBoardFdVariable, "Set by the launcher in each rank: descriptor of the rank board.", "5"},
+      {kBoardSlotVariable, "Set by the launcher in each rank: number of its record on the rank board.", "3"},
+      {kAgentVariable, "Set by the launcher in each rank: path of the preloaded agent library.",
+       "/opt/fulldeck/lib/libfulldeck_agent.so"},
+      {kCrashFileVariable, "Set by the launcher in each rank: file that the agent writes a crash report to.",
+       "/data/runs/20261115-091500-k3fq/attempt_0/3/crash.txt"},
   };
   return kRows;
 }

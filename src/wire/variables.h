@@ -9,6 +9,23 @@ inline constexpr char kSimulateVariable[] = "FULLDECK_SIMULATE";
 inline constexpr char kSimulateDirVariable[] = "FULLDECK_SIMULATE_DIR";
 inline constexpr char kNoColorVariable[] = "NO_COLOR";
 
+// What the launcher gives a rank.
+inline constexpr char kRunIdVariable[] = "FULLDECK_RUN_ID";
+inline constexpr char kRunDirVariable[] = "FULLDECK_RUN_DIR";
+inline constexpr char kRankPidVariable[] = "FULLDECK_RANK_PID";
+inline constexpr char kDeviceVariable[] = "FULLDECK_DEVICE";
+inline constexpr char kCardSerialVariable[] = "FULLDECK_CARD_SERIAL";
+inline constexpr char kBoardFdVariable[] = "FULLDECK_BOARD_FD";
+inline constexpr char kBoardSlotVariable[] = "FULLDECK_BOARD_SLOT";
+inline constexpr char kAgentVariable[] = "FULLDECK_AGENT";
+inline constexpr char kCrashFileVariable[] = "FULLDECK_CRASH_FILE";
+
+// What a user may give the launcher.
+inline constexpr char kTokenVariable[] = "FULLDECK_TOKEN";
+inline constexpr char kRuntimeDirVariable[] = "FULLDECK_RUNTIME_DIR";
+inline constexpr char kLeaseDirVariable[] = "FULLDECK_LEASE_DIR";
+
+// A meaning begins with "Set by the launcher" where a user has nothing to set.
 struct VariableRow {
   const char* name;
   const char* meaning;

@@ -1,0 +1,201 @@
+// The rank board: what every rank of a run on this host is doing, in memory that the launcher makes and the ranks
+// inherit. One board for each attempt, gone with the last process that has it open. `top`, `ps`, `doctor` and the
+// monitor open it as /proc/SUPERVISOR/fd/N. Ranks write their records through include/fulldeck/rank_board.h.
+//
+// Every process of the run can write to it, so everything that is read is checked, and texts are fit to be shown. What
+// it tells is for people and verdicts, never a reason to signal a pid: the registry of runs is (job/run_registry.h).
+//
+// All times are CLOCK_MONOTONIC of this host, in nanoseconds; 0: not told. Ask Age how long ago that is: a time may lie
+// ahead of the reader's clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "fulldeck/rank_board.h"
+#include "wire/process_identity.h"
+#include "wire/published.h"
+
+namespace fulldeck::wire {
+
+struct RankRecord;
+
+// How long before `now`; nothing for 0, zero for what lies ahead.
+std::optional<base::Duration> Age(std::uint64_t at_ns, base::TimePoint now);
+
+struct BoardRun {
+  std::string run_id;  // at most 191 bytes are kept
+  int attempt = 0;
+  int local_ranks = 1;  // on this host
+  int first_rank = 0;   // RANK of local rank 0
+  int world_size = 1;
+  std::uint64_t made_ns = 0;  // set by Create
+};
+
+enum class RankState : std::uint32_t {
+  kStarting = 1,  // the process is being made
+  kRunning = 2,
+  kStopped = 3,  // by SIGSTOP or the like
+  kExited = 4,   // wait_status says how
+  kKilled = 5,   // by a signal; wait_status says which
+};
+const char* RankStateName(RankState state);
+
+// Written by the launcher's supervisor.
+struct Supervision {
+  ProcessIdentity process;  // pid 0: none yet
+  RankState state = RankState::kStarting;
+  std::uint64_t since_ns = 0;  // when it got into this state
+  int wait_status = 0;         // as waitpid gives it
+  std::string card;            // "gcu 3"; empty: on the host's processors. At most 31 bytes
+  std::string card_serial;     // at most 47 bytes
+  std::string processors;      // "0-15,32-47"; at most 95 bytes
+};
+
+// Told by the rank itself, at its start. It can be another process than the supervised one: a script's Python.
+struct RankProcess {
+  ProcessIdentity process;
+  std::uint32_t loaded = 0;  // FULLDECK_BOARD_AGENT and so on
+  std::uint64_t since_ns = 0;
+  std::string program;
+};
+
+// What each means stands in the public header.
+enum class Phase : std::uint32_t {
+  kNotTold = 0,
+  kStarting = FULLDECK_BOARD_STARTING,
+  kInit = FULLDECK_BOARD_INIT,
+  kLoading = FULLDECK_BOARD_LOADING,
+  kCompiling = FULLDECK_BOARD_COMPILING,
+  kData = FULLDECK_BOARD_DATA,
+  kCompute = FULLDECK_BOARD_COMPUTE,
+  kCommunication = FULLDECK_BOARD_COMMUNICATION,
+  kCheckpoint = FULLDECK_BOARD_CHECKPOINT,
+  kValidation = FULLDECK_BOARD_VALIDATION,
+  kFinished = FULLDECK_BOARD_FINISHED,
+  kOther = FULLDECK_BOARD_OTHER_PHASE,
+};
+const char* PhaseName(Phase phase);
+
+// A fingerprint and the step that it belongs to; two ranks can be compared at the same step only.
+struct StepFingerprint {
+  std::uint64_t value = 0;
+  std::uint64_t step = 0;
+};
+
+struct Loop {
+  Phase phase = Phase::kNotTold;
+  std::uint64_t phase_since_ns = 0;
+  std::uint64_t step = 0;
+  std::uint64_t total_steps = 0;  // 0: not known
+  std::uint64_t epoch = 0;
+  std::uint64_t step_at_ns = 0;    // when `step` was told
+  std::uint64_t last_step_ns = 0;  // between the last two times that a step was told; 0: fewer than two
+  std::optional<double> loss;      // may be NaN
+  std::uint64_t samples = 0;
+  // Sums since the loop began.
+  std::uint64_t data_ns = 0;
+  std::uint64_t compute_ns = 0;
+  std::uint64_t communication_ns = 0;
+  std::uint64_t checkpoint_ns = 0;
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t memory_peak_bytes = 0;
+  std::optional<StepFingerprint> batch;
+  std::optional<StepFingerprint> parameters;
+};
+
+struct Heartbeat {
+  std::uint64_t count = 0;
+  std::uint64_t at_ns = 0;
+};
+
+// The numbers are those of the public header: FULLDECK_BOARD_ALL_REDUCE gives "all_reduce", FULLDECK_BOARD_FLOAT32
+// "float32".
+const char* OperationName(std::uint32_t operation);
+const char* DatatypeName(std::uint32_t datatype);
+
+// The last call of one group of ranks, as this rank sees it.
+struct Collective {
+  std::uint64_t group = 0;  // the same on all members
+  std::string name;
+  std::uint32_t size = 0;
+  std::uint32_t rank = 0;       // of this rank in the group
+  std::uint32_t operation = 0;  // 0: no call yet
+  std::uint32_t datatype = 0;
+  int root = -1;  // -1: none
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t sequence = 0;   // of the call that began last; 0: none yet
+  std::uint64_t completed = 0;  // of the call that ended last
+  std::uint64_t since_ns = 0;   // when `sequence` began
+  std::uint64_t ended_ns = 0;   // when `completed` ended
+  std::uint64_t fingerprint = 0;
+  std::uint64_t history = 0;  // made from the fingerprints of all calls: differs from the first different call on
+  std::uint64_t waited_ns =
+      0;  // between beginning and end, all calls together: the rank that others wait for has least
+
+  bool in_flight() const { return completed < sequence; }
+};
+
+struct RankError {
+  std::string text;  // lines apart by '\n'
+  std::uint64_t at_ns = 0;
+  std::uint64_t count = 0;  // errors told so far
+};
+
+// A mapping of a board. Reading: any thread. WriteSupervision: one thread, that of the supervisor.
+class RankBoard {
+ public:
+  // A new board, its size sealed. The descriptor is closed on exec: give it to the ranks under a number of their own.
+  static base::Result<RankBoard> Create(const BoardRun& run);
+  // To read: /proc/PID/fd/N of a supervisor. Refuses what is no board, another version, and a board whose size is not
+  // sealed (it could be cut under its readers) or does not fit its header.
+  static base::Result<RankBoard> Open(const std::string& path);
+  // The same for a descriptor, which stays the caller's and may be closed at once.
+  static base::Result<RankBoard> OpenFd(int fd);
+  // To write the record of a rank; for the C interface.
+  static base::Result<RankBoard> OpenFdToWrite(int fd);
+
+  RankBoard(RankBoard&& other) noexcept;
+  RankBoard& operator=(RankBoard&& other) noexcept;
+  ~RankBoard();
+
+  // Of a board that was made, or opened by path; else -1.
+  int fd() const { return fd_.get(); }
+  // As it was when the board was made or opened; later writes to the header change nothing.
+  const BoardRun& run() const { return run_; }
+
+  // The board must have been made here.
+  void WriteSupervision(int local_rank, const Supervision& supervision);
+
+  // Nothing when there is no whole, sound value; `reading` then says why. Local ranks: 0 to run().local_ranks - 1;
+  // slots: 0 to FULLDECK_BOARD_GROUPS - 1. A value that a rank wrote before it died stays.
+  std::optional<Supervision> ReadSupervision(int local_rank, Reading* reading = nullptr) const;
+  std::optional<RankProcess> ReadProcess(int local_rank, Reading* reading = nullptr) const;
+  std::optional<Loop> ReadLoop(int local_rank, Reading* reading = nullptr) const;
+  std::optional<Heartbeat> ReadHeartbeat(int local_rank, Reading* reading = nullptr) const;
+  // Nothing (kNeverWritten) too for a slot whose group was left.
+  std::optional<Collective> ReadCollective(int local_rank, int slot, Reading* reading = nullptr) const;
+  std::optional<RankError> ReadError(int local_rank, Reading* reading = nullptr) const;
+
+  // For the C interface and tests; the board must be open to be written.
+  RankRecord& RecordToWrite(int local_rank);
+
+ private:
+  RankBoard() = default;
+  static base::Result<RankBoard> Map(int fd, bool writable, const std::string& what);
+  const RankRecord& Record(int local_rank) const;
+  void Unmap();
+
+  base::UniqueFd fd_;
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  bool writable_ = false;
+  BoardRun run_;
+};
+
+}  // namespace fulldeck::wire
