@@ -54,10 +54,12 @@ base::Result<std::vector<RankPlacement>> Place(const PlacementRequest& request) 
   const std::size_t ranks = static_cast<std::size_t>(request.ranks);
   const std::size_t cards = request.cards.size();
   if (cards > 0 && ranks > cards && !request.share_cards) {
-    return base::Error{fmt::format(
-        "{} ranks were asked for and there are {} cards: two ranks would share a card. Ask for {} ranks, or "
-        "allow it with --share-cards, or run on the processors with --devices cpu",
-        ranks, cards, cards)};
+    return base::Error{
+        fmt::format("{} ranks were asked for and there {}: two ranks would share a card. Ask for {}, or allow it with "
+                    "--share-cards, or "
+                    "run on the processors with --devices cpu",
+                    ranks, cards == 1 ? "is 1 card" : fmt::format("are {} cards", cards),
+                    cards == 1 ? "1 rank" : fmt::format("{} ranks", cards))};
   }
 
   std::vector<RankPlacement> placements(ranks);

@@ -1,0 +1,96 @@
+#include "job/run_remains.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+#include <thread>
+
+#include "base/text.h"
+#include "job/cgroup_folder.h"
+#include "job/process_signal.h"
+
+namespace fulldeck::job {
+namespace {
+
+void KillOnce(const RunRecord& record, const RunRemains& remains) {
+  for (const RegisteredRank& rank : record.ranks) {
+    // Each rank leads a process group of its own; while it lives that group cannot be anybody else's.
+    if (rank.process.pid > 1 && rank.process.start_ticks != 0 && wire::IsAlive(rank.process) &&
+        getpgid(rank.process.pid) == rank.process.pid && !IsThisProcessOrAncestor(rank.process.pid)) {
+      kill(-rank.process.pid, SIGKILL);
+    }
+  }
+  for (const wire::ProcessIdentity& process : remains.processes) {
+    if (!IsThisProcessOrAncestor(process.pid)) SendSignal(process, SIGKILL);
+  }
+  for (const std::string& cgroup : remains.cgroups) KillCgroup(cgroup);
+}
+
+}  // namespace
+
+RunRemains FindRemains(const RunRecord& record) {
+  RunRemains remains;
+  if (record.pid_space != ThisPidSpace()) return remains;
+  std::set<int> seen;
+  const auto add = [&](const wire::ProcessIdentity& process) {
+    // Without a start time it might be anybody.
+    if (process.pid <= 1 || process.start_ticks == 0 || !wire::IsAlive(process)) return;
+    if (seen.insert(process.pid).second) remains.processes.push_back(process);
+  };
+  for (const RegisteredRank& rank : record.ranks) add(rank.process);
+  add(record.front);
+  for (const std::string& cgroup : record.cgroups) {
+    if (!IsCgroup(cgroup)) continue;
+    remains.cgroups.push_back(cgroup);
+    for (const wire::ProcessIdentity& process : ProcessesIn(CgroupTree(cgroup))) add(process);
+  }
+  return remains;
+}
+
+CleanUpReport CleanUp(const RunRegistry& registry, const RunRegistry::Entry& entry, base::Duration patience) {
+  CleanUpReport report;
+  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + patience;
+  std::set<int> met;
+  RunRemains remains = FindRemains(entry.record);
+  const std::vector<std::string> cgroups = remains.cgroups;
+  while (!remains.processes.empty()) {
+    for (const wire::ProcessIdentity& process : remains.processes) met.insert(process.pid);
+    KillOnce(entry.record, remains);
+    // What was forked meanwhile is met in the next round.
+    const base::Duration left = deadline - base::SteadyClock::Instance().Now();
+    WaitUntilGone(remains.processes, std::min<base::Duration>(left, std::chrono::milliseconds(200)));
+    remains = FindRemains(entry.record);
+    if (base::SteadyClock::Instance().Now() >= deadline) break;
+  }
+  report.killed = static_cast<int>(met.size() - remains.processes.size());
+  for (const wire::ProcessIdentity& process : remains.processes) {
+    report.problems.push_back(
+        IsThisProcessOrAncestor(process.pid)
+            ? fmt::format(
+                  "process {} belongs to the run, and fulldeck itself was started from it: leave it first, then "
+                  "stop the run again",
+                  process.pid)
+            : fmt::format(
+                  "process {} does not end, not even after SIGKILL: it hangs in the kernel (often a driver of its "
+                  "card), or it is another user's",
+                  process.pid));
+  }
+  if (!remains.processes.empty()) return report;
+  for (const std::string& cgroup : cgroups) {
+    // A cgroup stays busy for a moment after its last process has ended.
+    bool removed = RemoveCgroup(cgroup);
+    while (!removed && base::SteadyClock::Instance().Now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      removed = RemoveCgroup(cgroup);
+    }
+    if (removed) ++report.removed_cgroups;
+    if (!removed) report.problems.push_back(fmt::format("the cgroup {} cannot be removed", base::Printable(cgroup)));
+  }
+  if (report.problems.empty()) registry.Remove(entry);
+  return report;
+}
+
+}  // namespace fulldeck::job
