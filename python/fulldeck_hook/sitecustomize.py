@@ -1,0 +1,74 @@
+"""Runs in every Python that finds this folder on PYTHONPATH: the ranks that `fulldeck run` starts. docs/rank-agent.md
+
+It takes its folder off the path again, leaves Python's own crash report (faulthandler) in the rank's crash file, and
+then lets the sitecustomize that Python would have found without us run in its place. It never raises, and it leaves
+exceptions, streams and signals of the program alone.
+"""
+import os
+import sys
+
+# Parts of fulldeck that want to be in a Python rank: names of modules in this folder, each with a function start() that
+# takes no argument and returns quickly. They are called in this order, in the rank process alone and not in its
+# children, before the program and any sitecustomize of its own run. One that fails is told in a line and left out.
+ADAPTERS = []
+
+
+def attempt(what, step, *arguments):
+    """Runs one of our own steps; its failure is a line on stderr and nothing more."""
+    try:
+        step(*arguments)
+    except Exception as error:
+        try:
+            sys.stderr.write("fulldeck: warning: {}: {}: {}\n".format(what, type(error).__name__, error))
+        except Exception:  # stderr may be closed or absent
+            pass
+
+
+def leave_the_path(folder):
+    """Takes `folder` off sys.path and off PYTHONPATH, so that neither the program nor its children see it."""
+    sys.path[:] = [entry for entry in sys.path if not isinstance(entry, str) or os.path.abspath(entry) != folder]
+    sys.path_importer_cache.pop(folder, None)
+    entries = os.environ.get("PYTHONPATH")
+    if entries is None:
+        return
+    kept = [entry for entry in entries.split(os.pathsep) if not entry or os.path.abspath(entry) != folder]
+    if kept:
+        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+    else:
+        del os.environ["PYTHONPATH"]
+
+
+def report_crashes():
+    """Python's stacks go behind the native one, which the agent writes first. A faulthandler of the user's stays."""
+    path = os.environ.get("FULLDECK_CRASH_FILE")
+    if not path:
+        return
+    import faulthandler
+
+    if not faulthandler.is_enabled():
+        faulthandler.enable(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), all_threads=True)
+
+
+def start_adapter(folder, name):
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(name, os.path.join(folder, name + ".py"))
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.start()
+
+
+def enter(folder):
+    attempt("cannot leave Python's path", leave_the_path, folder)
+    if os.environ.get("FULLDECK_RANK_PID") == str(os.getpid()):
+        attempt("no Python stack will be shown if this rank crashes", report_crashes)
+        for name in ADAPTERS:
+            attempt(name + " does not work in this rank", start_adapter, folder, name)
+
+
+enter(os.path.dirname(os.path.abspath(__file__)))
+
+# The next one on the path takes our name and our place; what it raises, and that there is none, is Python's to handle as
+# if we had not been here.
+sys.modules.pop("sitecustomize", None)
+import sitecustomize  # noqa: E402,F401

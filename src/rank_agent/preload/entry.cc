@@ -1,0 +1,133 @@
+// What the library does when the loader brings it into a process, and the functions that it takes over.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+
+#include "rank_agent/board_identity.h"
+#include "rank_agent/crash_report.h"
+#include "rank_agent/module_names.h"
+#include "rank_agent/preload_variable.h"
+#include "rank_agent/signal_chain.h"
+#include "rank_agent/wrapper_programs.h"
+#include "wire/variables.h"
+
+namespace fulldeck::rank_agent {
+namespace {
+
+void Start();
+
+// The path under which the loader knows this library.
+const char* OwnPath() {
+  const char* const told = FindVariable(environ, wire::kAgentVariable);
+  if (told != nullptr && *told != '\0') return told;
+  Dl_info found{};
+  return dladdr(reinterpret_cast<void*>(&Start), &found) != 0 && found.dli_fname != nullptr ? found.dli_fname : "";
+}
+
+bool IsRank() {
+  const char* const text = FindVariable(environ, wire::kRankPidVariable);
+  if (text == nullptr || *text == '\0') return false;
+  char* end = nullptr;
+  const long pid = std::strtol(text, &end, 10);
+  return *end == '\0' && pid == getpid();
+}
+
+[[gnu::constructor]] void Start() {
+  const int error = errno;
+  if (!IsRank()) {
+    RemoveAgent(environ, OwnPath());
+    errno = error;
+    return;
+  }
+  char program[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+  program[length > 0 ? length : 0] = '\0';
+  const char* const name = BaseName(program);
+  const bool wrapper = IsWrapper(name);
+  WriteIdentity(name, !wrapper);
+  if (!wrapper) {
+    const char* const path = FindVariable(environ, wire::kCrashFileVariable);
+    if (path != nullptr && PrepareReports(path, getpid())) StartChain();
+    RemoveAgent(environ, OwnPath());
+  }
+  errno = error;
+}
+
+using Handler = void (*)(int);
+
+template <typename Function>
+Function* Next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+Handler SetHandler(int signal_number, Handler handler, int flags, bool blocks_itself) {
+  struct sigaction wanted {};
+  struct sigaction previous {};
+  wanted.sa_handler = handler;
+  wanted.sa_flags = flags;
+  sigemptyset(&wanted.sa_mask);
+  if (blocks_itself) sigaddset(&wanted.sa_mask, signal_number);
+  if (handler == SIG_ERR) {
+    errno = EINVAL;
+    return SIG_ERR;
+  }
+  return ChainedSigaction(signal_number, &wanted, &previous) == 0 ? previous.sa_handler : SIG_ERR;
+}
+
+Handler BsdSignal(int signal_number, Handler handler) {
+  if (IsChained(signal_number)) return SetHandler(signal_number, handler, SA_RESTART, true);
+  auto* const next = Next<Handler(int, Handler)>("signal");
+  return next != nullptr ? next(signal_number, handler) : SIG_ERR;
+}
+
+Handler SystemVSignal(int signal_number, Handler handler) {
+  constexpr auto kOnce = static_cast<int>(SA_RESETHAND) | SA_NODEFER;
+  if (IsChained(signal_number)) return SetHandler(signal_number, handler, kOnce, false);
+  auto* const next = Next<Handler(int, Handler)>("__sysv_signal");
+  return next != nullptr ? next(signal_number, handler) : SIG_ERR;
+}
+
+}  // namespace
+}  // namespace fulldeck::rank_agent
+
+#define EXPORTED [[gnu::visibility("default")]]
+
+// NOLINTBEGIN(readability-identifier-naming): the names are the C library's.
+extern "C" {
+
+EXPORTED int sigaction(int signal_number, const struct sigaction* wanted, struct sigaction* previous) noexcept {
+  return fulldeck::rank_agent::ChainedSigaction(signal_number, wanted, previous);
+}
+
+EXPORTED int __sigaction(int signal_number, const struct sigaction* wanted, struct sigaction* previous) noexcept {
+  return fulldeck::rank_agent::ChainedSigaction(signal_number, wanted, previous);
+}
+
+EXPORTED sighandler_t signal(int signal_number, sighandler_t handler) noexcept {
+  return fulldeck::rank_agent::BsdSignal(signal_number, handler);
+}
+
+EXPORTED sighandler_t bsd_signal(int signal_number, sighandler_t handler) noexcept {
+  return fulldeck::rank_agent::BsdSignal(signal_number, handler);
+}
+
+EXPORTED sighandler_t ssignal(int signal_number, sighandler_t handler) noexcept {
+  return fulldeck::rank_agent::BsdSignal(signal_number, handler);
+}
+
+EXPORTED sighandler_t sysv_signal(int signal_number, sighandler_t handler) noexcept {
+  return fulldeck::rank_agent::SystemVSignal(signal_number, handler);
+}
+
+EXPORTED sighandler_t __sysv_signal(int signal_number, sighandler_t handler) noexcept {
+  return fulldeck::rank_agent::SystemVSignal(signal_number, handler);
+}
+
+}  // extern "C"
+// NOLINTEND(readability-identifier-naming)
