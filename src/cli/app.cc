@@ -62,14 +62,23 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
 }
 
 int Run(int argc, char** argv) {
+  const std::string_view own_name = argc > 0 ? argv[0] : "";
+  if (own_name.substr(own_name.rfind('/') + 1) == "torchrun") {
+    return RunLaunch(job::LaunchStyle::kTorchrun, {argv + 1, argv + argc});
+  }
+  const std::string_view first_word = argc > 1 ? argv[1] : "";
+  if (first_word == "run") return RunLaunch(job::LaunchStyle::kFulldeck, {argv + 2, argv + argc});
+  if (first_word == "launch") return RunLaunch(job::LaunchStyle::kLaunch, {argv + 2, argv + argc});
   CLI::App app("fulldeck puts every card of a server to work on one training run, and proves it.", "fulldeck");
   app.set_version_flag("--version", std::string("fulldeck ") + kVersion, "Print the version and end");
   app.set_help_flag("-h,--help", "Print this help and end");
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
+      "  fulldeck run train.py --epochs 3              one rank a card, as torchrun would start it\n"
       "  fulldeck devices                              the cards of this machine\n"
       "  FULLDECK_SIMULATE=gcu:8 fulldeck devices      a simulated server of eight\n"
+      "  fulldeck ps                                   your runs; then: logs -f, top, stop\n"
       "  fulldeck explain train.log                    known failures in a log, and what to do\n"
       "  fulldeck help exit-codes                      what an exit code means");
 
@@ -78,7 +87,13 @@ int Run(int argc, char** argv) {
     Action action = adder(app);
     actions.emplace_back(app.get_subcommands([](const CLI::App*) { return true; }).back(), std::move(action));
   };
+  add(AddRun);
+  add(AddLaunch);
   add(AddDevices);
+  add(AddPs);
+  add(AddTop);
+  add(AddLogs);
+  add(AddStop);
   add(AddExplain);
   add(AddCompletion);
   add(AddHelp);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "job/launch_flags.h"
 #include "wire/exit_codes.h"
 
 namespace fulldeck::cli {
@@ -16,10 +17,20 @@ using Action = std::function<wire::ExitCode()>;
 
 // Adds the command to `app` and returns what it does. The options' storage belongs to the action.
 Action AddDevices(CLI::App& app);
+Action AddRun(CLI::App& app);
+Action AddLaunch(CLI::App& app);
 Action AddExplain(CLI::App& app);
+Action AddLogs(CLI::App& app);
+Action AddPs(CLI::App& app);
+Action AddStop(CLI::App& app);
+Action AddTop(CLI::App& app);
 Action AddCompletion(CLI::App& app);
 Action AddHelp(CLI::App& app);
 Action AddVendorHelper(CLI::App& app);
+
+// `fulldeck run` and its older form `fulldeck launch` follow torchrun's grammar, in which everything after the script
+// belongs to the script: they are not parsed by CLI11, which only lists them. `arguments` stand after the command.
+int RunLaunch(job::LaunchStyle style, const std::vector<std::string>& arguments);
 
 // nullptr when there is none of that name.
 const CLI::App* FindCommand(const CLI::App& app, const std::string& name);

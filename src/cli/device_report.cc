@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "cli/card_cells.h"
 #include "cli/table.h"
 
 namespace fulldeck::cli {
@@ -23,25 +24,6 @@ constexpr int kJsonVersion = 1;
 
 std::string OrAbsent(const std::optional<std::string>& text) {
   return text.value_or(kAbsent);
-}
-
-std::string Memory(const Card& card) {
-  const auto& used = card.telemetry.memory_used_bytes;
-  if (!used && !card.memory_total_bytes) return kAbsent;
-  return fmt::format("{} / {}", used ? base::FormatByteSize(*used) : kAbsent,
-                     card.memory_total_bytes ? base::FormatByteSize(*card.memory_total_bytes) : kAbsent);
-}
-
-std::string Power(const Telemetry& now) {
-  if (!now.power_watts && !now.power_limit_watts) return kAbsent;
-  const auto watts = [](const std::optional<double>& value) { return value ? fmt::format("{:.0f}", *value) : kAbsent; };
-  return fmt::format("{} / {} W", watts(now.power_watts), watts(now.power_limit_watts));
-}
-
-Cell Utilisation(const Telemetry& now) {
-  if (!now.utilisation_percent) return {kAbsent};
-  const Colour colour = *now.utilisation_percent > 0 ? Colour::kGreen : Colour::kNone;
-  return {fmt::format("{:.0f} %", *now.utilisation_percent), colour};
 }
 
 Cell Torch(const Card& card) {
@@ -79,10 +61,10 @@ Table CardTable(const std::vector<const Card*>& cards) {
                   {OrAbsent(card->serial ? card->serial : card->uuid)},
                   {OrAbsent(card->pci_address)},
                   {card->numa_node ? std::to_string(*card->numa_node) : kAbsent},
-                  Utilisation(now),
-                  {Memory(*card)},
-                  {Power(now)},
-                  {now.temperature_celsius ? fmt::format("{:.0f} °C", *now.temperature_celsius) : kAbsent},
+                  UtilisationCell(now),
+                  {MemoryText(*card)},
+                  {PowerText(now)},
+                  {TemperatureText(now)},
                   State(*card),
                   Torch(*card),
                   {Processes(now)}});
@@ -135,7 +117,7 @@ std::string VendorSummary(const VendorReport& report) {
 
 std::string HostSummary(const Card& host) {
   return fmt::format("Host: {}, processors {}, memory {}, {}\n", OrAbsent(host.model), OrAbsent(host.local_cpus),
-                     Memory(host), OrAbsent(host.telemetry.state));
+                     MemoryText(host), OrAbsent(host.telemetry.state));
 }
 
 template <typename T>

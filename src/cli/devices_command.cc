@@ -1,15 +1,11 @@
 // fulldeck devices: the cards of this machine, once or again and again.
-#include <unistd.h>
-
-#include <csignal>
-#include <cstdio>
 #include <memory>
 
-#include "base/event_loop.h"
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/device_report.h"
 #include "cli/table.h"
+#include "cli/watch.h"
 #include "device/inventory.h"
 
 namespace fulldeck::cli {
@@ -22,10 +18,6 @@ struct Options {
   double timeout_seconds = std::chrono::duration<double>(device::kDefaultPatience).count();
   std::string root = "/";
 };
-
-base::Duration Seconds(double seconds) {
-  return std::chrono::duration_cast<base::Duration>(std::chrono::duration<double>(seconds));
-}
 
 // What went wrong, on stderr; the worst of it as the exit code.
 wire::ExitCode ReportTrouble(const device::Inventory& inventory) {
@@ -56,33 +48,14 @@ class DevicesCommand {
     }
     const bool colours = StdoutWantsColour();
     const std::string text = options_.json ? DevicesJson(*inventory) : DevicesText(*inventory, {colours, options_.all});
-    // On a terminal each table takes the place of the one before; in a file they follow each other.
-    if (watching() && isatty(STDOUT_FILENO) == 1) std::fputs("\x1b[H\x1b[2J", stdout);
-    std::fputs(text.c_str(), stdout);
-    std::fflush(stdout);
+    const wire::ExitCode printed = watching() ? PrintFrame(options_.json ? text : text + "\n") : Print(text);
     const wire::ExitCode code = ReportTrouble(*inventory);
-    if (std::ferror(stdout) != 0) return wire::ExitCode::kFailed;
-    return code;
+    return printed == wire::ExitCode::kOk ? code : printed;
   }
 
   // Until Ctrl-C, or until nobody reads the output any more.
-  wire::ExitCode Watch() {
-    base::EventLoop loop;
-    wire::ExitCode code = wire::ExitCode::kOk;
-    const auto watching_signals = loop.OnSignals({SIGINT, SIGTERM}, [&](int) { loop.Stop(); });
-    if (!watching_signals) {
-      base::Log(base::Severity::kError, watching_signals.error().message);
-      return wire::ExitCode::kFailed;
-    }
-    std::function<void()> tick = [&] {
-      code = ShowOnce();
-      if (code == wire::ExitCode::kFailed || code == wire::ExitCode::kBadEnvironment) return loop.Stop();
-      if (!options_.json) std::fputs("\n", stdout);
-      loop.After(Seconds(options_.watch_seconds), tick);
-    };
-    loop.After(base::Duration(0), tick);
-    loop.Run();
-    return code;
+  wire::ExitCode ShowAgainAndAgain() {
+    return Watch(Seconds(options_.watch_seconds), [this](const auto&) { return ShowOnce(); });
   }
 
   bool watching() const { return options_.watch_seconds > 0; }
@@ -131,7 +104,7 @@ Action AddDevices(CLI::App& app) {
       "changed.");
   return [options] {
     DevicesCommand devices(*options);
-    return devices.watching() ? devices.Watch() : devices.ShowOnce();
+    return devices.watching() ? devices.ShowAgainAndAgain() : devices.ShowOnce();
   };
 }
 

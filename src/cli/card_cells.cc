@@ -1,0 +1,34 @@
+#include "cli/card_cells.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "base/text.h"
+
+namespace fulldeck::cli {
+
+std::string MemoryText(const device::Card& card) {
+  const auto& used = card.telemetry.memory_used_bytes;
+  if (!used && !card.memory_total_bytes) return kAbsent;
+  return fmt::format("{} / {}", used ? base::FormatByteSize(*used) : kAbsent,
+                     card.memory_total_bytes ? base::FormatByteSize(*card.memory_total_bytes) : kAbsent);
+}
+
+std::string PowerText(const device::Telemetry& now) {
+  if (!now.power_watts && !now.power_limit_watts) return kAbsent;
+  const auto watts = [](const std::optional<double>& value) { return value ? fmt::format("{:.0f}", *value) : kAbsent; };
+  return fmt::format("{} / {} W", watts(now.power_watts), watts(now.power_limit_watts));
+}
+
+Cell UtilisationCell(const device::Telemetry& now) {
+  if (!now.utilisation_percent) return {kAbsent};
+  const Colour colour = *now.utilisation_percent > 0 ? Colour::kGreen : Colour::kNone;
+  return {fmt::format("{:.0f} %", *now.utilisation_percent), colour};
+}
+
+std::string TemperatureText(const device::Telemetry& now) {
+  return now.temperature_celsius ? fmt::format("{:.0f} °C", *now.temperature_celsius) : kAbsent;
+}
+
+}  // namespace fulldeck::cli

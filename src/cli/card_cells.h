@@ -1,0 +1,16 @@
+// What a card does now, as the cells of a table. What is not known is "–".
+#pragma once
+
+#include <string>
+
+#include "cli/table.h"
+#include "device/card.h"
+
+namespace fulldeck::cli {
+
+Cell UtilisationCell(const device::Telemetry& now);
+std::string MemoryText(const device::Card& card);     // "1.0 GiB / 48.0 GiB"
+std::string PowerText(const device::Telemetry& now);  // "81 / 300 W"
+std::string TemperatureText(const device::Telemetry& now);
+
+}  // namespace fulldeck::cli

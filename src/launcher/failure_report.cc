@@ -1,0 +1,152 @@
+#include "launcher/failure_report.h"
+
+#include <cxxabi.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "base/text.h"
+#include "base/unique_fd.h"
+#include "diagnosis/explain.h"
+
+namespace fulldeck::launcher {
+namespace {
+
+constexpr std::size_t kTailBytes = std::size_t{1} << 20;
+constexpr std::size_t kShownLines = 20;
+constexpr std::size_t kShownStack = 60;
+constexpr std::size_t kShownFrames = 20;
+
+void Quote(std::vector<std::string>& report, const std::string& title, const std::vector<std::string>& lines) {
+  report.push_back("  " + title);
+  for (const std::string& line : lines) report.push_back("  | " + line);
+}
+
+// Names of C++ functions in a stack, as people write them.
+std::string Demangled(const std::string& line) {
+  const auto begin = line.find("_Z");
+  if (begin == std::string::npos) return line;
+  const auto end = std::min(line.find_first_of(" +)", begin), line.size());
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(line.substr(begin, end - begin).c_str(), nullptr, nullptr, &status), std::free);
+  return status == 0 ? line.substr(0, begin) + name.get() + line.substr(end) : line;
+}
+
+// The launcher itself begins a rank's stderr with the rank's place, which is nothing that the rank said.
+std::string WithoutOurFirstLine(std::string text) {
+  if (text.starts_with("fulldeck: rank ")) text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
+  return text;
+}
+
+std::vector<std::string> Lines(std::string_view text) {
+  std::vector<std::string> lines;
+  for (const std::string_view line : base::Split(text, '\n')) {
+    constexpr std::size_t kWidest = 400;
+    lines.push_back(base::Printable(line.substr(0, kWidest)));
+  }
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+// What a person needs of a crash report (docs/rank-agent.md): what happened, the innermost frames, then what Python
+// said.
+std::vector<std::string> CrashLines(std::string_view crash) {
+  std::vector<std::string> shown;
+  bool in_file_list = false;
+  std::size_t frames = 0;
+  for (const std::string& line : Lines(crash)) {
+    const bool frame = line.starts_with("#");
+    frames = frame ? frames + 1 : frames;
+    in_file_list = (in_file_list || line == "files:") && line != "end of report";
+    const bool header = line.starts_with("fulldeck crash report") || line == "end of report";
+    if (in_file_list || header || (frame && frames > kShownFrames)) continue;
+    if (shown.size() == kShownStack) break;
+    shown.push_back(frame ? Demangled(line) : line);
+  }
+  return shown;
+}
+
+}  // namespace
+
+std::string ReadTail(const std::string& path, std::size_t limit) {
+  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat facts {};
+  if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return "";
+  const off_t size = facts.st_size;
+  const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(limit));
+  std::string text(static_cast<std::size_t>(size - begin), '\0');
+  std::size_t filled = 0;
+  while (filled < text.size()) {
+    const ssize_t got =
+        pread(file.get(), text.data() + filled, text.size() - filled, begin + static_cast<off_t>(filled));
+    if (got <= 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  text.resize(filled);
+  return text;
+}
+
+std::vector<std::string> Tail(std::string_view text, std::size_t wanted) {
+  std::vector<std::string> lines = Lines(text);
+  constexpr std::size_t kSearched = 200;
+  std::size_t begin = lines.size() > wanted ? lines.size() - wanted : 0;
+  for (std::size_t i = lines.size(); i > 0 && lines.size() - i < kSearched; --i) {
+    if (!lines[i - 1].starts_with("Traceback (most recent call last)")) continue;
+    begin = std::min(begin, i - 1);
+    break;
+  }
+  lines.erase(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(begin));
+  if (lines.size() > kShownStack + kShownLines) {
+    const std::size_t left_out = lines.size() - kShownStack;
+    lines.erase(lines.begin() + kShownLines / 2,
+                lines.begin() + static_cast<std::ptrdiff_t>(kShownLines / 2 + left_out));
+    lines.insert(lines.begin() + kShownLines / 2, fmt::format("… {} lines left out …", left_out));
+  }
+  return lines;
+}
+
+std::vector<std::string> FailureReport(const FailureFacts& facts) {
+  std::vector<std::string> report;
+  report.push_back(fmt::format("root cause: {} {} {}{}", facts.who, facts.how, facts.after,
+                               facts.stopped_others > 0
+                                   ? fmt::format("; it was the first, {} other{} then stopped", facts.stopped_others,
+                                                 facts.stopped_others == 1 ? " was" : "s were")
+                                   : ""));
+
+  const std::string said = WithoutOurFirstLine(ReadTail(facts.stderr_path, kTailBytes));
+  const std::string printed = ReadTail(facts.stdout_path, kTailBytes);
+  const std::string crash = ReadTail(facts.crash_path, kTailBytes);
+  const auto error = ParseErrorFile(ReadTail(facts.error_path, kTailBytes));
+
+  std::string all = said + "\n" + printed + "\n" + crash;
+  if (error) all += "\n" + error->message + "\n" + error->call_stack;
+  std::size_t told = 0;
+  for (const diagnosis::Finding& finding : diagnosis::ExplainLog(all)) {
+    if (finding.entry->weight == diagnosis::Weight::kSummary || ++told > 2) break;
+    report.push_back(fmt::format("  known failure {}: {}", finding.entry->id, finding.entry->title));
+    report.push_back(fmt::format("    cause: {}", finding.entry->english.cause));
+    report.push_back(fmt::format("    to do: {}", finding.entry->english.cure));
+  }
+  if (error && !error->message.empty()) {
+    Quote(report, "its error file:", Tail(error->call_stack.empty() ? error->message : error->call_stack, kShownLines));
+  }
+  const std::vector<std::string> stack = CrashLines(crash);
+  if (!stack.empty()) Quote(report, "where it crashed (" + facts.crash_path + "):", stack);
+  const std::vector<std::string> end = Tail(said, kShownLines);
+  if (!end.empty()) {
+    Quote(report, "the end of its stderr (" + facts.stderr_path + "):", end);
+  } else if (const std::vector<std::string> shown = Tail(printed, kShownLines); !shown.empty()) {
+    Quote(report, "it said nothing on stderr; the end of its stdout (" + facts.stdout_path + "):", shown);
+  } else {
+    report.push_back("  it said nothing.");
+  }
+  return report;
+}
+
+}  // namespace fulldeck::launcher

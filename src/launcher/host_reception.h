@@ -1,0 +1,53 @@
+// The coordinator's door: accepts connections, asks each for the proof that it knows the token, and hands over those
+// that gave it and asked to join. Everybody else is turned away: after a short time, after few bytes, and at most so
+// many at once.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "base/event_loop.h"
+#include "base/unique_fd.h"
+#include "launcher/host_messages.h"
+#include "launcher/host_role.h"
+#include "launcher/message_link.h"
+
+namespace fulldeck::launcher {
+
+// One thread: the loop's. Destroying it closes the door and all connections that were not handed over.
+class HostReception {
+ public:
+  static constexpr std::size_t kMostStrangers = 128;
+
+  using Arrived = std::function<void(std::unique_ptr<MessageLink> link, const JoinMessage& join)>;
+
+  HostReception(HostGroupCore& core, base::UniqueFd listener, Arrived arrived);
+  ~HostReception();
+  HostReception(const HostReception&) = delete;
+  HostReception& operator=(const HostReception&) = delete;
+
+  // Says why, and closes.
+  void TurnAway(std::unique_ptr<MessageLink> link, const std::string& reason);
+
+ private:
+  struct Stranger;
+  void Watch();
+  void Accept();
+  void Admit(base::UniqueFd connected);
+  void OnMessage(Stranger& stranger, std::string_view text);
+  void Complain(const Stranger& stranger, const std::string& reason);
+  std::unique_ptr<MessageLink> Forget(Stranger& stranger);
+
+  HostGroupCore& core_;
+  base::UniqueFd listener_;
+  Arrived arrived_;
+  base::EventLoop::Id watch_ = 0;
+  LoopTimer pause_;
+  std::list<std::unique_ptr<Stranger>> strangers_;  // oldest first
+  DepartingLinks departing_;
+  int complaints_ = 0;
+};
+
+}  // namespace fulldeck::launcher

@@ -1,0 +1,85 @@
+#include "launcher/run_directory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+
+#include "base/text.h"
+
+namespace fulldeck::launcher {
+namespace {
+
+base::Result<void> MakeFolders(const std::string& path) {
+  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(0, end);
+    if (mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) return base::ErrnoError(base::Printable(part));
+    if (end == std::string::npos) return {};
+  }
+}
+
+base::Result<base::UniqueFd> OpenToAppend(const std::string& path) {
+  base::UniqueFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  if (!file.valid()) return base::ErrnoError(base::Printable(path));
+  return file;
+}
+
+base::Error CannotLog(const base::Error& why) {
+  return {fmt::format("cannot write logs: {}. Name a folder that can be written with --log-dir", why.message),
+          why.system_error};
+}
+
+}  // namespace
+
+base::Result<RunDirectory> RunDirectory::Make(const std::string& log_dir, const std::string& name) {
+  const auto folders = MakeFolders(log_dir);
+  if (!folders) return CannotLog(folders.error());
+  std::array<char, 4096> absolute{};
+  if (realpath(log_dir.c_str(), absolute.data()) == nullptr) return CannotLog(base::ErrnoError(log_dir));
+  RunDirectory made;
+  constexpr int kSameNames = 10'000;
+  for (int number = 1; number <= kSameNames; ++number) {
+    made.path_ = fmt::format("{}/{}{}", absolute.data(), name, number == 1 ? "" : fmt::format("_{}", number));
+    if (mkdir(made.path_.c_str(), 0777) == 0) break;
+    if (errno != EEXIST || number == kSameNames) return CannotLog(base::ErrnoError(base::Printable(made.path_)));
+  }
+  if (mkdir((made.path_ + "/logs").c_str(), 0777) != 0) return CannotLog(base::ErrnoError(made.path_ + "/logs"));
+  return made;
+}
+
+base::Result<RankFiles> RunDirectory::MakeRankFiles(int attempt, int local_rank) const {
+  const std::string attempt_path = attempt_folder(attempt);
+  const std::string folder = attempt_path + "/" + std::to_string(local_rank);
+  if (mkdir(attempt_path.c_str(), 0777) != 0 && errno != EEXIST) return CannotLog(base::ErrnoError(attempt_path));
+  if (mkdir(folder.c_str(), 0777) != 0) return CannotLog(base::ErrnoError(folder));
+  RankFiles files{
+      folder + "/stdout.log", folder + "/stderr.log", folder + "/error.json", folder + "/crash.txt", {}, {}};
+  auto out = OpenToAppend(files.stdout_path);
+  if (!out) return CannotLog(out.error());
+  auto err = OpenToAppend(files.stderr_path);
+  if (!err) return CannotLog(err.error());
+  files.stdout_file = std::move(*out);
+  files.stderr_file = std::move(*err);
+  return files;
+}
+
+std::string NewRunId() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  std::array<char, 32> stamp{};
+  std::strftime(stamp.data(), stamp.size(), "%Y%m%d-%H%M%S", &parts);
+  std::array<unsigned char, 4> chance{};
+  if (getrandom(chance.data(), chance.size(), 0) < 0) chance[0] = static_cast<unsigned char>(getpid());
+  std::string id = std::string(stamp.data()) + "-";
+  for (const unsigned char byte : chance) id += "abcdefghijkmnpqrstuvwxyz23456789"[byte % 32];
+  return id;
+}
+
+}  // namespace fulldeck::launcher

@@ -1,0 +1,37 @@
+// The folder of a run and the files in it:
+//   LOG_DIR/RUN_ID/logs/train.log                    all ranks, merged
+//   LOG_DIR/RUN_ID/attempt_0/3/{stdout,stderr}.log   of local rank 3, as it wrote them
+//   LOG_DIR/RUN_ID/attempt_0/3/error.json, crash.txt where there are any
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace fulldeck::launcher {
+
+struct RankFiles {
+  std::string stdout_path, stderr_path, error_path, crash_path;
+  base::UniqueFd stdout_file, stderr_file;  // append, close-on-exec
+};
+
+class RunDirectory {
+ public:
+  // Makes LOG_DIR/NAME, or NAME_2, NAME_3 … when there is one already. The error says which folder cannot be written.
+  static base::Result<RunDirectory> Make(const std::string& log_dir, const std::string& name);
+
+  const std::string& path() const { return path_; }  // absolute
+  std::string merged_log() const { return path_ + "/logs/train.log"; }
+  std::string attempt_folder(int attempt) const { return path_ + "/attempt_" + std::to_string(attempt); }
+
+  base::Result<RankFiles> MakeRankFiles(int attempt, int local_rank) const;
+
+ private:
+  std::string path_;
+};
+
+// 20261115-091500-k3fq: local time and chance.
+std::string NewRunId();
+
+}  // namespace fulldeck::launcher

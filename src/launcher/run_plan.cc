@@ -1,0 +1,297 @@
+#include "launcher/run_plan.h"
+
+#include <fmt/format.h>
+#include <pwd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <climits>
+
+#include "base/text.h"
+#include "device/host.h"
+#include "device/inventory.h"
+#include "job/agent_choice.h"
+#include "job/card_selection.h"
+#include "job/device_choice.h"
+#include "job/rank_environment.h"
+#include "launcher/cpu_binding.h"
+#include "launcher/program.h"
+#include "wire/variables.h"
+
+namespace fulldeck::launcher {
+namespace {
+
+using base::Error;
+using wire::ExitCode;
+
+std::string HostName() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? base::Printable(name.data()) : "localhost";
+}
+
+std::string UserName() {
+  const passwd* entry = getpwuid(getuid());
+  return entry != nullptr ? entry->pw_name : std::to_string(getuid());
+}
+
+// Two files a rank, and some for the launcher itself.
+base::Result<void> RaiseDescriptorLimit(int ranks) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return base::ErrnoError("RLIMIT_NOFILE");
+  const rlim_t needed = static_cast<rlim_t>(ranks) * 4 + 64;
+  if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < needed) {
+    return Error{
+        fmt::format("{} ranks need {} open files, and this session may open {}. Raise the limit: ulimit -Hn {}, "
+                    "or nofile in /etc/security/limits.conf",
+                    ranks, needed, limit.rlim_max, needed)};
+  }
+  constexpr rlim_t kPlenty = 65'536;
+  const rlim_t wanted = limit.rlim_max == RLIM_INFINITY ? kPlenty : std::min(limit.rlim_max, kPlenty);
+  if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < wanted) {
+    limit.rlim_cur = wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return base::ErrnoError("RLIMIT_NOFILE");
+  }
+  return {};
+}
+
+std::optional<std::string> BesideProgram(const std::string& relative) {
+  std::array<char, PATH_MAX> own{};
+  const ssize_t length = readlink("/proc/self/exe", own.data(), own.size() - 1);
+  if (length <= 0) return std::nullopt;
+  std::string folder(own.data(), static_cast<std::size_t>(length));
+  folder.erase(folder.rfind('/'));
+  folder += "/../" + relative;
+  std::array<char, PATH_MAX> resolved{};
+  if (realpath(folder.c_str(), resolved.data()) == nullptr) return std::nullopt;
+  return std::string(resolved.data());
+}
+
+void ChooseAgent(RunPlan& plan) {
+  if (!plan.flags.agent) return;
+  plan.python_hook = BesideProgram("lib/fulldeck_hook");
+  if (!plan.python_hook) plan.notes.push_back("the Python hook is not installed beside fulldeck: no Python stacks");
+  const auto library = BesideProgram("lib/libfulldeck_agent.so");
+  if (!library) {
+    plan.notes.push_back("the rank agent (libfulldeck_agent.so) is not installed beside fulldeck: no crash reports");
+    return;
+  }
+  const job::AgentVerdict verdict = job::MayPreload(plan.program.front(), base::SystemRoot(), plan.environment);
+  if (verdict.may_preload) {
+    plan.agent_library = *library;
+  } else {
+    plan.notes.push_back("no crash reports: the rank agent is left out, because " + verdict.reason);
+  }
+}
+
+std::string OwnerInWords(const std::optional<job::LeaseOwner>& owner) {
+  return owner ? fmt::format("run {} (user {}, pid {})", owner->run_id, owner->user, owner->pid) : "another run";
+}
+
+// The first `wanted` cards that no other run has; all that are free when `wanted` is absent.
+base::Result<std::vector<device::Card>> LeaseCards(RunPlan& plan, const std::vector<device::Card>& candidates,
+                                                   std::optional<std::size_t> wanted, bool may_skip) {
+  std::vector<device::Card> leased;
+  std::vector<std::string> taken;
+  const job::LeaseOwner owner{plan.run_id, plan.user, getpid()};
+  for (const device::Card& card : candidates) {
+    if (wanted && leased.size() == *wanted) break;
+    std::optional<job::LeaseOwner> held_by;
+    const auto got = plan.leases.Take(card, owner, plan.environment, &held_by);
+    if (!got) return got.error();
+    if (*got) {
+      leased.push_back(card);
+      continue;
+    }
+    taken.push_back(fmt::format("{} is used by {}", device::NameOf(card), OwnerInWords(held_by)));
+    if (!may_skip) break;
+  }
+  const bool too_few = leased.empty() || (wanted && leased.size() < *wanted);
+  if (!too_few) {
+    for (const std::string& sentence : taken) plan.notes.push_back(sentence + "; it is left out of this run");
+    return leased;
+  }
+  return Error{
+      fmt::format("{} card{} asked for and {} free: {}. Wait for it, stop it (fulldeck ps, fulldeck stop), name other "
+                  "cards with --devices, or allow sharing with --share-leases",
+                  wanted.value_or(candidates.size()), wanted.value_or(2) == 1 ? " was" : "s were",
+                  leased.size() == 1 ? "1 is" : fmt::format("{} are", leased.size()), base::Join(taken, "; "))};
+}
+
+// Makes the chosen cards those that torch sees, in their order.
+void NarrowVisibility(RunPlan& plan, std::vector<device::Card>& chosen) {
+  if (plan.flags.virtual_local_rank) return;
+  plan.visible_devices = job::NarrowedVisibility(plan.environment, chosen);
+  if (!plan.visible_devices) return;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    if (chosen[i].torch_type) chosen[i].torch_device = *chosen[i].torch_type + ":" + std::to_string(i);
+  }
+  plan.notes.push_back(fmt::format("{}={} is set for the ranks, so that LOCAL_RANK is the number of each rank's card",
+                                   plan.visible_devices->first, plan.visible_devices->second));
+}
+
+base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlace>& cluster, ExitCode* code) {
+  device::InventoryReader reader({.root = base::SystemRoot(), .environment = plan.environment});
+  *code = ExitCode::kBadEnvironment;
+  // On the processors nobody has to wait for the cards' libraries.
+  const auto asked = job::ParseDeviceChoice(plan.flags.devices);
+  const bool on_processors = (asked && asked->cpu) || plan.flags.nproc_kind == "cpu";
+  const auto inventory = on_processors ? base::Result<device::Inventory>(device::Inventory()) : reader.Read();
+  if (!inventory) return inventory.error();
+  for (const device::VendorReport& vendor : inventory->vendors) {
+    for (const device::Card& card : vendor.cards) {
+      for (const std::string& note : card.notes) plan.notes.push_back(device::NameOf(card) + ": " + note);
+    }
+  }
+  *code = ExitCode::kRefusedCards;
+  const base::SystemRoot root;
+  const device::HostTopology host = device::ReadTopology(root);
+  auto selection = job::SelectCards(plan.flags, *inventory, static_cast<int>(host.cpus.size()),
+                                    cluster ? cluster->local_launcher : 0, cluster ? cluster->local_launchers : 1);
+  if (!selection) return selection.error();
+  plan.cpu_asked = selection->cpu_asked;
+  plan.notes.insert(plan.notes.end(), selection->notes.begin(), selection->notes.end());
+  int ranks = selection->ranks;
+  std::vector<device::Card> cards = std::move(selection->cards);
+
+  const bool share = plan.flags.share_cards || plan.flags.style != job::LaunchStyle::kFulldeck;
+  if (!cards.empty() && static_cast<std::size_t>(ranks) > cards.size() && share && !plan.flags.share_cards) {
+    plan.notes.push_back(
+        fmt::format("WARNING: {} ranks on {} cards: several ranks share a card, which is slow and may run "
+                    "out of memory. Ask for {} ranks to give each its own",
+                    ranks, cards.size(), cards.size()));
+  }
+  if (!cards.empty() && !plan.flags.ignore_leases && !plan.flags.dry_run) {
+    // A fixed number of ranks needs that many cards; without one the run takes what is free.
+    const bool named = asked && !asked->indices.empty();
+    std::optional<std::size_t> wanted;
+    if (plan.flags.nproc || named) wanted = std::min(cards.size(), static_cast<std::size_t>(ranks));
+    auto leased = LeaseCards(plan, cards, wanted, !named);
+    if (!leased) return leased.error();
+    if (!wanted) ranks = static_cast<int>(leased->size());
+    cards = std::move(*leased);
+  }
+  if (!cards.empty()) NarrowVisibility(plan, cards);
+
+  const auto placements = job::Place({cards, host, ranks, share});
+  if (!placements) return placements.error();
+  for (const job::RankPlacement& placement : *placements) {
+    PlannedRank rank{placement, std::nullopt, ProcessorsFor(plan.flags.numa_binding, placement, host, root)};
+    if (placement.card) rank.card = cards[*placement.card];
+    if (plan.flags.numa_binding != job::NumaBinding::kNone && rank.bound_to.empty()) {
+      return Error{"this machine does not tell the processors that --numa-binding asks for; leave it away"};
+    }
+    plan.ranks.push_back(std::move(rank));
+  }
+  return {};
+}
+
+std::string LogDir(const RunPlan& plan) {
+  if (plan.flags.log_dir) return *plan.flags.log_dir;
+  // torchrun writes nothing into the working directory, so neither does its stand-in.
+  if (plan.flags.style == job::LaunchStyle::kTorchrun) {
+    return plan.environment.Get("TMPDIR").value_or("/tmp") + "/fulldeck_runs-" + std::to_string(getuid());
+  }
+  return "fulldeck_runs";
+}
+
+// A name for a folder: the run id may be any text that the user chose.
+std::string FolderName(const std::string& run_id) {
+  std::string name = run_id.substr(0, 100);
+  for (char& letter : name) {
+    const bool plain =
+        std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '-' || letter == '_' || letter == '.';
+    if (!plain) letter = '_';
+  }
+  return name.empty() || name[0] == '.' ? "_" + name : name;
+}
+
+}  // namespace
+
+std::string CardInWords(const PlannedRank& rank) {
+  if (!rank.card) return "the host's processors";
+  const auto& identity = rank.card->serial ? rank.card->serial : rank.card->uuid;
+  return fmt::format("{}{}{}", device::NameOf(*rank.card), identity ? fmt::format(" (serial {})", *identity) : "",
+                     rank.card->simulated ? " simulated" : "");
+}
+
+std::vector<std::string> DescribePlacement(const RunPlan& plan) {
+  std::vector<std::string> lines;
+  for (const PlannedRank& rank : plan.ranks) {
+    lines.push_back(
+        fmt::format("local rank {}: {}, {}, {} thread{}", rank.placement.rank, CardInWords(rank),
+                    rank.bound_to.empty() ? "any processor" : "processors " + device::FormatCpuList(rank.bound_to),
+                    rank.placement.threads, rank.placement.threads == 1 ? "" : "s"));
+  }
+  return lines;
+}
+
+std::vector<std::string> DescribeEnvironment(const RunPlan& plan) {
+  job::AttemptContext attempt;
+  attempt.run_id = plan.run_id;
+  attempt.role = plan.flags.role;
+  attempt.max_restarts = plan.flags.max_restarts;
+  attempt.local_world_size = static_cast<int>(plan.ranks.size());
+  attempt.group_world_size = plan.flags.max_hosts;
+  attempt.world_size = attempt.local_world_size * attempt.group_world_size;
+  attempt.cpu_asked = plan.cpu_asked;
+  attempt.virtual_local_rank = plan.flags.virtual_local_rank;
+  attempt.agent_library = plan.agent_library;
+  attempt.python_hook = plan.python_hook;
+  attempt.visible_devices = plan.visible_devices;
+  job::RankContext rank;
+  rank.threads = plan.ranks.front().placement.threads;
+  rank.card = plan.ranks.front().card ? &*plan.ranks.front().card : nullptr;
+  std::vector<std::string> shown;
+  for (const std::string& variable : job::RankEnvironment(plan.environment, attempt, rank)) {
+    const std::string name = variable.substr(0, variable.find('='));
+    const bool later = name == "MASTER_ADDR" || name == "MASTER_PORT" || name == wire::kRunDirVariable;
+    const bool callers = plan.environment.Get(name) == variable.substr(name.size() + 1);
+    if (!later && !callers) shown.push_back(base::Printable(variable));
+  }
+  return shown;
+}
+
+base::Result<std::unique_ptr<RunPlan>> MakeRunPlan(const job::LaunchFlags& flags, const base::Environment& environment,
+                                                   const std::optional<job::ClusterPlace>& cluster,
+                                                   ExitCode* code_of_refusal) {
+  auto plan = std::make_unique<RunPlan>();
+  plan->flags = flags;
+  plan->environment = environment;
+  plan->run_id = flags.rdzv_id.value_or(NewRunId());
+  plan->host_name = HostName();
+  plan->user = UserName();
+
+  *code_of_refusal = ExitCode::kCannotStart;
+  auto program = ResolveProgram(flags, environment);
+  if (!program) return program.error();
+  plan->program = std::move(*program);
+
+  const auto cards = PlanCards(*plan, cluster, code_of_refusal);
+  if (!cards) return cards.error();
+
+  *code_of_refusal = ExitCode::kCannotStart;
+  const auto limit = RaiseDescriptorLimit(static_cast<int>(plan->ranks.size()));
+  if (!limit) return limit.error();
+  ChooseAgent(*plan);
+  if (flags.master_port && *flags.master_port != 0) {
+    *code_of_refusal = ExitCode::kPortTaken;
+    auto port = MasterPort::Named(*flags.master_port);
+    if (!port) return port.error();
+    plan->named_port = std::move(*port);
+  }
+  if (!flags.dry_run) {
+    *code_of_refusal = ExitCode::kCannotStart;
+    const bool several = flags.max_hosts > 1;
+    auto directory = RunDirectory::Make(LogDir(*plan),
+                                        FolderName(plan->run_id) + (several ? "." + FolderName(plan->host_name) : ""));
+    if (!directory) return directory.error();
+    plan->directory = std::move(*directory);
+  }
+  return plan;
+}
+
+}  // namespace fulldeck::launcher

@@ -1,0 +1,319 @@
+#include "launcher/supervisor.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <ctime>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "launcher/process_tree.h"
+#include "launcher/progress.h"
+#include "wire/exit_codes.h"
+#include "wire/variables.h"
+
+namespace fulldeck::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using wire::ExitCode;
+
+constexpr milliseconds kKillInterval{200};
+constexpr milliseconds kConsolePatience{2'000};
+// A cluster's manager that ends a job signals every process of it, ranks first: our own copy follows within this.
+constexpr milliseconds kOwnCopyPatience{100};
+
+}  // namespace
+
+std::string Seconds(base::Duration duration) {
+  return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
+}
+
+Supervisor::Supervisor(base::EventLoop& loop, std::unique_ptr<RunPlan> plan, SharedNote& note,
+                       base::UniqueFd started_notice)
+    : loop_(loop),
+      plan_(std::move(plan)),
+      note_(note),
+      started_notice_(std::move(started_notice)),
+      registry_(plan_->environment) {}
+
+Supervisor::~Supervisor() = default;
+
+void Supervisor::Say(const std::string& line) {
+  logs_->Say("fulldeck: " + line);
+  // Until it is in the background a detached run speaks to its caller as well.
+  if (started_notice_.valid()) base::Log(base::Severity::kInfo, line);
+}
+
+std::string Supervisor::NameOf(const Rank& rank) const {
+  const PlannedRank& planned = plan_->ranks[static_cast<std::size_t>(rank.local_rank)];
+  return fmt::format("rank {} ({}{}, pid {})", rank.rank,
+                     group_->start().group_world_size > 1 ? "host " + plan_->host_name + ", " : "",
+                     planned.card ? device::NameOf(*planned.card) : "host processors", rank.pid);
+}
+
+int Supervisor::Run() {
+  const auto prepared = Prepare();
+  if (!prepared) {
+    base::Log(base::Severity::kError, prepared.error().message);
+    return static_cast<int>(ExitCode::kCannotStart);
+  }
+  if (plan_->flags.max_hosts > 1) {
+    JoinHosts();
+  } else {
+    StartAlone(0);
+  }
+  Tick();
+  while (phase_ != Phase::kOver) loop_.RunOnce();
+  logs_->Drain(kConsolePatience);
+  registry_.Remove(record_);
+  return exit_code_;
+}
+
+base::Result<void> Supervisor::Prepare() {
+  const auto signals = WatchSignals();
+  if (!signals) return signals.error();
+  const auto no_color = plan_->environment.Get(wire::kNoColorVariable);
+  // A console holds its pipe open for as long as it lives, and a detached run must let go of its caller's.
+  const bool detach = plan_->flags.detach;
+  logs_ = std::make_unique<LogFollower>(loop_,
+                                        LogFollowerOptions{.merged_path = plan_->directory->merged_log(),
+                                                           .stdout_fd = detach ? -1 : STDOUT_FILENO,
+                                                           .stderr_fd = detach ? -1 : STDERR_FILENO,
+                                                           .colour = !no_color || no_color->empty(),
+                                                           .complain = [this](const std::string& line) { Say(line); }});
+  std::string why_not;
+  const std::string& directory = plan_->directory->path();
+  cgroup_ = RunCgroup::Make(fmt::format("{}-{}", directory.substr(directory.rfind('/') + 1), getpid()), &why_not);
+  memory_before_ = ReadMemoryPressure();
+
+  record_.run_id = plan_->run_id;
+  record_.user = plan_->user;
+  record_.host = plan_->host_name;
+  record_.directory = plan_->directory->path();
+  std::string folder(4096, '\0');
+  record_.working_directory = getcwd(folder.data(), folder.size()) != nullptr ? folder.c_str() : "";
+  record_.command = plan_->program;
+  record_.front = wire::IdentityOf(getppid()).value_or(wire::ProcessIdentity());
+  record_.supervisor = wire::ThisProcess();
+  record_.started_unix_seconds = std::time(nullptr);
+  record_.max_restarts = plan_->flags.max_restarts;
+  record_.grace_milliseconds = static_cast<int>(plan_->flags.grace.count());
+  for (const PlannedRank& rank : plan_->ranks) {
+    record_.cards.emplace_back();
+    if (rank.card) record_.cards.back() = {device::NameOf(*rank.card), rank.card->serial.value_or("")};
+  }
+  if (cgroup_) record_.cgroups = {cgroup_->folder()};
+  SetNote(note_.run_id, sizeof note_.run_id, plan_->run_id);
+  if (cgroup_) SetNote(note_.cgroup, sizeof note_.cgroup, cgroup_->folder());
+
+  const std::size_t count = plan_->ranks.size();
+  const bool on_cards = count > 0 && plan_->ranks.front().card.has_value();
+  Say(fmt::format("run {}: {} rank{} on {}; logs in {}", plan_->run_id, count, count == 1 ? "" : "s",
+                  on_cards ? "cards" : "the host's processors", base::Printable(plan_->directory->path())));
+  if (on_cards) {
+    for (const std::string& line : DescribePlacement(*plan_)) Say(line);
+  }
+  for (const std::string& note : plan_->notes) Say(note);
+  return {};
+}
+
+void Supervisor::Reap() {
+  ++turn_;
+  for (;;) {
+    int status = 0;
+    const pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED);
+    if (pid <= 0) break;
+    if (card_watch_ && pid == card_watch_->pid()) card_watch_->Reaped();
+    Rank* rank = group_ ? group_->Find(pid) : nullptr;
+    if (rank == nullptr || rank->ending) continue;
+    if (WIFSTOPPED(status)) {
+      group_->StoppedOrContinued(*rank, true, loop_.clock().Now());
+      Say(fmt::format(
+          "WARNING: {} was stopped by {}: it does nothing, and the others will wait for it, until: kill -CONT {}",
+          NameOf(*rank), SignalName(WSTOPSIG(status)), pid));
+    } else if (WIFCONTINUED(status)) {
+      group_->StoppedOrContinued(*rank, false, loop_.clock().Now());
+      Say(fmt::format("{} runs again", NameOf(*rank)));
+    } else {
+      OnRankEnded(*rank, status);
+    }
+  }
+  if (group_ && phase_ == Phase::kRunning) {
+    const std::vector<Rank>& ranks = group_->ranks();
+    const auto failed = [](const Rank& rank) { return rank.ending && !rank.ending->ending.ok(); };
+    if (std::any_of(ranks.begin(), ranks.end(), failed)) {
+      if (!OnlyStopSignalsKilled()) {
+        BeginStop(SIGTERM, plan_->flags.grace);
+      } else if (own_copy_timer_ == 0) {
+        own_copy_timer_ = loop_.After(kOwnCopyPatience, [this] {
+          BeginStop(SIGTERM, plan_->flags.grace);
+          CheckAllGone();
+        });
+      }
+    }
+  }
+  CheckAllGone();
+}
+
+bool Supervisor::OnlyStopSignalsKilled() const {
+  const std::vector<int> stops = StopSignals(plan_->flags);
+  const std::vector<RankEnding> failures = group_->Failures();
+  return std::all_of(failures.begin(), failures.end(), [&](const RankEnding& failure) {
+    return std::find(stops.begin(), stops.end(), failure.ending.signal_number()) != stops.end();
+  });
+}
+
+void Supervisor::OnRankEnded(Rank& rank, int wait_status) {
+  const bool after_stop = phase_ != Phase::kRunning;
+  group_->Ended(rank, wait_status, turn_, after_stop, loop_.clock().Now());
+}
+
+void Supervisor::BeginStop(int signal_number, milliseconds grace) {
+  if (phase_ != Phase::kRunning) return;
+  phase_ = Phase::kStopping;
+  stop_began_ = loop_.clock().Now();
+  loop_.Remove(gate_timer_);
+  loop_.Remove(own_copy_timer_);
+  gate_timer_ = own_copy_timer_ = 0;
+  gate_.reset();
+  card_watch_.reset();
+  group_->Signal(signal_number);
+  if (hosts_ && !elsewhere_) hosts_->Failed(OwnFailure());
+  kill_timer_ = loop_.After(grace, [this] {
+    if (group_->alive() > 0) {
+      Say(fmt::format("{} rank{} still there after {}: killing", group_->alive(),
+                      group_->alive() == 1 ? " is" : "s are", Seconds(loop_.clock().Now() - stop_began_)));
+    }
+    KillEverything();
+  });
+}
+
+void Supervisor::KillEverything() {
+  if (killed_) return;
+  killed_ = true;
+  loop_.Remove(kill_timer_);
+  kill_began_ = loop_.clock().Now();
+  KillAgain();
+}
+
+void Supervisor::KillAgain() {
+  if (cgroup_) cgroup_->Kill();
+  SignalDescendants(getpid(), SIGKILL);
+  const base::Duration left = kKillPatience - (loop_.clock().Now() - kill_began_);
+  if (left <= base::Duration(0)) return GiveUpKilling();
+  kill_timer_ = loop_.After(std::min<base::Duration>(left, kKillInterval), [this] { KillAgain(); });
+}
+
+void Supervisor::GiveUpKilling() {
+  std::vector<TreeProcess> left = Descendants(getpid());
+  for (const TreeProcess& process : left) {
+    Say(fmt::format(
+        "error: pid {} ({}) cannot be killed; it is in state {} inside the kernel (a driver, a frozen cgroup or "
+        "a dead network disk holds it)",
+        process.pid, process.command, process.state));
+  }
+  gave_up_killing_ = true;
+  AttemptOver();
+}
+
+void Supervisor::CheckAllGone() {
+  if (!group_ || gave_up_killing_ || (phase_ != Phase::kRunning && phase_ != Phase::kStopping)) return;
+  if (group_->alive() > 0 || own_copy_timer_ != 0) return;
+  card_watch_.reset();
+  if (!HasChildren()) return AttemptOver();
+  if (swept_ || killed_) return;
+  // Every rank has ended, and something that they started has not.
+  swept_ = true;
+  if (phase_ == Phase::kRunning) {
+    const std::vector<TreeProcess> left = Descendants(getpid());
+    if (!left.empty()) {
+      Say(fmt::format("{} process{} that the ranks started {} still running ({} …); asking {} to end", left.size(),
+                      left.size() == 1 ? "" : "es", left.size() == 1 ? "is" : "are", left.front().command,
+                      left.size() == 1 ? "it" : "them"));
+    }
+    phase_ = Phase::kStopping;
+    stop_began_ = loop_.clock().Now();
+    kill_timer_ = loop_.After(plan_->flags.grace, [this] { KillEverything(); });
+  }
+  SignalDescendants(getpid(), SIGTERM);
+}
+
+void Supervisor::AttemptOver() {
+  loop_.Remove(kill_timer_);
+  loop_.Remove(gate_timer_);
+  kill_timer_ = gate_timer_ = 0;
+  gate_.reset();
+  card_watch_.reset();
+  phase_ = Phase::kPausing;
+  logs_->Drain(kConsolePatience);
+  for (const Rank& rank : group_->ranks()) {
+    struct stat facts {};
+    if (stat(rank.files.crash_path.c_str(), &facts) == 0 && facts.st_size == 0) unlink(rank.files.crash_path.c_str());
+  }
+  const std::vector<RankEnding> failures = group_->Failures();
+  const bool good =
+      failures.empty() && user_signal_ == 0 && !front_died_ && !idle_failed_ && !could_not_start_ && !elsewhere_;
+  if (hosts_) return good ? hosts_->Succeeded() : hosts_->Stopped();
+  if (good) return Finish(static_cast<int>(gave_up_killing_ ? ExitCode::kLeftBehind : ExitCode::kOk));
+  if (could_not_start_) return Finish(exit_code_);
+  DecideAlone();
+}
+
+void Supervisor::DecideAlone() {
+  const std::vector<RankEnding> failures = group_->Failures();
+  const auto root = RootCause(failures);
+  // A rank that died of the signal that we got too was stopped together with us.
+  const bool began_by_itself =
+      root && !failures[*root].after_stop && failures[*root].ending.signal_number() != user_signal_;
+  if (user_signal_ != 0 && !began_by_itself) {
+    Say(fmt::format("stopped by {} in {}", SignalName(user_signal_), Seconds(loop_.clock().Now() - stop_began_)));
+    return Finish(gave_up_killing_ ? static_cast<int>(ExitCode::kLeftBehind) : 128 + user_signal_);
+  }
+  if (front_died_) return Finish(128 + SIGKILL);
+  if (!idle_failed_) ReportFailure();
+  if (gave_up_killing_) return Finish(static_cast<int>(ExitCode::kLeftBehind));
+  if (idle_failed_) return Finish(static_cast<int>(ExitCode::kIdleCard));
+  const int code = root ? failures[*root].ending.exit_code() : static_cast<int>(ExitCode::kFailed);
+  if (user_signal_ != 0) return Finish(code);
+  attempts_.push_back(
+      {std::chrono::duration_cast<milliseconds>(loop_.clock().Now() - attempt_began_), group_->BestStep()});
+  const RestartDecision decision = AfterAttempt(attempts_, plan_->flags.max_restarts);
+  switch (decision.what) {
+    case AfterFailure::kRestart: {
+      const int next = static_cast<int>(attempts_.size());
+      Say(fmt::format("restart {} of {} in {}", next, plan_->flags.max_restarts, Seconds(decision.delay)));
+      loop_.After(decision.delay, [this, next] {
+        if (phase_ == Phase::kPausing) StartAlone(next);
+      });
+      return;
+    }
+    case AfterFailure::kCrashLoop:
+      Say(fmt::format(
+          "error: crash loop: {} attempts in a row made no progress; no further restart, though {} would be left", 3,
+          plan_->flags.max_restarts - static_cast<int>(attempts_.size()) + 1));
+      return Finish(static_cast<int>(ExitCode::kCrashLoop));
+    case AfterFailure::kGiveUp:
+      return Finish(code);
+  }
+}
+
+void Supervisor::Tick() {
+  loop_.After(std::chrono::seconds(1), [this] { Tick(); });
+  if (phase_ != Phase::kRunning || !group_) return;
+  if (hosts_) hosts_->SetProgress(group_->BestStep().value_or(0));
+  if (!plan_->flags.progress) return;
+  const std::string line = ProgressLine(group_->board(), loop_.clock().Now() - attempt_began_);
+  if (!line.empty()) logs_->ShowProgress("fulldeck: " + line);
+}
+
+void Supervisor::Finish(int exit_code) {
+  exit_code_ = exit_code;
+  phase_ = Phase::kOver;
+}
+
+}  // namespace fulldeck::launcher

@@ -1,0 +1,117 @@
+// The supervisor: parent of the ranks, one thread, one loop. It starts an attempt, watches it, stops everything at the
+// first failure, reports, starts again where that was asked for, and leaves nothing behind. What to do is decided by
+// pure functions (restart_policy.h, root_cause.h, idle_gate.h); this carries it out.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/event_loop.h"
+#include "job/run_registry.h"
+#include "launcher/card_watch.h"
+#include "launcher/front.h"
+#include "launcher/host_group.h"
+#include "launcher/idle_gate.h"
+#include "launcher/log_follower.h"
+#include "launcher/rank_group.h"
+#include "launcher/restart_policy.h"
+#include "launcher/run_cgroup.h"
+#include "launcher/run_plan.h"
+#include "launcher/signal_copies.h"
+
+namespace fulldeck::launcher {
+
+// After SIGKILL the kernel needs a moment; a process that is still there then cannot be killed.
+inline constexpr std::chrono::milliseconds kKillPatience{2'000};
+
+// "1.5 s"
+std::string Seconds(base::Duration duration);
+
+class Supervisor {
+ public:
+  Supervisor(base::EventLoop& loop, std::unique_ptr<RunPlan> plan, SharedNote& note, base::UniqueFd started_notice);
+  ~Supervisor();
+
+  // Until the run is over. The exit code of the launcher.
+  int Run();
+
+ private:
+  enum class Phase { kGathering, kRunning, kStopping, kPausing, kOver };
+
+  base::Result<void> Prepare();
+  base::Result<void> WatchSignals();
+  void JoinHosts();
+  void StartAlone(int attempt);
+  void StartAttempt(const AttemptStart& start);
+  base::Result<void> FollowRank(const Rank& rank);
+  void WatchCards();
+  void Register();
+
+  void OnSignal(int signal_number);
+  void OnUserSignal(int signal_number, bool from_front);
+  void PassOn(int signal_number);
+  void Reap();
+  void OnRankEnded(Rank& rank, int wait_status);
+  bool OnlyStopSignalsKilled() const;
+  void BeginStop(int signal_number, std::chrono::milliseconds grace);
+  void KillEverything();
+  void KillAgain();
+  void GiveUpKilling();
+  void CheckAllGone();
+  void AttemptOver();
+  void DecideAlone();
+  void EndIdleGate();
+  void Tick();
+  void Finish(int exit_code);
+
+  void Say(const std::string& line);
+  std::string NameOf(const Rank& rank) const;
+  HostFailure OwnFailure() const;
+  void ReportFailure();
+  void CopyErrorFile(const Rank& rank) const;
+
+  base::EventLoop& loop_;
+  std::unique_ptr<RunPlan> plan_;
+  SharedNote& note_;
+  base::UniqueFd started_notice_;  // in a detached run, until the ranks have started
+  job::RunRegistry registry_;
+  job::RunRecord record_;
+  std::optional<RunCgroup> cgroup_;
+  MemoryPressure memory_before_;
+  std::unique_ptr<LogFollower> logs_;
+  std::unique_ptr<HostGroup> hosts_;
+  std::optional<MasterPort> port_;
+  std::optional<RankGroup> group_;
+  std::optional<IdleGate> gate_;
+  std::unique_ptr<CardWatch> card_watch_;
+
+  Phase phase_ = Phase::kGathering;
+  base::TimePoint attempt_began_{};
+  base::TimePoint stop_began_{};
+  base::TimePoint kill_began_{};
+  std::vector<AttemptRecord> attempts_;
+  int turn_ = 0;         // counts calls of Reap, to order endings
+  int user_signal_ = 0;  // the signal with which somebody asked us to stop
+  bool front_died_ = false;
+  bool idle_failed_ = false;
+  bool could_not_start_ = false;
+  bool crash_loop_ = false;  // of several hosts, known to the coordinator
+  bool killed_ = false;      // SIGKILL has been sent to everything
+  bool swept_ = false;       // what the ranks left behind was asked to end
+  bool gave_up_killing_ = false;
+  struct UserSignal {  // SIGUSR1, SIGUSR2
+    SignalCopies copies;
+    base::EventLoop::Id timer = 0;
+    bool warned = false;
+  };
+  UserSignal user_signals_[2];
+  std::optional<HostFailure> elsewhere_;  // another host began
+  base::EventLoop::Id kill_timer_ = 0;
+  base::EventLoop::Id gate_timer_ = 0;
+  base::EventLoop::Id own_copy_timer_ = 0;  // while a rank died of a stop signal that may be on its way to us too
+  int exit_code_ = 0;
+};
+
+}  // namespace fulldeck::launcher

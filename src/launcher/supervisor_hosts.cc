@@ -1,0 +1,129 @@
+// Supervisor: what it says to the launchers of other hosts, and hears from them.
+#include "launcher/supervisor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <ctime>
+
+#include "wire/exit_codes.h"
+#include "wire/variables.h"
+
+namespace fulldeck::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using wire::ExitCode;
+
+constexpr int kDefaultMeetingPort = 29500;
+
+}  // namespace
+
+void Supervisor::JoinHosts() {
+  const job::LaunchFlags& flags = plan_->flags;
+  HostGroupOptions options;
+  options.endpoint_host = flags.endpoint_host;
+  options.endpoint_port = flags.endpoint_port.value_or(kDefaultMeetingPort);
+  options.node_rank = flags.node_rank;
+  options.is_host = flags.is_host;
+  options.min_hosts = flags.min_hosts;
+  options.max_hosts = flags.max_hosts;
+  options.local_ranks = static_cast<int>(plan_->ranks.size());
+  options.token = plan_->environment.Get(wire::kTokenVariable).value_or(flags.rdzv_id.value_or(""));
+  options.host_name = plan_->host_name;
+  options.local_addr = flags.local_addr;
+  options.join_timeout = flags.join_timeout;
+  options.last_call_timeout = flags.last_call_timeout;
+  if (flags.silence_limit) options.silence_limit = *flags.silence_limit;
+  options.stop_patience = flags.grace + kKillPatience + milliseconds(3'000);
+  if (options.token.empty()) {
+    Say(fmt::format("warning: whoever reaches {}:{} can join this run; give all hosts the same --rdzv-id or {}",
+                    options.endpoint_host, options.endpoint_port, wire::kTokenVariable));
+  }
+
+  HostGroupEvents events;
+  events.take_master_port = [this]() -> base::Result<int> {
+    if (plan_->named_port) return plan_->named_port->number();
+    auto port = MasterPort::Free();
+    if (!port) return port.error();
+    port_ = std::move(*port);
+    return port_->number();
+  };
+  events.start = [this](const AttemptStart& start) { StartAttempt(start); };
+  events.stop = [this](const HostFailure& failure) {
+    elsewhere_ = failure;
+    if (phase_ == Phase::kRunning) BeginStop(SIGTERM, plan_->flags.grace);
+  };
+  events.finished = [this](const std::optional<HostFailure>& failure) {
+    if (!failure) return Finish(0);
+    elsewhere_ = failure;
+    ReportFailure();
+    if (user_signal_ != 0) return Finish(128 + user_signal_);
+    Finish(crash_loop_ ? static_cast<int>(ExitCode::kCrashLoop) : std::max(failure->exit_code, 1));
+  };
+  events.restarting = [this](const HostFailure& failure, base::Duration delay) {
+    elsewhere_ = failure;
+    ReportFailure();
+    Say(fmt::format("all hosts start again in {}", Seconds(delay)));
+  };
+  events.restart = [this](const HostFailure& failure) -> std::optional<base::Duration> {
+    if (front_died_) return std::nullopt;
+    attempts_.push_back({std::chrono::duration_cast<milliseconds>(loop_.clock().Now() - attempt_began_),
+                         failure.best_step > 0 ? std::optional(failure.best_step) : std::nullopt});
+    const RestartDecision decision = AfterAttempt(attempts_, plan_->flags.max_restarts);
+    if (decision.what == AfterFailure::kRestart) return decision.delay;
+    crash_loop_ = decision.what == AfterFailure::kCrashLoop;
+    if (crash_loop_) Say("error: crash loop: three attempts in a row made no progress");
+    return std::nullopt;
+  };
+  events.gave_up = [this](const std::string& reason) {
+    Say("error: " + reason);
+    Finish(static_cast<int>(ExitCode::kHosts));
+  };
+  events.say = [this](const std::string& line) { Say(line); };
+  hosts_ = std::make_unique<HostGroup>(loop_, std::move(options), std::move(events));
+  const auto joined = hosts_->Join();
+  if (!joined) {
+    Say("error: " + joined.error().message);
+    Finish(static_cast<int>(ExitCode::kHosts));
+  }
+}
+
+HostFailure Supervisor::OwnFailure() const {
+  HostFailure failure;
+  failure.group_rank = group_ ? group_->start().group_rank : -1;
+  failure.host_name = plan_->host_name;
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  failure.unix_nanoseconds = static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  failure.best_step = group_ ? group_->BestStep().value_or(0) : 0;
+  if (group_) {
+    const std::vector<RankEnding> failures = group_->Failures();
+    const auto root = RootCause(failures);
+    if (root && (user_signal_ == 0 || failures[*root].ending.signal_number() != user_signal_)) {
+      const Rank& rank = group_->ranks()[static_cast<std::size_t>(failures[*root].local_rank)];
+      failure.seen_at = rank.ended;
+      failure.summary = fmt::format("{} {}", NameOf(rank), failures[*root].ending.InWords());
+      failure.exit_code = failures[*root].ending.exit_code();
+      return failure;
+    }
+  }
+  if (user_signal_ != 0) {
+    failure.by_request = true;
+    failure.summary = fmt::format("its launcher was stopped by {}", SignalName(user_signal_));
+    failure.exit_code = 128 + user_signal_;
+  } else if (idle_failed_) {
+    failure.summary = "a card stayed idle";
+    failure.exit_code = static_cast<int>(ExitCode::kIdleCard);
+  } else if (could_not_start_) {
+    failure.summary = "its ranks could not be started";
+    failure.exit_code = exit_code_;
+  } else if (front_died_) {
+    failure.summary = "its launcher was killed";
+    failure.exit_code = 128 + SIGKILL;
+  }
+  return failure;
+}
+
+}  // namespace fulldeck::launcher

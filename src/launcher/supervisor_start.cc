@@ -1,0 +1,129 @@
+// Supervisor: starting an attempt.
+#include "launcher/supervisor.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/log.h"
+#include "wire/exit_codes.h"
+
+namespace fulldeck::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using wire::ExitCode;
+
+}  // namespace
+
+void Supervisor::StartAlone(int attempt) {
+  AttemptStart start;
+  start.attempt = attempt;
+  start.world_size = static_cast<int>(plan_->ranks.size());
+  start.master_addr = plan_->flags.endpoint_host;
+  if (plan_->named_port) {
+    start.master_port = plan_->named_port->number();
+  } else {
+    auto port = MasterPort::Free();
+    if (!port) {
+      Say("error: " + port.error().message);
+      return Finish(static_cast<int>(ExitCode::kCannotStart));
+    }
+    port_ = std::move(*port);
+    start.master_port = port_->number();
+  }
+  StartAttempt(start);
+}
+
+void Supervisor::StartAttempt(const AttemptStart& start) {
+  elsewhere_.reset();
+  killed_ = swept_ = false;
+  attempt_began_ = loop_.clock().Now();
+  auto group = RankGroup::Prepare(*plan_, start);
+  if (!group) {
+    Say("error: " + group.error().message);
+    return Finish(static_cast<int>(ExitCode::kCannotStart));
+  }
+  group_.emplace(std::move(*group));
+  for (const Rank& rank : group_->ranks()) {
+    const auto followed = FollowRank(rank);
+    if (!followed) Say("warning: " + followed.error().message);
+  }
+  phase_ = Phase::kRunning;
+  const auto started = group_->Start(*plan_, cgroup_);
+  if (!started) {
+    Say("error: " + started.error().message);
+    exit_code_ = static_cast<int>(ExitCode::kCannotStart);
+    could_not_start_ = true;
+    BeginStop(SIGKILL, milliseconds(0));
+    return CheckAllGone();
+  }
+  Register();
+  if (start.group_world_size > 1 || start.attempt > 0) {
+    Say(fmt::format("attempt {}: ranks {} to {} of {} started; rank 0 listens on {}:{}", start.attempt,
+                    start.first_rank, start.first_rank + static_cast<int>(plan_->ranks.size()) - 1, start.world_size,
+                    start.master_addr, start.master_port));
+  }
+  WatchCards();
+  if (started_notice_.valid()) {
+    base::Log(
+        base::Severity::kInfo,
+        fmt::format("run {} is in the background. See it with: fulldeck logs -f {}; end it with: fulldeck stop {}",
+                    plan_->run_id, plan_->run_id, plan_->run_id));
+    [[maybe_unused]] const auto written = write(started_notice_.get(), "+", 1);
+    started_notice_.Reset();
+    ReleaseTerminal();
+  }
+  Reap();
+}
+
+base::Result<void> Supervisor::FollowRank(const Rank& rank) {
+  const job::LaunchFlags& flags = plan_->flags;
+  const auto& shown = flags.shown_local_ranks;
+  const bool listed = shown.empty() || std::find(shown.begin(), shown.end(), rank.local_rank) != shown.end();
+  const bool alone = group_->start().world_size == 1;
+  const std::string attempt = plan_->directory->attempt_folder(group_->start().attempt);
+  const auto follow = [&](job::Streams stream, const std::string& path, int console,
+                          const std::vector<std::string>& filters, const char* filtered) -> base::Result<void> {
+    const auto has = [&](job::Streams streams) { return (static_cast<int>(streams) & static_cast<int>(stream)) != 0; };
+    const bool redirected = has(flags.redirects.For(rank.local_rank));
+    const bool teed = flags.tee && has(flags.tee->For(rank.local_rank));
+    FollowedStream followed;
+    followed.path = path;
+    followed.prefix = alone ? "" : fmt::format("[{}] ", rank.rank);
+    followed.colour = alone ? 0 : 31 + rank.rank % 6;
+    followed.console_fd = listed && (teed || !redirected) ? console : -1;
+    followed.filters = filters;
+    followed.filtered_path = attempt + "/" + filtered;
+    return logs_->Follow(std::move(followed));
+  };
+  const auto out =
+      follow(job::Streams::kStdout, rank.files.stdout_path, STDOUT_FILENO, flags.stdout_filters, "filtered_stdout.log");
+  if (!out) return out.error();
+  return follow(job::Streams::kStderr, rank.files.stderr_path, STDERR_FILENO, flags.stderr_filters,
+                "filtered_stderr.log");
+}
+
+void Supervisor::Register() {
+  const AttemptStart& start = group_->start();
+  record_.board_fd = group_->board().fd();
+  record_.attempt = start.attempt;
+  record_.first_rank = start.first_rank;
+  record_.world_size = start.world_size;
+  record_.group_rank = start.group_rank;
+  record_.group_world_size = start.group_world_size;
+  record_.ranks.clear();
+  for (const Rank& rank : group_->ranks()) {
+    record_.ranks.push_back({rank.local_rank, wire::IdentityOf(rank.pid).value_or(wire::ProcessIdentity{rank.pid, 0})});
+  }
+  const auto path = registry_.Write(record_);
+  if (!path) {
+    if (start.attempt == 0) Say("warning: fulldeck ps and stop will not find this run: " + path.error().message);
+  } else {
+    SetNote(note_.registry_entry, sizeof note_.registry_entry, *path);
+  }
+}
+
+}  // namespace fulldeck::launcher
