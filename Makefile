@@ -7,6 +7,7 @@ SHELL := bash
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 20
+FAULT_REPEATS ?= 10
 
 # PYTHON counts only when it is given to make. The scripts see it in their environment exactly then.
 ifeq ($(origin PYTHON),command line)
@@ -22,10 +23,10 @@ endif
 configure = @[[ -f $(2)/build.ninja ]] && grep -qsxF 'FULLDECK_PYTHON:FILEPATH=$(python)' $(2)/CMakeCache.txt || \
   cmake --preset $(1) --no-warn-unused-cli -DFULLDECK_PYTHON:FILEPATH="$(python)" -DPython3_EXECUTABLE:FILEPATH="$(python)"
 
-.PHONY: help setup train test build bench lint format portable asan tsan fuzz clean
+.PHONY: help setup train test build bench lint format portable asan tsan fuzz fault-grid host-grid clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1 \2/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1 \2/p' $(MAKEFILE_LIST) | \
 	  while read -r make target words; do printf '  make %-10s %s\n' "$$target" "$$words"; done
 	@echo
 	@echo "With a Python that already has torch, installing nothing: make PYTHON=python3 train"
@@ -33,10 +34,11 @@ help: ## show this list
 setup: ## install what is missing: Debian packages, and .venv with torch
 	@$(setup)
 
-train: build ## show a simulated server of 8 cards and run the placement tests
+train: build ## run eight ranks on a simulated server of 8 cards, with the launcher's proof that each card works
 	FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck devices
-	build/tests/job_test --gtest_filter='Placement*'
-	@echo "fulldeck: the training job itself is not in this version yet; what ran above is the card inventory and the placement of ranks."
+	FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck run --idle-card fail --idle-card-after 20 --log-dir build/runs \
+	  --no-python build/examples/simulated_rank 60 50
+	@echo "fulldeck: the training job itself is not in this version yet; what ran above are eight ranks that keep simulated cards busy."
 
 test: build ## build everything and run all tests
 	@scripts/test build
@@ -47,6 +49,9 @@ build: setup ## build into build/
 
 bench: build ## measure the figures of docs/benchmarks.md
 	@scripts/bench
+
+host-grid: build ## break two hosts in every way, 20 times each (root; 12 minutes)
+	@$(python) tests/host_grid.py
 
 lint: setup ## check format, clang-tidy, scripts and Python syntax
 	$(call configure,release,build)
@@ -72,6 +77,9 @@ fuzz: setup ## run every fuzzer for FUZZ_SECONDS (20)
 	$(call configure,fuzz,build-fuzz)
 	@cmake --build build-fuzz -j $(JOBS)
 	@scripts/fuzz build-fuzz $(FUZZ_SECONDS)
+
+fault-grid: build ## kill, stop, starve and freeze ranks and launchers, each cell FAULT_REPEATS (10) times
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/fault_grid.py --repeats $(FAULT_REPEATS)
 
 clean: ## remove everything that was built; .venv stays
 	rm -rf build build-asan build-tsan build-fuzz build-portable dist

@@ -3,6 +3,8 @@ import os
 import re
 import subprocess
 
+import pytest
+
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("FULLDECK_BUILD_DIR", os.path.join(TOP, "build"))
 FULLDECK = os.path.join(BUILD, "bin", "fulldeck")
@@ -22,14 +24,15 @@ def test_fulldeck_needs_only_the_runtime_of_the_language():
     assert [name for name in libraries if not ALLOWED.match(name)] == []
 
 
-def test_the_library_for_users_shows_its_c_interface_and_nothing_else():
-    library = os.path.join(BUILD, "lib", "libfulldeck_simulated_card.so")
+@pytest.mark.parametrize("name", ["simulated_card", "board"])
+def test_a_library_for_users_shows_its_c_interface_and_nothing_else(name):
+    library = os.path.join(BUILD, "lib", "libfulldeck_{}.so".format(name))
     assert [name for name in needed(library) if not ALLOWED.match(name)] == []
     rows = subprocess.run(["nm", "--dynamic", "--defined-only", library], check=True, stdout=subprocess.PIPE,
                           universal_newlines=True, timeout=60).stdout.split("\n")
-    names = {row.split()[-1] for row in rows if row}
-    assert "fulldeck_simulated_card_open" in names
-    assert [name for name in names if not name.startswith("fulldeck_")] == []
+    symbols = {row.split()[-1] for row in rows if row}
+    assert "fulldeck_{}_open".format(name) in symbols
+    assert [symbol for symbol in symbols if not symbol.startswith("fulldeck_" + name)] == []
 
 
 def test_nothing_that_is_loaded_with_it_is_torch_or_python():

@@ -1,0 +1,17 @@
+"""A rank that counts how often it gets SIGUSR1, and on SIGTERM writes the count to FOLDER/count.RANK and ends well."""
+import os
+import signal
+import sys
+import time
+
+import place
+
+count = []
+asked = []
+signal.signal(signal.SIGUSR1, lambda *_: count.append(True))
+signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+place.write(sys.argv[1])
+while not asked:
+    time.sleep(0.02)
+with open(os.path.join(sys.argv[1], "count." + os.environ["RANK"]), "w") as file:
+    file.write(str(len(count)))

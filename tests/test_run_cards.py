@@ -1,0 +1,196 @@
+"""Ranks on cards, simulated ones: who gets which, leases between runs, and the gate "every card works"."""
+import os
+import re
+import signal
+
+import pytest
+
+from launching import PROGRAMS, children_of, read, variables_of, wait_until
+
+SHOW = 'echo "$RANK $FULLDECK_DEVICE $FULLDECK_CARD_SERIAL $TOPS_VISIBLE_DEVICES" >> cards'
+HOLD = 'touch ready-$RANK; exec sleep 60'
+USE_OWN = 'exec %s $LOCAL_RANK 1048576' % os.path.join(PROGRAMS, "use_simulated_card")
+USE_FIRST = 'exec %s 0 1048576' % os.path.join(PROGRAMS, "use_simulated_card")
+
+
+def cards(place):
+    """By rank: device, serial, visible list."""
+    rows = [line.split(" ") for line in read(os.path.join(place.folder, "cards")).splitlines()]
+    return {int(row[0]): row[1:] for row in rows}
+
+
+def none_ran(place):
+    return not os.path.exists(os.path.join(place.folder, "cards")) and not os.path.exists(place.runs)
+
+
+def start_holding(place, count, *flags):
+    running = place.start_shell(count, HOLD, *flags)
+    wait_until(lambda: not running.alive or all(os.path.exists(os.path.join(place.folder, "ready-%d" % rank))
+                                                for rank in range(count)), "%d ranks" % count)
+    assert running.alive, running.err
+    return running
+
+
+def stop(running):
+    running.signal(signal.SIGTERM)
+    assert running.wait(20).code == 143
+
+
+# ---- placement
+
+def test_without_a_number_there_is_one_rank_a_card_each_with_its_own(place):
+    place.simulate("gcu:8")
+    done = place.run("--no-python", "/bin/sh", "-c", SHOW)
+    assert done.code == 0, done
+    seen = cards(place)
+    assert sorted(seen) == list(range(8))
+    assert [seen[rank][0] for rank in range(8)] == ["gcu:%d" % rank for rank in range(8)]
+    assert len({seen[rank][1] for rank in range(8)}) == 8
+    # Said before the start, and in the first line of each rank's own file.
+    for rank in range(8):
+        assert re.search(r"local rank %d: gcu %d \(serial %s\) simulated" % (rank, rank, seen[rank][1]), done.ours)
+        assert seen[rank][1] in place.log(rank).splitlines()[0]
+
+
+def test_ranks_on_cards_get_what_the_vendor_needs(place):
+    place.simulate("gcu:2")
+    done = place.run("--no-python", "/bin/sh", "-c", 'echo "$ECCL_BACKEND/$ECCL_DEVICE_TYPE/$ACCELERATE_USE_CPU" > env-$RANK')
+    assert done.code == 0, done
+    backend, device, cpu = read(os.path.join(place.folder, "env-1")).strip().split("/")
+    assert backend and device and cpu == ""
+
+
+def test_more_ranks_than_cards_is_refused_and_both_ways_out_are_named(place):
+    place.simulate("gcu:8")
+    done = place.run_shell(9, SHOW)
+    assert done.code == 83 and "--share-cards" in done.err and "--devices cpu" in done.err, done
+    assert none_ran(place)
+    assert place.run_shell(9, SHOW, "--devices", "cpu").code == 0
+    assert len(cards(place)) == 9 and cards(place)[8][0] == ""
+
+
+def test_cards_can_be_shared_on_request(place):
+    place.simulate("gcu:2")
+    assert place.run_shell(4, SHOW, "--share-cards").code == 0
+    assert len({row[1] for row in cards(place).values()}) == 2
+
+
+def test_named_cards_come_in_that_order_and_local_rank_is_their_index(place):
+    place.simulate("gcu:8")
+    done = place.run("--devices", "6,2", "--no-python", "/bin/sh", "-c", SHOW)
+    assert done.code == 0, done
+    seen = cards(place)
+    assert [seen[rank][0] for rank in (0, 1)] == ["gcu:0", "gcu:1"]
+    assert seen[0][2] == "6,2" and "TOPS_VISIBLE_DEVICES=6,2" in done.ours
+
+
+def test_the_users_visible_list_is_kept(place):
+    place.simulate("gcu:8")
+    done = place.run("--no-python", "/bin/sh", "-c", SHOW, extra={"TOPS_VISIBLE_DEVICES": "1,3,5"})
+    assert done.code == 0, done
+    seen = cards(place)
+    assert sorted(seen) == [0, 1, 2] and {row[2] for row in seen.values()} == {"1,3,5"}
+
+
+@pytest.mark.parametrize("devices", ["9,", "0,0", "0,8", "npu", "flying-carpet", ""])
+def test_cards_that_are_not_there_are_refused(place, devices):
+    place.simulate("gcu:8")
+    done = place.run("--devices", devices, "--no-python", "/bin/sh", "-c", SHOW)
+    assert done.code in (2, 83) and done.err.startswith("fulldeck: error: "), done
+    assert none_ran(place)
+
+
+def test_a_card_that_fell_off_the_bus_is_not_used_silently(place):
+    place.simulate("gcu:4,dropped=2")
+    done = place.run_shell(4, SHOW)
+    assert done.code == 83, done
+    assert none_ran(place)
+
+
+# ---- leases
+
+def test_a_second_run_is_refused_with_the_owner_or_gets_the_free_cards(place):
+    place.simulate("gcu:8")
+    first = start_holding(place, 5, "--rdzv-id", place.name)
+    refused = place.run_shell(4, SHOW)
+    assert refused.code == 83 and place.name in refused.err and "--share-leases" in refused.err, refused
+    assert not os.path.exists(os.path.join(place.folder, "cards"))
+
+    second = place.run_shell(3, SHOW)
+    assert second.code == 0, second
+    seen = cards(place)
+    assert {row[2] for row in seen.values()} == {"5,6,7"} and [seen[rank][0] for rank in range(3)] == ["gcu:0", "gcu:1", "gcu:2"]
+    first_serials = {variables_of(pid)["FULLDECK_CARD_SERIAL"] for pid in place.ranks().values()}
+    assert len(first_serials) == 5 and not first_serials & {row[1] for row in seen.values()}
+    stop(first)
+
+
+def test_without_a_number_a_second_run_takes_what_is_free_and_says_so(place):
+    place.simulate("gcu:4")
+    first = start_holding(place, 3, "--rdzv-id", place.name)
+    second = place.run("--no-python", "/bin/sh", "-c", SHOW)
+    assert second.code == 0 and len(cards(place)) == 1 and place.name in second.ours, second
+    stop(first)
+
+
+def test_cards_of_another_run_can_be_used_on_request(place):
+    place.simulate("gcu:2")
+    first = start_holding(place, 2)
+    assert place.run_shell(2, SHOW, "--share-leases").code == 0
+    stop(first)
+
+
+def test_leases_end_with_a_run_that_was_killed(place):
+    place.simulate("gcu:2")
+    first = start_holding(place, 2)
+    supervisor, = children_of(first.pid)
+    os.kill(supervisor, signal.SIGKILL)
+    first.wait(20)
+    assert place.run_shell(2, SHOW).code == 0
+
+
+# ---- the gate
+
+def test_the_gate_says_when_every_card_works(place):
+    place.simulate("gcu:4")
+    running = place.start_shell(4, USE_OWN)
+    running.wait_for("every card works: 4 ranks on 4 distinct cards")
+    stop(running)
+
+
+def test_an_idle_card_is_named_and_ends_the_run_when_that_was_asked_for(place):
+    place.simulate("gcu:4,idle=3")
+    done = place.run_shell(4, USE_OWN, "--idle-card", "fail", "--idle-card-after", 3)
+    assert done.code == 86, done
+    verdicts = [line for line in done.ours.splitlines() if "IDLE" in line]
+    assert len(verdicts) == 1 and "gcu 3 is IDLE" in verdicts[0] and "rank 3" in verdicts[0], done
+
+
+def test_a_script_that_ignores_local_rank_is_found_out(place):
+    place.simulate("gcu:3")
+    running = place.start_shell(3, USE_FIRST, "--idle-card-after", 3)
+    running.wait_for("gcu 2 is IDLE")
+    verdict = next(line for line in running.err.splitlines() if "gcu 1 is IDLE" in line)
+    assert "rank 1 works on gcu 0 instead" in verdict and "LOCAL_RANK" in verdict, verdict
+    assert running.alive, "a warning does not end the run"
+    stop(running)
+
+
+def test_the_gate_can_be_turned_off(place):
+    place.simulate("gcu:2")
+    running = start_holding(place, 2, "--idle-card", "off")
+    # No process watches the cards.
+    supervisor, = children_of(running.pid)
+    assert sorted(children_of(supervisor)) == sorted(place.ranks().values())
+    stop(running)
+
+
+def test_no_card_is_called_idle_when_nobody_watched(place):
+    place.simulate("gcu:2")
+    running = start_holding(place, 2, "--idle-card", "fail", "--idle-card-after", 2)
+    supervisor, = children_of(running.pid)
+    watch, = wait_until(lambda: set(children_of(supervisor)) - set(place.ranks().values()), "the watch")
+    os.kill(watch, signal.SIGKILL)
+    running.wait_for("cannot tell whether every card works")
+    assert running.alive and "IDLE" not in running.err
+    stop(running)
