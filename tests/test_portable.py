@@ -33,7 +33,6 @@ def test_the_binary_of_this_machine_is_not_taken_for_a_portable_one(tmp_path):
         shutil.copy(os.path.join(BUILD, "bin", "fulldeck"), str(folder))
         done = check(str(folder.parent))
         assert done.returncode == 1
-        assert "needs libstdc++.so.6" in done.stdout
         assert "newer than 2.27" in done.stdout
     assert done.stdout.count("is built for") == (0 if os.uname().machine == "aarch64" else 1)
 

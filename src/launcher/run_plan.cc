@@ -138,7 +138,8 @@ base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlac
   *code = ExitCode::kBadEnvironment;
   // On the processors nobody has to wait for the cards' libraries.
   const auto asked = job::ParseDeviceChoice(plan.flags.devices);
-  const bool on_processors = (asked && asked->cpu) || plan.flags.nproc_kind == "cpu";
+  const bool on_processors =
+      ((asked && asked->cpu) || plan.flags.nproc_kind == "cpu") && !plan.environment.Get(wire::kSimulateVariable);
   const auto inventory = on_processors ? base::Result<device::Inventory>(device::Inventory()) : reader.Read();
   if (!inventory) return inventory.error();
   for (const device::VendorReport& vendor : inventory->vendors) {

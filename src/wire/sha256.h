@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), for proofs between launchers and for checks of content. Plain C++, some
-// 150 MB/s a core: not for gigabytes in the middle of a step.
+// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), for proofs between launchers and for checks of content. Plain C++,
+// some 150 MB/s a core: not for gigabytes in the middle of a step.
 //
 // Thread rule: a Sha256 belongs to one thread; the functions may be called from any.
 #pragma once
