@@ -23,6 +23,11 @@ MARKER = "FULLDECK_TEST_MARKER"
 # Ranks that crash on purpose must not fill the disk.
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
+# A shell that starts the tests in the background has these ignored, and what is ignored is inherited.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
 # What a surrounding cluster, launcher or user's shell may have set, and a test must not see.
 FOREIGN = re.compile(r"FULLDECK_|PET_|SLURM_|OMPI_|PMI_|PMIX_|MPI_|TORCHELASTIC_|TORCH_|ACCELERATE_|ECCL_|KUBERNETES_|"
                      r"(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT|OMP_NUM_THREADS|LD_PRELOAD|"
