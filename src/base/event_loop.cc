@@ -175,15 +175,19 @@ void EventLoop::Remove(Id id) {
 }
 
 bool EventLoop::FireDueTimers() {
-  const TimePoint now = clock_.Now();
-  bool fired = false;
-  while (!timers_.empty() && timers_.begin()->first <= now) {
-    const Handler handler = std::move(timers_.begin()->second.second);
-    timers_.erase(timers_.begin());
+  // Those that are due now; what a handler sets for now waits for the next round, behind the descriptors.
+  std::vector<Id> due;
+  const auto end = timers_.upper_bound(clock_.Now());
+  for (auto timer = timers_.begin(); timer != end; ++timer) due.push_back(timer->second.first);
+  for (const Id id : due) {
+    const auto timer =
+        std::find_if(timers_.begin(), timers_.end(), [id](const auto& entry) { return entry.second.first == id; });
+    if (timer == timers_.end()) continue;
+    const Handler handler = std::move(timer->second.second);
+    timers_.erase(timer);
     handler();
-    fired = true;
   }
-  return fired;
+  return !due.empty();
 }
 
 void EventLoop::ArmTimer() {
@@ -197,17 +201,17 @@ void EventLoop::ArmTimer() {
 }
 
 bool EventLoop::RunOnce(std::optional<Duration> patience) {
-  if (FireDueTimers()) return true;
+  const bool fired = FireDueTimers();
   ArmTimer();
-  int timeout_ms = -1;
-  if (patience) {
+  int timeout_ms = fired ? 0 : -1;
+  if (patience && !fired) {
     const auto rounded_up = std::chrono::ceil<std::chrono::milliseconds>(*patience).count();
     timeout_ms = static_cast<int>(std::clamp<std::int64_t>(rounded_up, 0, 1 << 30));
   }
   std::array<epoll_event, 32> events;
   const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
   CHECK(ready >= 0 || errno == EINTR);
-  bool called = false;
+  bool called = fired;
   for (int i = 0; i < ready; ++i) {
     // An earlier handler of this round may have removed it; the copy keeps the handler alive while it removes itself.
     const auto found = watches_.find(events[static_cast<std::size_t>(i)].data.u64);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
 
 #include "base/subprocess.h"
 
@@ -82,6 +83,25 @@ TEST(EventLoop, WakesUpForATimerOfTheRealClock) {
   bool fired = false;
   loop.After(5ms, [&] { fired = true; });
   EXPECT_TRUE(RunUntil(loop, [&] { return fired; }));
+}
+
+TEST(EventLoop, SeesToDescriptorsBesideATimerThatIsAlwaysDue) {
+  const ManualClock clock;
+  EventLoop loop(clock);
+  auto pipe = MakePipe();
+  ASSERT_TRUE(pipe.ok());
+  bool heard = false;
+  ASSERT_TRUE(loop.WhenReadable(pipe->read_end.get(), [&] { heard = true; }).ok());
+  int rounds = 0;
+  std::function<void()> again = [&] {
+    ++rounds;
+    loop.After(Duration(0), again);
+  };
+  again();
+  ASSERT_EQ(write(pipe->write_end.get(), "x", 1), 1);
+  for (int i = 0; i < 5 && !heard; ++i) loop.RunOnce(Duration(0));
+  EXPECT_TRUE(heard);
+  EXPECT_LE(rounds, 6) << "once a round";
 }
 
 TEST(EventLoop, ForgetsARemovedTimer) {

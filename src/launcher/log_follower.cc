@@ -1,6 +1,5 @@
 #include "launcher/log_follower.h"
 
-#include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,8 +80,7 @@ struct LogFollower::State {
   int inotify_error = 0;
   Timer notices = 0;  // the watch on inotify, or 0 while it rests
   Timer notices_rest = 0;
-  base::UniqueFd more;  // readable while files wait for their turn
-  Timer more_watch = 0;
+  Timer next_turn = 0;  // set while files wait for their turn
   Timer unwatched_timer = 0;
   Timer unfinished_timer = 0;
   Timer retry_timer = 0;
@@ -98,29 +96,19 @@ LogFollower::State::State(base::EventLoop& the_loop, LogFollowerOptions the_opti
       options(std::move(the_options)),
       buffer(kChunk),
       inotify(options.inotify ? inotify_init1(IN_NONBLOCK | IN_CLOEXEC) : -1),
-      inotify_error(inotify.valid() ? 0 : errno),
-      more(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  CHECK(more.valid());
+      inotify_error(inotify.valid() ? 0 : errno) {
   if (!options.merged_path.empty()) merged = std::make_unique<AppendedLog>(options.merged_path, loop.clock());
   const std::string where = merged ? options.merged_path : "the ranks' own log files";
   stderr_console = std::make_unique<Console>(loop, options.stderr_fd, where);
   if (!LeadToTheSamePlace(options.stdout_fd, options.stderr_fd)) {
     stdout_console = std::make_unique<Console>(loop, options.stdout_fd, where);
   }
-  // Not a timer that is due at once: the loop would see to nothing else as long as there is one.
-  const auto watch = loop.WhenReadable(more.get(), [this] {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const auto got = read(more.get(), &count, sizeof count);
-    Turn();
-  });
-  CHECK(watch.ok());
-  more_watch = *watch;
   AskForTurn();
   WatchNotices();
 }
 
 LogFollower::State::~State() {
-  for (const Timer id : {notices, notices_rest, more_watch, unwatched_timer, unfinished_timer, retry_timer}) {
+  for (const Timer id : {notices, notices_rest, next_turn, unwatched_timer, unfinished_timer, retry_timer}) {
     if (id != 0) loop.Remove(id);
   }
 }
@@ -194,8 +182,11 @@ void LogFollower::State::Turn() {
 }
 
 void LogFollower::State::AskForTurn() {
-  const std::uint64_t one = 1;
-  CHECK(write(more.get(), &one, sizeof one) == static_cast<ssize_t>(sizeof one));
+  if (next_turn != 0) return;
+  next_turn = loop.After(base::Duration(0), [this] {
+    next_turn = 0;
+    Turn();
+  });
 }
 
 void LogFollower::State::EndOfTurn() {
