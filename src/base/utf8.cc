@@ -35,4 +35,14 @@ bool MayBeShown(const CodePoint& character) {
   return !control && !invisible;
 }
 
+std::size_t ColumnsOf(const CodePoint& character) {
+  const std::uint32_t code = character.value;
+  if (code >= 0x300 && code <= 0x36f) return 0;
+  const bool wide = (code >= 0x1100 && code <= 0x115f) || (code >= 0x2e80 && code <= 0xa4cf) ||
+                    (code >= 0xac00 && code <= 0xd7a3) || (code >= 0xf900 && code <= 0xfaff) ||
+                    (code >= 0xfe30 && code <= 0xfe6f) || (code >= 0xff00 && code <= 0xff60) ||
+                    (code >= 0x1f300 && code <= 0x1faff) || (code >= 0x20000 && code <= 0x3fffd);
+  return wide ? 2 : 1;
+}
+
 }  // namespace fulldeck::base

@@ -20,4 +20,8 @@ CodePoint FirstCodePoint(std::string_view text);
 // zero-width mark that makes one name look like another.
 bool MayBeShown(const CodePoint& character);
 
+// Columns of a terminal that it takes: 0 for accents that stand on the letter before, 2 for the wide letters of East
+// Asia and for emoji, else 1.
+std::size_t ColumnsOf(const CodePoint& character);
+
 }  // namespace fulldeck::base

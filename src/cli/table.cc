@@ -83,11 +83,7 @@ std::size_t DisplayWidth(std::string_view text) {
   std::size_t width = 0;
   while (!text.empty()) {
     const base::CodePoint character = base::FirstCodePoint(text);
-    const std::uint32_t code = character.value;
-    const bool wide = (code >= 0x1100 && code <= 0x115f) || (code >= 0x2e80 && code <= 0xa4cf) ||
-                      (code >= 0xac00 && code <= 0xd7a3) || (code >= 0xf900 && code <= 0xfaff) ||
-                      (code >= 0xfe30 && code <= 0xfe6f) || (code >= 0xff00 && code <= 0xff60);
-    width += wide ? 2 : 1;
+    width += base::ColumnsOf(character);
     text.remove_prefix(character.bytes);
   }
   return width;

@@ -23,16 +23,6 @@ constexpr std::size_t kWriteEarly = 64 * 1024;
 constexpr base::Duration kRetryFull = std::chrono::seconds(1);
 constexpr std::string_view kEraseLine = "\r\x1b[K";
 
-std::size_t Columns(const base::CodePoint& character) {
-  const std::uint32_t code = character.value;
-  if (code >= 0x300 && code <= 0x36f) return 0;
-  const bool wide = (code >= 0x1100 && code <= 0x115f) || (code >= 0x2e80 && code <= 0xa4cf) ||
-                    (code >= 0xac00 && code <= 0xd7a3) || (code >= 0xf900 && code <= 0xfaff) ||
-                    (code >= 0xfe30 && code <= 0xfe6f) || (code >= 0xff00 && code <= 0xff60) ||
-                    (code >= 0x1f300 && code <= 0x1faff) || (code >= 0x20000 && code <= 0x3fffd);
-  return wide ? 2 : 1;
-}
-
 std::size_t TerminalColumns(int fd) {
   winsize size{};
   const bool known = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
@@ -57,7 +47,7 @@ std::string CutToColumns(std::string_view text, std::size_t columns) {
   while (!text.empty()) {
     const base::CodePoint character = base::FirstCodePoint(text);
     const bool shown = base::MayBeShown(character);
-    used += shown ? Columns(character) : 1;
+    used += shown ? base::ColumnsOf(character) : 1;
     if (used > columns) break;
     cut += shown ? text.substr(0, character.bytes) : "?";
     text.remove_prefix(character.bytes);
