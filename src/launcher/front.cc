@@ -104,20 +104,12 @@ void CleanUpAfterSupervisor(const SharedNote& note) {
   }
 }
 
-std::vector<int> PassedSignals(const job::LaunchFlags& flags) {
-  std::vector<int> signals = StopSignals(flags);
-  for (const int passed : {SIGUSR1, SIGUSR2}) {
-    if (std::find(signals.begin(), signals.end(), passed) == signals.end()) signals.push_back(passed);
-  }
-  return signals;
-}
-
 // Waits for the supervisor and passes signals on.
 int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, SharedNote& note) {
   base::EventLoop loop(base::SteadyClock::Instance(), base::EventLoop::ChildEvents::kSigchld);
   std::optional<int> status;
   const std::vector<int> stops = StopSignals(flags);
-  const auto watching = loop.OnSignals(PassedSignals(flags), [&](int signal_number) {
+  const auto watching = loop.OnSignals(TakenSignals(flags), [&](int signal_number) {
     if (status) return;
     const bool stop = std::find(stops.begin(), stops.end(), signal_number) != stops.end();
     if (stop) ++note.stops_passed_on;
@@ -147,7 +139,7 @@ int RunBoth(const job::LaunchFlags& flags, const base::Environment& environment,
   SharedNote* note = MakeNote();
 
   // Blocked before the fork: a signal that comes in between waits for whoever reads it.
-  const std::vector<int> signals = PassedSignals(flags);
+  const std::vector<int> signals = TakenSignals(flags);
   sigset_t set;
   sigemptyset(&set);
   for (const int signal_number : signals) sigaddset(&set, signal_number);
@@ -200,6 +192,14 @@ std::vector<int> StopSignals(const job::LaunchFlags& flags) {
   std::vector<int> signals = flags.stop_signals;
   if (signals.empty()) signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   if (IsIgnored(SIGHUP)) std::erase(signals, SIGHUP);
+  return signals;
+}
+
+std::vector<int> TakenSignals(const job::LaunchFlags& flags) {
+  std::vector<int> signals = StopSignals(flags);
+  for (const int passed : {SIGUSR1, SIGUSR2}) {
+    if (std::find(signals.begin(), signals.end(), passed) == signals.end()) signals.push_back(passed);
+  }
   return signals;
 }
 

@@ -38,6 +38,8 @@ int PassedOnAs(int signal_number);
 
 // The signals that stop a run: those that the flags name, without SIGHUP where it was ignored at the start (nohup).
 std::vector<int> StopSignals(const job::LaunchFlags& flags);
+// Those and the signals that are passed on to the ranks: all that the launcher takes from outside.
+std::vector<int> TakenSignals(const job::LaunchFlags& flags);
 
 // Runs `flags` to the end and returns the exit code. With --detach it returns once the ranks have started.
 int RunFront(const job::LaunchFlags& flags, const base::Environment& environment,

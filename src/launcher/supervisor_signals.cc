@@ -21,13 +21,8 @@ constexpr milliseconds kGraceWithoutFront{300};
 }  // namespace
 
 base::Result<void> Supervisor::WatchSignals() {
-  std::vector<int> signals = StopSignals(plan_->flags);
-  for (const int passed : {SIGUSR1, SIGUSR2}) {
-    if (std::find(signals.begin(), signals.end(), passed) == signals.end()) signals.push_back(passed);
-    signals.push_back(PassedOnAs(passed));
-  }
-  signals.push_back(SIGCHLD);
-  signals.push_back(FrontDiedSignal());
+  std::vector<int> signals = TakenSignals(plan_->flags);
+  signals.insert(signals.end(), {PassedOnAs(SIGUSR1), PassedOnAs(SIGUSR2), SIGCHLD, FrontDiedSignal()});
   return loop_.OnSignals(signals, [this](int signal_number) { OnSignal(signal_number); });
 }
 
