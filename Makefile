@@ -8,6 +8,8 @@ SHELL := bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 20
 FAULT_REPEATS ?= 10
+SOAK_CALLS ?= 1000000
+TORCH_SUITE_FLAGS ?=
 
 # PYTHON counts only when it is given to make. The scripts see it in their environment exactly then.
 ifeq ($(origin PYTHON),command line)
@@ -23,7 +25,8 @@ endif
 configure = @[[ -f $(2)/build.ninja ]] && grep -qsxF 'FULLDECK_PYTHON:FILEPATH=$(python)' $(2)/CMakeCache.txt || \
   cmake --preset $(1) --no-warn-unused-cli -DFULLDECK_PYTHON:FILEPATH="$(python)" -DPython3_EXECUTABLE:FILEPATH="$(python)"
 
-.PHONY: help setup train test build bench lint format portable asan tsan fuzz fault-grid host-grid clean
+.PHONY: help setup train test build bench lint format portable asan tsan fuzz fault-grid host-grid collectives-soak collectives-grid \
+  collectives-large package-runs torch-suite compat clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1 \2/p' $(MAKEFILE_LIST) | \
@@ -53,6 +56,9 @@ bench: build ## measure the figures of docs/benchmarks.md
 host-grid: build ## break two hosts in every way, 20 times each (root; 12 minutes)
 	@$(python) tests/host_grid.py
 
+torch-suite: build ## run torch's own tests of its collectives with our backend beside Gloo, and write docs/torch-suite.md (30 minutes)
+	@cd tests && FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" -m torch_suite --document ../docs/torch-suite.md $(TORCH_SUITE_FLAGS)
+
 lint: setup ## check format, clang-tidy, scripts and Python syntax
 	$(call configure,release,build)
 	@scripts/lint build
@@ -81,5 +87,23 @@ fuzz: setup ## run every fuzzer for FUZZ_SECONDS (20)
 fault-grid: build ## kill, stop, starve and freeze ranks and launchers, each cell FAULT_REPEATS (10) times
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/fault_grid.py --repeats $(FAULT_REPEATS)
 
+package-runs: build ## compile and install the Python package as pip does, and end 200 runs without goodbye (20 minutes)
+	@"$(python)" tests/wheel_runs.py
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/exit_runs.py --runs 200
+
+collectives-soak: build ## SOAK_CALLS (1,000,000) random collective calls in several groups at once, all checked
+	@build/tests/collectives_soak --calls $(SOAK_CALLS) --ranks 4 --seed 1 --seconds 7200
+	@build/tests/collectives_soak --calls $$(($(SOAK_CALLS) / 10)) --ranks 9 --seed 2 --seconds 7200
+
+collectives-grid: build ## kill, stop and desync ranks at every phase of a collective, each cell FAULT_REPEATS (10) times
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/collectives_grid.py --repeats $(FAULT_REPEATS)
+
+collectives-large: build ## collectives of more than 4 GiB (needs 10 GiB of free memory), and every size of the values test
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/collectives_grid.py --large
+	@FULLDECK_LONG_TESTS=1 build/tests/collectives_test --gtest_brief=1 --gtest_filter='*GroupValues*:*GroupLevels*'
+
+compat: setup ## compile the c10d backend against the headers of torch 2.6, 2.7, 2.11 and 2.13 (downloads 1 GB once)
+	@scripts/compat
+
 clean: ## remove everything that was built; .venv stays
-	rm -rf build build-asan build-tsan build-fuzz build-portable dist
+	rm -rf build build-asan build-tsan build-fuzz build-portable build-compat dist

@@ -1,8 +1,8 @@
 """Runs in every Python that finds this folder on PYTHONPATH: the ranks that `fulldeck run` starts. docs/rank-agent.md
 
-It takes its folder off the path again, leaves Python's own crash report (faulthandler) in the rank's crash file, and
-then lets the sitecustomize that Python would have found without us run in its place. It never raises, and it leaves
-exceptions, streams and signals of the program alone.
+It takes its folder off the path again, puts the package fulldeck that was built with it behind everything else on the path,
+leaves Python's own crash report (faulthandler) in the rank's crash file, and then lets the sitecustomize that Python would
+have found without us run in its place. It never raises, and it leaves exceptions, streams and signals of the program alone.
 """
 import os
 import sys
@@ -38,6 +38,12 @@ def leave_the_path(folder):
         del os.environ["PYTHONPATH"]
 
 
+def offer_package(folder):
+    """The package is found where no other of that name is: on PYTHONPATH it would hide the one that the user installed."""
+    if os.path.isdir(os.path.join(folder, "fulldeck")) and folder not in sys.path:
+        sys.path.append(folder)
+
+
 def report_crashes():
     """Python's stacks go behind the native one, which the agent writes first. A faulthandler of the user's stays."""
     path = os.environ.get("FULLDECK_CRASH_FILE")
@@ -60,6 +66,7 @@ def start_adapter(folder, name):
 
 def enter(folder):
     attempt("cannot leave Python's path", leave_the_path, folder)
+    attempt("the package fulldeck cannot be imported", offer_package, os.path.join(os.path.dirname(folder), "python"))
     if os.environ.get("FULLDECK_RANK_PID") == str(os.getpid()):
         attempt("no Python stack will be shown if this rank crashes", report_crashes)
         for name in ADAPTERS:

@@ -56,6 +56,7 @@ std::vector<std::string> CommandNames(const CLI::App& app) {
 std::vector<std::string> OptionNames(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;
@@ -95,9 +96,11 @@ int Run(int argc, char** argv) {
   add(AddLogs);
   add(AddStop);
   add(AddExplain);
+  add(AddBench);
   add(AddCompletion);
   add(AddHelp);
   add(AddVendorHelper);
+  add(AddBenchRank);
 
   if (argc < 2) {
     std::fputs(app.help().c_str(), stdout);

@@ -20,6 +20,8 @@ Action AddDevices(CLI::App& app);
 Action AddRun(CLI::App& app);
 Action AddLaunch(CLI::App& app);
 Action AddExplain(CLI::App& app);
+Action AddBench(CLI::App& app);
+Action AddBenchRank(CLI::App& app);
 Action AddLogs(CLI::App& app);
 Action AddPs(CLI::App& app);
 Action AddStop(CLI::App& app);
@@ -41,7 +43,7 @@ std::vector<std::string> CommandNames(const CLI::App& app);
 // What `fulldeck help` can be asked about: the commands and the tables.
 std::vector<std::string> HelpTopics(const CLI::App& app);
 
-// Long option names of an app or command: --json.
+// Long option names of an app or command, without those that are hidden from people: --json.
 std::vector<std::string> OptionNames(const CLI::App& app);
 
 }  // namespace fulldeck::cli

@@ -18,6 +18,7 @@ std::string Words(const std::vector<std::string>& words) {
 std::vector<std::string> Arguments(const CLI::App& app, const std::string& command) {
   if (command == "completion") return {"bash", "zsh"};
   if (command == "help") return HelpTopics(app);
+  if (command == "bench") return {"collectives"};
   return {};
 }
 

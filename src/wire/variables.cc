@@ -24,6 +24,20 @@ std::span<const VariableRow> Variables() {
        "Secret that launchers on several hosts must share before they talk to each other. Default: the value of "
        "--rdzv-id.",
        "6f1d0c7e"},
+      {kCollectivesKernelVariable,
+       "Instruction set of the collectives' arithmetic: plain, avx2, avx512 or neon. Default: the best one. All give "
+       "the "
+       "same bits.",
+       "avx2"},
+      {kCollectivesPieceVariable,
+       "Size of the pieces in which collectives move data; rank 0's counts. Default: from ranks and processors.",
+       "512KiB"},
+      {kCollectivesNodesVariable,
+       "NUMA node of each rank, for groups of this many ranks; rank 0's counts. Default: where each rank runs.",
+       "0,0,0,0,1,1,1,1"},
+      {kCollectivesTraceVariable,
+       "Folder into which every group of the collectives writes what its calls did when (docs/collectives.md).",
+       "/tmp/trace"},
       {kRunIdVariable, "Set by the launcher in each rank: name of the run.", "20240517-101500-4242"},
       {kRunDirVariable, "Set by the launcher in each rank: the run's directory, absolute.",
        "/data/runs/20261115-091500-k3fq"},

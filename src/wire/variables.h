@@ -23,6 +23,10 @@ inline constexpr char kCrashFileVariable[] = "FULLDECK_CRASH_FILE";
 // What a user may give the launcher.
 inline constexpr char kTokenVariable[] = "FULLDECK_TOKEN";
 inline constexpr char kRuntimeDirVariable[] = "FULLDECK_RUNTIME_DIR";
+inline constexpr char kCollectivesKernelVariable[] = "FULLDECK_COLLECTIVES_KERNEL";
+inline constexpr char kCollectivesPieceVariable[] = "FULLDECK_COLLECTIVES_PIECE";
+inline constexpr char kCollectivesTraceVariable[] = "FULLDECK_COLLECTIVES_TRACE";
+inline constexpr char kCollectivesNodesVariable[] = "FULLDECK_COLLECTIVES_NODES";
 inline constexpr char kLeaseDirVariable[] = "FULLDECK_LEASE_DIR";
 
 // A meaning begins with "Set by the launcher" where a user has nothing to set.

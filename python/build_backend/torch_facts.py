@@ -1,0 +1,49 @@
+"""Tells a build about the interpreter that runs this file and its torch, as one line of JSON, the last one on stdout:
+
+  name, cache_tag, version, extension_suffix, include   of Python; `include` is where Python.h should be
+  torch            version of torch; null: it is not installed, or `failure` says why it cannot be imported
+  torch_folder     where it is
+  cxx11_abi        whether its C++ was compiled with the new ABI of the C++ library
+  definitions      what an extension must define so that it and torch know each other's classes (pybind11)
+
+With the argument --without-torch it does not look for torch. Uses nothing of ours and nothing that is not in Python 3.8.
+"""
+import importlib.util
+import json
+import os
+import sys
+import sysconfig
+
+
+def facts(look_for_torch):
+    found = {
+        "name": sys.implementation.name, "cache_tag": sys.implementation.cache_tag, "version": list(sys.version_info[:2]),
+        "extension_suffix": sysconfig.get_config_var("EXT_SUFFIX"), "include": sysconfig.get_path("include"),
+        "torch": None, "torch_folder": "", "cxx11_abi": True, "definitions": [], "failure": "",
+    }
+    if not look_for_torch or importlib.util.find_spec("torch") is None:
+        return found
+    try:
+        import torch
+
+        if not torch.distributed.is_available():
+            raise RuntimeError("it was built without torch.distributed")
+        found["torch_folder"] = os.path.dirname(torch.__file__)
+        found["cxx11_abi"] = bool(torch._C._GLIBCXX_USE_CXX11_ABI)
+        # Since pybind11 2.12 or so torch leaves these to the compiler.
+        for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI"):
+            value = getattr(torch._C, "_PYBIND11_" + name, None)
+            if value is not None:
+                found["definitions"].append('PYBIND11_{}="{}"'.format(name, value))
+        found["torch"] = str(torch.__version__)
+    except Exception as error:
+        found["failure"] = "{}: {}".format(type(error).__name__, error)
+    return found
+
+
+if __name__ == "__main__":
+    # Asking is no reason to load anybody's plug-ins.
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    # Python puts the folder of this file first; nothing here is meant for others.
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != os.path.dirname(os.path.abspath(__file__))]
+    print("\n" + json.dumps(facts("--without-torch" not in sys.argv[1:])))

@@ -1,0 +1,172 @@
+"""The backend "fulldeck" of torch.distributed: made known to torch, and groups of it made through the extension.
+
+torch calls what is needed here by itself when the package is installed (_fulldeck_autoload.py). Where that is switched off
+(TORCH_DEVICE_BACKEND_AUTOLOAD=0), `import fulldeck.backend` does the same.
+
+The extension (`_C`) is loaded when the first group is made, and only into the torch that it was built for: the C++ classes
+that it derives from change with every minor version, and a stranger among them would crash without a word.
+"""
+import collections
+import os
+import sys
+
+from fulldeck import _library
+from fulldeck._whole import check_whole
+
+_extension = None
+_shutdown_pid = None
+
+
+class NotUsable(RuntimeError):
+    """The package cannot work in this Python; the text says why and what to do."""
+
+
+def register():
+    """Makes the name known to torch.distributed. Does nothing when it is known already."""
+    import _fulldeck_autoload
+
+    _fulldeck_autoload.register_backend()
+
+
+class Options:
+    """`pg_options` of init_process_group and new_group. The same on all members."""
+
+    def __init__(self, check_finite=False):
+        """`check_finite`: reductions of floats look for results that are not finite; see nonfinite()."""
+        self.check_finite = bool(check_finite)
+
+
+def create(options, group_options=None):
+    """What torch calls to make a group: `options` is torch's _DistributedBackendOptions."""
+    if group_options is None:
+        group_options = Options()
+    if not isinstance(group_options, Options):
+        raise TypeError("fulldeck: pg_options must be a fulldeck.backend.Options, and is a {}.".format(
+            type(group_options).__name__))
+    extension = load_extension()
+    _shut_down_at_exit()
+    return extension.create_backend(store=options.store, rank=options.group_rank, size=options.group_size,
+                                    timeout=options.timeout, group_name=options.group_id,
+                                    global_ranks=list(options.global_ranks_in_group),
+                                    check_finite=group_options.check_finite)
+
+
+# How many calls of a group went which way: through shared memory on one host; through shared memory on each host and Gloo
+# between them; through Gloo between all ranks.
+Paths = collections.namedtuple("Paths", "local hierarchical flat")
+# A result that is not finite: the first rank whose input caused it (-1: an overflow), element, call.
+Nonfinite = collections.namedtuple("Nonfinite", "rank element call")
+
+
+def paths(group=None):
+    """Paths of a group of this backend; None: the default group."""
+    return Paths(*load_extension().paths(_backend_of(group)))
+
+
+def describe(group=None):
+    """The group in a line: ranks, hosts, how they wait and reduce."""
+    return load_extension().describe(_backend_of(group))
+
+
+def nonfinite(group=None):
+    """Nonfinite(rank, element, call) if the last reduction of the group gave a result that is not finite, else None. Needs
+    Options(check_finite=True)."""
+    record = load_extension().nonfinite(_backend_of(group))
+    return Nonfinite(*record[1:]) if record[0] else None
+
+
+def _backend_of(group):
+    import torch
+    import torch.distributed.distributed_c10d as c10d
+
+    group = c10d._get_default_group() if group is None else group
+    return group._get_backend(torch.device("cpu"))
+
+
+def load_extension():
+    """The extension module, or NotUsable."""
+    global _extension
+    if _extension is None:
+        _check_build()
+        try:
+            _check_files()
+            from fulldeck import _C
+        except (ImportError, OSError) as error:
+            raise NotUsable("fulldeck: the extension in {} cannot be loaded: {}. {}".format(
+                os.path.dirname(os.path.abspath(__file__)), error, _again())) from error
+        _extension = _C
+    return _extension
+
+
+def _again():
+    return "Install fulldeck again from its sources with this Python: {} -m pip install --force-reinstall SOURCES".format(
+        sys.executable or "python")
+
+
+def minor_of(version):
+    """(2, 13) of "2.13.0+cu126"; None where it cannot be told."""
+    parts = str(version).split("+")[0].split(".")
+    try:
+        return int(parts[0]), int(parts[1])
+    except (IndexError, ValueError):
+        return None
+
+
+def _check_build():
+    """Compares what the build noted with what runs here, before anything is loaded."""
+    try:
+        from fulldeck import _build
+    except ImportError as error:
+        raise NotUsable("fulldeck: {} holds the package's sources and no build of it. {}".format(
+            os.path.dirname(os.path.abspath(__file__)), _again())) from error
+    import torch
+
+    if _build.TORCH is None:
+        raise NotUsable("fulldeck: this installation was built where there was no torch, and has only "
+                        "fulldeck.collectives. {}".format(_again()))
+    if sys.implementation.cache_tag != _build.PYTHON:
+        raise NotUsable("fulldeck: this installation was built for {} and runs in {}. {}".format(
+            _build.PYTHON, sys.implementation.cache_tag, _again()))
+    running = str(torch.__version__)
+    if minor_of(running) is None or minor_of(running) != minor_of(_build.TORCH):
+        raise NotUsable("fulldeck: this installation was built for torch {} and runs in torch {}, whose classes differ. "
+                        "{}".format(_build.TORCH, running, _again()))
+    abi = getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", _build.CXX11_ABI)
+    if bool(abi) != bool(_build.CXX11_ABI):
+        raise NotUsable("fulldeck: this installation was built for torch {} with the {} C++ ABI, and the torch {} that runs "
+                        "has the other one. {}".format(_build.TORCH, "new" if _build.CXX11_ABI else "old", running, _again()))
+
+
+def _check_files():
+    import importlib.util
+
+    spec = importlib.util.find_spec("fulldeck._C")
+    if spec is None:
+        raise ImportError("there is no extension for {}".format(sys.implementation.cache_tag))
+    check_whole(spec.origin)
+    for folder in _library.folders()[:2]:
+        for name in os.listdir(folder):
+            if name.startswith("libfulldeck_torch.so"):
+                check_whole(os.path.join(folder, name))
+
+
+def _shut_down_at_exit():
+    """Once a process. Handlers run in the reverse order of their registration: ours before that of everything which was
+    imported or set up before the first group, and after those of the program's that may still use the group."""
+    global _shutdown_pid
+    if _shutdown_pid == os.getpid():
+        return
+    import atexit
+
+    atexit.register(shut_down, os.getpid())
+    _shutdown_pid = os.getpid()
+
+
+def shut_down(pid=None):
+    """Ends all groups of this process: waits for their threads and lets go of every Python object that they hold. Called at
+    exit; a second call does nothing. With `pid`, only in that process: a child made by fork has none of its parent's threads."""
+    if _extension is not None and (pid is None or pid == os.getpid()):
+        _extension.shutdown_all()
+
+
+register()

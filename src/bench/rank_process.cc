@@ -1,0 +1,64 @@
+#include "bench/rank_process.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "bench/measurement.h"
+#include "bench/rank_protocol.h"
+#include "bench/timeline.h"
+
+namespace fulldeck::bench {
+namespace {
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// mpirun tells each rank its number before MPI is there; it is only said if there is none.
+int RankBeforeMpi() {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank != nullptr ? std::atoi(rank) : 0;  // NOLINT(cert-err34-c): anything that is no number is rank 0
+}
+
+int Fail(const std::string& message) {
+  base::Log(base::Severity::kError, message);
+  return EXIT_FAILURE;
+}
+
+}  // namespace
+
+int RunRankProcess(const RankProcess& process) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  auto socket = LineSocket::Connect(process.socket);
+  if (!socket) return Fail(socket.error().message);
+  auto library = process.fulldeck ? JoinFulldeck(*process.fulldeck) : JoinOpenMpi();
+  if (!library) {
+    const Greeting greeting{process.fulldeck ? process.fulldeck->rank : RankBeforeMpi(), "", library.error().message};
+    const auto said = socket->Send(Dump(ToJson(greeting)));
+    return said ? EXIT_SUCCESS : Fail(said.error().message);
+  }
+  const Greeting greeting{(*library)->rank(), (*library)->About(), std::nullopt};
+  if (const auto said = socket->Send(Dump(ToJson(greeting))); !said) return Fail(said.error().message);
+
+  int timelines = 0;
+  while (const auto line = socket->Receive()) {
+    const auto order = ReadOrder(*line);
+    if (!order) return Fail(order.error().message);
+    Json answer;
+    if (order->kind == Order::Kind::kMeasure) {
+      answer = ToJson(Measure(**library, order->cell));
+    } else if (process.fulldeck) {
+      FulldeckMember member = *process.fulldeck;
+      member.key += "-timeline-" + std::to_string(timelines++);
+      answer = ToJson(TraceAllReduce(member, *order->cell.element, order->cell.bytes, order->cell.shared));
+    }
+    if (const auto said = socket->Send(Dump(answer)); !said) return Fail(said.error().message);
+  }
+  return EXIT_SUCCESS;
+}
+
+}  // namespace fulldeck::bench

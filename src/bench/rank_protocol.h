@@ -1,0 +1,65 @@
+// What the bench and its ranks say to each other: one JSON object a line, over a Unix socket that the rank connects to.
+//
+//   rank:   {"rank": 3, "about": "torch 2.13.0"}     or {"rank": 3, "absent": "No module named 'torch'"}
+//   bench:  {"do": "measure", "operation": "all_reduce", "datatype": "float32", "bytes": 4096, …}
+//   rank:   {"times_ns": [2100, …], "checked": 8192}  or {"cannot": …}, {"failed": …}, {"wrong": …}
+//   bench:  {"do": "timeline", …}
+//   rank:   {"begin_ns": …, "end_ns": …, "events": [["in", 0, 12, 40], …]}
+//
+// A rank that is told nothing more (end of the connection) ends.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "bench/measurement.h"
+#include "bench/timeline.h"
+
+namespace fulldeck::bench {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr std::size_t kLongestLine = std::size_t{64} << 20;
+
+struct Greeting {
+  int rank = -1;
+  std::string about;
+  std::optional<std::string> absent;
+};
+
+Json ToJson(const Greeting& greeting);
+Json ToJson(const Cell& cell);
+Json ToJson(const Measurement& measurement);
+Json ToJson(const RankTimeline& timeline);
+
+// Errors name the field that is missing or of another kind. Texts come out printable and capped.
+base::Result<Greeting> ReadGreeting(const std::string& line);
+base::Result<Measurement> ReadMeasurement(const std::string& line);
+base::Result<RankTimeline> ReadTimeline(const std::string& line);
+
+struct Order {
+  enum class Kind { kMeasure, kTimeline } kind = Kind::kMeasure;
+  Cell cell;
+};
+std::string LineOf(Order::Kind kind, const Cell& cell);
+base::Result<Order> ReadOrder(const std::string& line);
+
+// One line a call, both ways. Blocking; for one thread.
+class LineSocket {
+ public:
+  static base::Result<LineSocket> Connect(const std::string& path);
+  explicit LineSocket(base::UniqueFd socket) : socket_(std::move(socket)) {}
+
+  base::Result<void> Send(const std::string& line);
+  // Nothing: the other side is gone.
+  std::optional<std::string> Receive();
+
+ private:
+  base::UniqueFd socket_;
+  std::string received_;
+};
+
+}  // namespace fulldeck::bench

@@ -1,0 +1,33 @@
+// How the ranks of each library are started.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/environment.h"
+#include "base/result.h"
+#include "base/system_root.h"
+#include "bench/rank_set.h"
+
+namespace fulldeck::bench {
+
+// What a recipe needs to know of this machine and this run.
+struct Kitchen {
+  base::Environment environment;
+  std::string folder;           // of this run, for sockets, scripts and what ranks print
+  std::string own_program;      // this fulldeck: ranks are `bench-rank …` of it
+  std::string python;           // as the user named it: a path, or a name to be found in PATH
+  double timeout_seconds = 60;  // of one call
+};
+
+// fulldeck's own engine through the C interface.
+base::Result<RankRecipe> FulldeckRecipe(const Kitchen& kitchen, int ranks);
+// torch.distributed in Python, with "gloo" or with "fulldeck". The error says why it cannot be tried.
+base::Result<RankRecipe> TorchRecipe(const Kitchen& kitchen, int ranks, const std::string& backend);
+// This program under mpirun, with libmpi loaded at run time. The error says why it cannot be tried.
+base::Result<RankRecipe> OpenMpiRecipe(const Kitchen& kitchen, int ranks);
+
+// Where the package that was built with this program lies, for Python's path; nothing when there is none.
+std::optional<std::string> PackageBeside(const std::string& own_program);
+
+}  // namespace fulldeck::bench

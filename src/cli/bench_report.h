@@ -1,0 +1,17 @@
+// What `fulldeck bench collectives` found, as people and as programs read it. docs/bench.md describes both.
+#pragma once
+
+#include <string>
+
+#include "bench/collectives_bench.h"
+
+namespace fulldeck::cli {
+
+// One table for each number of ranks and operation, and below them what the figures rest on.
+std::string BenchText(const bench::BenchPlan& plan, const bench::BenchFigures& figures, bool colours);
+std::string BenchJson(const bench::BenchPlan& plan, const bench::BenchFigures& figures);
+
+// "1.70 µs", "33.2 ms", "1.25 s": three digits.
+std::string TimeText(double seconds);
+
+}  // namespace fulldeck::cli

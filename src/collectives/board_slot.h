@@ -1,0 +1,58 @@
+// A group's place on the rank board: every call's fingerprint, when it began and that it ended. Where there is no board
+// (the program was not started by fulldeck) it does nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "collectives/call.h"
+
+struct fulldeck_board;
+
+namespace fulldeck::collectives {
+
+// One thread at a time.
+class BoardSlot {
+ public:
+  BoardSlot(std::uint64_t group, const std::string& name, int size, int rank);
+  ~BoardSlot();
+  BoardSlot(const BoardSlot&) = delete;
+  BoardSlot& operator=(const BoardSlot&) = delete;
+
+  void Begin(const Call& call, std::uint64_t sequence, std::uint64_t bytes);
+  // A send or receive; returns the number for End, 0 where nothing was written.
+  std::uint64_t BeginMessage(bool is_send, int peer, std::uint64_t bytes);
+  void End(std::uint64_t sequence);
+  // The text goes beside the rank's other errors.
+  void TellError(const std::string& text);
+
+ private:
+  std::shared_ptr<fulldeck_board> board_;  // of this process; nullptr: none
+  int slot_ = -1;
+};
+
+// The place of a group's sends and receives, taken with the first of them. They may end in any order; the board hears
+// of an end when everything that began before has ended too. One thread at a time.
+class MessageBoard {
+ public:
+  MessageBoard(std::uint64_t group, std::string name, int size, int rank)
+      : group_(group), name_(std::move(name)), size_(size), rank_(rank) {}
+
+  std::uint64_t Begin(bool is_send, int peer, std::uint64_t bytes);
+  void End(std::uint64_t number);
+
+ private:
+  std::uint64_t group_;
+  std::string name_;
+  int size_;
+  int rank_;
+  std::optional<BoardSlot> slot_;
+  std::set<std::uint64_t> open_;
+  std::uint64_t newest_ = 0;
+};
+
+}  // namespace fulldeck::collectives

@@ -1,0 +1,514 @@
+#include "collectives/engine.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "base/text.h"
+#include "collectives/copying.h"
+#include "collectives/slices.h"
+#include "wire/sha256.h"
+#include "wire/variables.h"
+
+namespace fulldeck::collectives {
+namespace {
+
+constexpr std::uint64_t kMostPieceBytes = std::uint64_t{64} << 20;
+// "Never", in a number that can still be added to a time.
+constexpr base::Duration kLongestTimeout = std::chrono::hours(24 * 365 * 100);
+
+// Raised in the child by fork: a group belongs to the process that made it.
+std::atomic<std::uint32_t> fork_generation{0};
+
+void WatchForks() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); }); });
+}
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// Who does not give a key runs under a launcher, whose variables tell runs apart.
+std::string KeyFromEnvironment() {
+  const std::string run = Variable(wire::kRunIdVariable);
+  const std::string port = Variable("MASTER_PORT");
+  if (run.empty() && port.empty()) return "";
+  return run + '\n' + Variable("MASTER_ADDR") + '\n' + port;
+}
+
+bool AddressSpaceIsLimited() {
+  struct rlimit limit = {};
+  return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+// Twice its part of the machine's memory, as address space; none where address space is limited. Every member maps the
+// segments of all: with as much as the machine has for each, a handful of groups would use up what a process can map.
+std::uint64_t ArenaBytes(int size) {
+  if (AddressSpaceIsLimited()) return 0;
+  struct sysinfo info = {};
+  if (sysinfo(&info) != 0) return 0;
+  const std::uint64_t memory = static_cast<std::uint64_t>(info.totalram) * info.mem_unit;
+  return RoundUp(std::min(memory, memory * 2 / static_cast<std::uint64_t>(size)), kHugePage);
+}
+
+std::uint64_t GroupNumber(const std::string& name, const std::string& key) {
+  const wire::Sha256Digest digest = wire::HmacSha256(key, name);
+  std::uint64_t number = 0;
+  std::memcpy(&number, digest.data(), sizeof number);
+  return number == 0 ? 1 : number;
+}
+
+// Small pieces stay in the caches on their way through a slot, large ones meet less often. Measured:
+// docs/collectives.md.
+std::uint64_t DefaultPieceBytes(int size, bool expects_cards) {
+  if (expects_cards) return std::uint64_t{4} << 20;
+  return size > 2 ? std::uint64_t{1} << 20 : std::uint64_t{1} << 18;
+}
+
+std::uint64_t DefaultDirectBytes(int size) {
+  return std::uint64_t{128 * 1024} / static_cast<std::uint64_t>(size);
+}
+
+Status BadVariable(const char* name, const std::string& value, const char* wanted) {
+  return {FULLDECK_ERROR_ARGUMENT, std::string(name) + " is \"" + base::Printable(value) + "\"; expected " + wanted};
+}
+
+Status NodesFromVariable(int size, std::vector<int>& nodes) {
+  const std::string value = Variable(wire::kCollectivesNodesVariable);
+  if (value.empty()) return {};
+  for (const std::string_view part : base::Split(value, ',')) {
+    const std::optional<int> node = base::ParseInteger<int>(base::Trim(part));
+    if (!node || *node < 0) {
+      return BadVariable(wire::kCollectivesNodesVariable, value, "the NUMA node of each rank, as in 0,0,1,1");
+    }
+    nodes.push_back(*node);
+  }
+  // Groups of other sizes (parts of the world) look for themselves.
+  if (nodes.size() != static_cast<std::size_t>(size)) nodes.clear();
+  return {};
+}
+
+}  // namespace
+
+Status Engine::Create(const GroupOptions& options, std::unique_ptr<Engine>& out) {
+  WatchForks();
+  if (options.size < 1 || options.size > kMaxRanks) {
+    return {FULLDECK_ERROR_ARGUMENT,
+            "a group has 1 to " + std::to_string(kMaxRanks) + " members, not " + std::to_string(options.size)};
+  }
+  if (options.rank < 0 || options.rank >= options.size) {
+    return {FULLDECK_ERROR_ARGUMENT, "rank " + std::to_string(options.rank) + " is not in a group of " +
+                                         std::to_string(options.size) + " (0 … " + std::to_string(options.size - 1) +
+                                         ")"};
+  }
+  if (options.timeout <= base::Duration::zero()) return {FULLDECK_ERROR_ARGUMENT, "a time-out must be longer than 0"};
+  std::unique_ptr<Engine> engine(new Engine);
+  if (Status status = engine->Prepare(options); !status.ok()) return status;
+  out = std::move(engine);
+  return {};
+}
+
+Status Engine::Prepare(const GroupOptions& options) {
+  rank_ = options.rank;
+  size_ = options.size;
+  name_ = options.name.empty() ? "group" : base::Printable(options.name);
+  fork_generation_ = fork_generation.load();
+  SetTimeout(options.timeout);
+  const std::string key = options.key.empty() ? KeyFromEnvironment() : options.key;
+  if (key.empty()) {
+    return {FULLDECK_ERROR_ARGUMENT,
+            "group \"" + name_ +
+                "\" has no key: give one that all members share and nobody else, or start the ranks "
+                "with fulldeck run, which sets FULLDECK_RUN_ID and MASTER_PORT"};
+  }
+  const base::Result<InstructionSet> set = ChooseInstructionSet(Variable(wire::kCollectivesKernelVariable));
+  if (!set)
+    return {FULLDECK_ERROR_ARGUMENT, std::string(wire::kCollectivesKernelVariable) + ": " + set.error().message};
+  instruction_set_ = *set;
+
+  if (const std::string folder = Variable(wire::kCollectivesTraceVariable); !folder.empty()) {
+    base::Result<std::unique_ptr<TraceFile>> file = TraceFile::Create(folder, name_, rank_);
+    if (!file) {
+      return {FULLDECK_ERROR_ARGUMENT, std::string(wire::kCollectivesTraceVariable) +
+                                           " must name a folder that can be written to: " + file.error().message};
+    }
+    trace_file_ = *std::move(file);
+  }
+  cache_bytes_ = LastLevelCacheBytes();
+  std::uint64_t piece_bytes = options.piece_bytes;
+  if (const std::string value = Variable(wire::kCollectivesPieceVariable); piece_bytes == 0 && !value.empty()) {
+    const std::optional<std::uint64_t> parsed = base::ParseByteSize(value);
+    if (!parsed || *parsed < kPage || *parsed > kMostPieceBytes) {
+      return BadVariable(wire::kCollectivesPieceVariable, value, "a size between 4KiB and 64MiB");
+    }
+    piece_bytes = *parsed;
+  }
+  if (piece_bytes == 0) piece_bytes = DefaultPieceBytes(size_, options.expects_cards);
+  // Room for a line a rank, and for the table of counts of an all_to_all.
+  piece_bytes = std::max(piece_bytes, std::uint64_t(size_) * 2 * kSliceAlignment);
+  std::vector<int> nodes = options.nodes;
+  if (nodes.empty()) {
+    if (Status status = NodesFromVariable(size_, nodes); !status.ok()) return status;
+  } else if (nodes.size() != static_cast<std::size_t>(size_)) {
+    return {FULLDECK_ERROR_ARGUMENT,
+            std::to_string(nodes.size()) + " NUMA nodes were given for " + std::to_string(size_) + " ranks"};
+  }
+
+  MeetingRequest request;
+  request.name = name_;
+  request.key = key;
+  request.rank = rank_;
+  request.size = size_;
+  request.control_bytes = RoundUp(sizeof(ControlBlock), kPage);
+  request.deadline = base::SteadyClock::Instance().Now() + timeout();
+  request.version = options.version;
+  request.use_pidfd = options.use_pidfd;
+  request.note.node = NodeOfThisThread();
+  // Whoever cannot have memory comes to the meeting all the same, so that the others do not wait for it.
+  const auto cannot_take_part = [&](const base::Error& error) -> Status {
+    request.cannot_take_part = MeetingFailure{FULLDECK_ERROR_SYSTEM, NoMemoryText(error)};
+    MeetingOutcome outcome = Meet(std::move(request));
+    return {outcome.failure.code, outcome.failure.text};
+  };
+  if (rank_ == 0) {
+    base::Result<std::shared_ptr<SharedMemory>> memory =
+        SharedMemory::Create("fulldeck-control", request.control_bytes);
+    if (!memory) return cannot_take_part(memory.error());
+    if (base::Result<void> reserved = (*memory)->Reserve(0, request.control_bytes); !reserved) {
+      return cannot_take_part(reserved.error());
+    }
+    auto* control = new ((*memory)->data()) ControlBlock();
+    control->size = static_cast<std::uint32_t>(size_);
+    control->piece_bytes = RoundUp(piece_bytes, kPage);
+    control->direct_bytes = options.direct_bytes == 0 ? DefaultDirectBytes(size_) : options.direct_bytes;
+    // A result on its way to a card goes through the member's place for results, which has room for a share.
+    control->direct_bytes = std::min(control->direct_bytes, control->piece_bytes / static_cast<std::uint64_t>(size_));
+    control->check_finite = options.check_finite ? 1 : 0;
+    control->first_gate = options.first_gate;
+    control->gate.arrivals = options.first_gate * static_cast<std::uint32_t>(size_);
+    control->gate.released = options.first_gate;
+    for (RankLine& line : control->ranks) line.arrived = options.first_gate;
+    for (int rank = 0; rank < kMaxRanks; ++rank) {
+      control->nodes[rank] = nodes.empty() || rank >= size_ ? -1 : nodes[static_cast<std::size_t>(rank)];
+    }
+    request.control = *memory;
+  }
+  // The most that any layout takes, since rank 0 has the last word on it; it is address space only.
+  const std::uint64_t most = LayoutOf(size_, SlotsForCards(kMaxLevels),
+                                      AddressSpaceIsLimited() ? RoundUp(piece_bytes, kPage) : kMostPieceBytes, 1)
+                                 .arena;
+  base::Result<std::shared_ptr<SharedMemory>> segment =
+      SharedMemory::Create("fulldeck-segment", most + ArenaBytes(size_));
+  if (!segment) return cannot_take_part(segment.error());
+  request.segment = *segment;
+  request.note.segment_bytes = (*segment)->size();
+
+  MeetingOutcome outcome = Meet(std::move(request));
+  if (outcome.meeting == nullptr) return {outcome.failure.code, outcome.failure.text};
+  meeting_ = std::move(outcome.meeting);
+  control_ = std::launder(reinterpret_cast<ControlBlock*>(meeting_->control->data()));
+  gate_ = control_->first_gate;
+  for (const auto& memory : meeting_->segments) segments_.push_back(memory->data());
+
+  std::vector<int> by_rank;
+  for (int rank = 0; rank < size_; ++rank) {
+    const int given = control_->nodes[rank];
+    by_rank.push_back(given >= 0 ? given : meeting_->notes[static_cast<std::size_t>(rank)].node);
+  }
+  levels_ = LevelsOf(by_rank);
+  layout_ = LayoutOf(size_, SlotsForCards(levels_.levels()), control_->piece_bytes, levels_.Smallest());
+  for (int rank = 0; rank < size_; ++rank) {
+    if (meeting_->segments[static_cast<std::size_t>(rank)]->size() >= layout_.arena) continue;
+    return Fail(FULLDECK_ERROR_SYSTEM, "rank " + std::to_string(rank) + " has no address space for pieces of " +
+                                           base::FormatByteSize(layout_.piece_bytes) +
+                                           ": raise its limit (ulimit -v), or give all ranks the same " +
+                                           wire::kCollectivesPieceVariable);
+  }
+  arena_.emplace(layout_.arena, meeting_->segments[static_cast<std::size_t>(rank_)]->size());
+  reserved_ = layout_.arena;
+  board_ = std::make_unique<BoardSlot>(GroupNumber(name_, key), name_, size_, rank_);
+
+  Messages::Wiring wiring;
+  wiring.rank = rank_;
+  wiring.size = size_;
+  wiring.group_name = name_;
+  for (int from = 0; from < size_; ++from) {
+    for (int to = 0; to < size_; ++to) {
+      wiring.rings.push_back(Segment(from) + layout_.rings + static_cast<std::uint64_t>(to) * kMessageRingBytes);
+    }
+  }
+  for (int rank = 0; rank < size_; ++rank) wiring.doorbells.push_back(&Line(rank).doorbell);
+  message_board_ = std::make_unique<MessageBoard>(GroupNumber(name_ + "/p2p", key), name_ + "/p2p", size_, rank_);
+  wiring.begun = [this](bool is_send, int peer, std::uint64_t bytes) {
+    return message_board_->Begin(is_send, peer, bytes);
+  };
+  wiring.ended = [this](std::uint64_t number) { message_board_->End(number); };
+  wiring.health = [this](int peer) { return PeerHealth(peer); };
+  wiring.poison = [this](const Status& status) { (void)Fail(status.code(), status.text()); };
+  // Pages of its own memory come from the member itself, so that they are near to it; then everybody maps everybody's.
+  deadline_ = base::SteadyClock::Instance().Now() + timeout();
+  const int slots = SlotsForMemory(levels_.levels());
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> stretches = {{layout_.slots, slots * layout_.piece_bytes},
+                                                                    {layout_.results, slots * layout_.result_bytes}};
+  if (levels_.levels() > 1) {
+    stretches.emplace_back(layout_.partials, slots * 2 * layout_.result_bytes);
+    stretches.emplace_back(layout_.fetched, slots * layout_.result_bytes);
+  }
+  const auto reserve = [&](int rank) -> base::Result<void> {
+    for (const auto& [offset, bytes] : stretches) {
+      base::Result<void> reserved = meeting_->segments[static_cast<std::size_t>(rank)]->Reserve(offset, bytes);
+      if (!reserved) return reserved;
+    }
+    return {};
+  };
+  if (base::Result<void> reserved = reserve(rank_); !reserved) {
+    return Fail(FULLDECK_ERROR_SYSTEM, NoMemoryText(reserved.error()));
+  }
+  const std::vector<std::uint64_t> own_processors = AllowedProcessors();
+  for (std::size_t word = 0; word < std::min<std::size_t>(own_processors.size(), kProcessorWords); ++word) {
+    control_->processors[word].fetch_or(own_processors[word], std::memory_order_relaxed);
+  }
+  if (Status status = Gate(); !status.ok()) return status;
+  // Ranks that are each bound to processors of their own have all of them together.
+  int allowed = 0;
+  for (const auto& word : control_->processors) allowed += std::popcount(word.load(std::memory_order_relaxed));
+  const int processors = options.processors > 0 ? options.processors : UsableProcessors(allowed);
+  patience_ = PatienceFor(size_, processors);
+  crew_ = std::make_unique<Crew>(size_ > 1 && processors >= 2 * size_);
+  wiring.patience = patience_;
+  messages_ = std::make_unique<Messages>(std::move(wiring));
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    if (base::Result<void> mapped = reserve(rank); !mapped) {
+      return Fail(FULLDECK_ERROR_SYSTEM, "rank " + std::to_string(rank_) + " cannot map the memory of rank " +
+                                             std::to_string(rank) + ": " + mapped.error().message);
+    }
+  }
+  return Gate();
+}
+
+std::string Engine::NoMemoryText(const base::Error& error) const {
+  return "rank " + std::to_string(rank_) + " cannot have shared memory for group \"" + name_ + "\": " + error.message;
+}
+
+Engine::~Engine() {
+  if (!CheckProcess().ok()) {
+    // Of a forked child: its copy of the crew has no thread to join, and a thread that is not here may hold the lock.
+    (void)crew_.release();
+    (void)messages_.release();
+    return;
+  }
+  if (control_ == nullptr) return;
+  Line(rank_).left.store(1, std::memory_order_release);  // pairs with Health
+  WakeSleepers(control_->gate.released);
+}
+
+std::string Engine::Describe() const {
+  std::string text = std::to_string(size_) + (size_ == 1 ? " rank" : " ranks");
+  text += std::string(", kernel ") + NameOf(instruction_set_);
+  text += ", pieces of " + base::FormatByteSize(layout_.piece_bytes);
+  text += levels_.levels() == 1 ? ", one level" : ", " + std::to_string(levels_.levels()) + " NUMA nodes";
+  text += patience_.pauses > 0 ? ", spinning" : ", yielding";
+  return text;
+}
+
+void Engine::SetTimeout(base::Duration timeout) {
+  timeout_.store(std::min(timeout, kLongestTimeout), std::memory_order_relaxed);
+}
+
+Status Engine::CheckProcess() const {
+  if (fork_generation_ == fork_generation.load(std::memory_order_relaxed)) return {};
+  return {FULLDECK_ERROR_ARGUMENT,
+          "group \"" + name_ + "\" was made before a fork; a child process makes its own groups"};
+}
+
+Status Engine::Begin(const Call& call, std::uint64_t bytes, std::uint64_t place) {
+  if (Status status = Failed(); !status.ok()) return status;
+  call_ = call;
+  const std::uint64_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
+  sequence_.store(sequence, std::memory_order_relaxed);
+  const base::Duration timeout = timeout_.load(std::memory_order_relaxed);
+  deadline_ = base::SteadyClock::Instance().Now() + timeout;
+  RankLine& line = Line(rank_);
+  RankLine::Record& record = line.records[sequence & 1];
+  record.call.store(Pack(call), std::memory_order_relaxed);
+  record.count.store(call.count, std::memory_order_relaxed);
+  record.place.store(place, std::memory_order_relaxed);
+  record.nonfinite_element.store(kNothing, std::memory_order_relaxed);
+  record.nonfinite_rank.store(kNothing, std::memory_order_relaxed);
+  line.sequence.store(sequence, std::memory_order_relaxed);
+  line.in_call.store(1, std::memory_order_relaxed);
+  board_->Begin(call, sequence, bytes);
+  trace_events_.clear();
+  if (traced()) began_ns_ = static_cast<std::uint64_t>(base::SteadyClock::Instance().Now().time_since_epoch().count());
+  return {};
+}
+
+void Engine::End(const Status& status) {
+  Line(rank_).in_call.store(0, std::memory_order_relaxed);
+  board_->End(sequence_.load(std::memory_order_relaxed));
+  if (!status.ok()) board_->TellError(status.text());
+  if (trace_ != nullptr) trace_(trace_events_);
+  if (trace_file_ == nullptr) return;
+  const auto now = static_cast<std::uint64_t>(base::SteadyClock::Instance().Now().time_since_epoch().count());
+  trace_file_->Write(sequence(), call_, began_ns_, now, trace_events_);
+}
+
+const RankLine::Record& Engine::RecordOf(int rank) const {
+  return Line(rank).records[sequence() & 1];
+}
+
+// Own pages come from the member itself, so that they are near to it.
+Status Engine::ReserveForCards() {
+  if (reserved_for_cards_.load(std::memory_order_acquire)) return {};
+  const base::Result<void> reserved = meeting_->segments[static_cast<std::size_t>(rank_)]->Reserve(0, layout_.rings);
+  if (!reserved) return Fail(FULLDECK_ERROR_SYSTEM, NoMemoryText(reserved.error()));
+  reserved_for_cards_.store(true, std::memory_order_release);
+  return {};
+}
+
+Status Engine::Gate() {
+  ++gate_;
+  if (size_ == 1) return Failed();
+  collectives::Gate& gate = control_->gate;
+  const std::uint32_t before = gate.arrivals.fetch_add(1, std::memory_order_acq_rel);
+  const bool last = before + 1 == gate_ * static_cast<std::uint32_t>(size_);
+  if (last) Publish(gate.released, gate_, gate.sleepers);
+  // Behind both: a member that is killed between them is missed, and not waited for without end.
+  Line(rank_).arrived.store(gate_, std::memory_order_release);  // pairs with MissingAt
+  if (last) return {};
+  const std::uint64_t begin =
+      traced() ? static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) : 0;
+  Status health;
+  const WaitOutcome outcome = WaitUntil(
+      gate.released, gate.sleepers,
+      [&] {
+        // Pairs with Publish of the last to come. The difference is right also when the counter has wrapped round.
+        return static_cast<std::int32_t>(gate.released.load(std::memory_order_acquire) - gate_) >= 0;
+      },
+      patience_, deadline_,
+      [&] {
+        health = Health(gate_);
+        return health.ok();
+      });
+  if (traced()) Trace(TraceEvent::Kind::kWait, gate_, begin);
+  switch (outcome) {
+    case WaitOutcome::kDone:
+      return {};
+    case WaitOutcome::kInterrupted:
+      return health;
+    case WaitOutcome::kTimedOut:
+      break;
+  }
+  return Fail(FULLDECK_ERROR_TIMEOUT, TimeoutText(gate_));
+}
+
+Status Engine::CompareCalls() {
+  const RankLine::Record& own = RecordOf(rank_);
+  const std::uint64_t call = own.call.load(std::memory_order_relaxed);
+  const std::uint64_t count = own.count.load(std::memory_order_relaxed);
+  bool same = true;
+  for (int rank = 0; rank < size_; ++rank) {
+    const RankLine::Record& record = RecordOf(rank);
+    same = same && record.call.load(std::memory_order_relaxed) == call &&
+           record.count.load(std::memory_order_relaxed) == count;
+  }
+  if (same) return {};
+  std::vector<Call> calls;
+  for (int rank = 0; rank < size_; ++rank) {
+    const RankLine::Record& record = RecordOf(rank);
+    calls.push_back(Unpack(record.call.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed)));
+  }
+  return Fail(FULLDECK_ERROR_MISMATCH, "group \"" + name_ + "\": the ranks made different calls as call " +
+                                           std::to_string(sequence()) + ": " + DescribeCalls(calls) +
+                                           ". All ranks must make the same calls in the same order.");
+}
+
+void Engine::Trace(TraceEvent::Kind kind, std::uint64_t piece, std::uint64_t begin_ns) {
+  const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  trace_events_.push_back({kind, piece, begin_ns, now});
+}
+
+void Engine::NoteNonfinite(std::uint64_t element, int rank) {
+  RankLine::Record& record = Line(rank_).records[sequence() & 1];
+  if (record.nonfinite_element.load(std::memory_order_relaxed) <= element) return;
+  record.nonfinite_element.store(element, std::memory_order_relaxed);
+  record.nonfinite_rank.store(rank < 0 ? kNothing : static_cast<std::uint64_t>(rank), std::memory_order_relaxed);
+}
+
+void Engine::SettleNonfinite(bool of_all) {
+  std::uint64_t element = kNothing;
+  std::uint64_t cause = kNothing;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!of_all && rank != rank_) continue;
+    const RankLine::Record& record = RecordOf(rank);
+    const std::uint64_t found = record.nonfinite_element.load(std::memory_order_relaxed);
+    if (found >= element) continue;
+    element = found;
+    cause = record.nonfinite_rank.load(std::memory_order_relaxed);
+  }
+  const std::lock_guard lock(nonfinite_mutex_);
+  nonfinite_.reset();
+  if (element == kNothing) return;
+  nonfinite_ = Nonfinite{cause == kNothing ? -1 : static_cast<int>(cause), element, sequence()};
+}
+
+std::optional<Nonfinite> Engine::LastNonfinite() const {
+  const std::lock_guard lock(nonfinite_mutex_);
+  return nonfinite_;
+}
+
+Group::Allocation Engine::Allocate(std::uint64_t bytes) {
+  SharedMemory& memory = *meeting_->segments[static_cast<std::size_t>(rank_)];
+  const std::lock_guard lock(arena_mutex_);
+  const std::optional<std::uint64_t> offset = arena_->Take(bytes);
+  if (!offset) {
+    return {nullptr,
+            {FULLDECK_ERROR_SYSTEM,
+             "group \"" + name_ + "\" cannot have " + base::FormatByteSize(bytes) + " of shared memory: its " +
+                 base::FormatByteSize(memory.size() - layout_.arena) + " of address space are used up" +
+                 (memory.size() == layout_.arena ? " (a limit on address space, ulimit -v, "
+                                                   "leaves none)"
+                                                 : "")}};
+  }
+  // Of this stretch alone: one that could not be had must not stand in the way of the next.
+  if (const std::uint64_t until = RoundUp(*offset + bytes, kPage); until > reserved_) {
+    if (base::Result<void> reserved = memory.Reserve(reserved_, until - reserved_); !reserved) {
+      arena_->GiveBack(*offset);
+      memory.Release(reserved_, until - reserved_);
+      return {nullptr,
+              {FULLDECK_ERROR_SYSTEM, "group \"" + name_ + "\" cannot have " + base::FormatByteSize(bytes) +
+                                          " of shared memory: " + reserved.error().message}};
+    }
+    reserved_ = until;
+  }
+  return {memory.data() + *offset, {}};
+}
+
+void Engine::Free(void* memory) {
+  if (memory == nullptr) return;
+  const std::lock_guard lock(arena_mutex_);
+  CHECK(arena_->GiveBack(static_cast<std::uint64_t>(static_cast<std::byte*>(memory) - Segment(rank_))));
+}
+
+bool Engine::Owns(const void* memory, std::uint64_t bytes) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  const auto begin = reinterpret_cast<std::uintptr_t>(Segment(rank_));
+  if (address < begin + layout_.arena ||
+      address - begin >= meeting_->segments[static_cast<std::size_t>(rank_)]->size()) {
+    return false;
+  }
+  const std::lock_guard lock(arena_mutex_);
+  return arena_->Holds(address - begin, bytes);
+}
+
+}  // namespace fulldeck::collectives

@@ -1,0 +1,161 @@
+// What all calls of a group stand on: the shared memory, the gate, the failure that ends the group, and the frame of a
+// call. The calls themselves are in the *_call.cc files; group.h is the interface.
+//
+// Threads: between Begin and End the call belongs to the thread that holds call_mutex. Fail, Failed and Abort: any
+// thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/arena.h"
+#include "collectives/board_slot.h"
+#include "collectives/call.h"
+#include "collectives/control_block.h"
+#include "collectives/crew.h"
+#include "collectives/group.h"
+#include "collectives/meeting.h"
+#include "collectives/node_levels.h"
+#include "collectives/reduce_kernel.h"
+#include "collectives/segment_layout.h"
+#include "collectives/trace_file.h"
+#include "collectives/waiting.h"
+
+namespace fulldeck::collectives {
+
+class Engine {
+ public:
+  // Meets the others and makes everything ready. The engine is there only if the status is ok.
+  static Status Create(const GroupOptions& options, std::unique_ptr<Engine>& out);
+  ~Engine();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& name() const { return name_; }
+  const SegmentLayout& layout() const { return layout_; }
+  const NodeLevels& levels() const { return levels_; }
+  InstructionSet instruction_set() const { return instruction_set_; }
+  bool check_finite() const { return control_->check_finite != 0; }
+  std::uint64_t direct_bytes() const { return control_->direct_bytes; }
+  Crew& crew() { return *crew_; }
+  std::uint64_t cache_bytes() const { return cache_bytes_; }
+  std::byte* Segment(int rank) const { return segments_[static_cast<std::size_t>(rank)]; }
+  std::string Describe() const;
+
+  // ---- failure ----
+  // The group is of no more use, for all members: the first to say so is believed. Returns what the group failed with.
+  Status Fail(int code, const std::string& text);
+  // What the group has failed with, here or elsewhere.
+  Status Failed();
+  // Failed, and whether a member is dead or has left that has yet to come to gate number `gate`.
+  Status Health(std::uint32_t gate);
+  // Failed, and whether any member is dead or has left: no call can succeed any more.
+  Status CheckHealth();
+  // For sends and receives, which stand outside the order of calls: is `peer` (−1: everybody) of no more use?
+  Status PeerHealth(int peer);
+
+  // A child made by fork has no groups: FULLDECK_ERROR_ARGUMENT there. Asked before any lock, which another thread may
+  // have held when this process was forked.
+  Status CheckProcess() const;
+
+  // ---- the frame of a call ----
+  std::mutex& call_mutex() { return call_mutex_; }
+  // Writes down what is called. `place`: where this member's data is (RankLine::Record::place).
+  Status Begin(const Call& call, std::uint64_t bytes, std::uint64_t place);
+  // Arrives and waits for all. Behind the first gate of a call, CompareCalls.
+  Status Gate();
+  // All members must have called the same: FULLDECK_ERROR_MISMATCH with who called what.
+  Status CompareCalls();
+  void End(const Status& status);
+  const RankLine::Record& RecordOf(int rank) const;
+  std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
+
+  // The slots of a call: the first one is known before the first gate, all of them behind it.
+  int first_slot() const { return first_slot_; }
+  void SetLastSlot(int slot) { first_slot_ = slot == 0 ? 1 : 0; }
+  // Pages for the slots that only calls with data on cards use; once a group.
+  Status ReserveForCards();
+
+  // ---- results that are not finite ----
+  // What this member found in the call under way: the earliest element counts. Other members see it behind the next
+  // gate.
+  void NoteNonfinite(std::uint64_t element, int rank);
+  // Behind the last gate: what all found together; or only what this one found.
+  void SettleNonfinite(bool of_all);
+  std::optional<Nonfinite> LastNonfinite() const;
+
+  // ---- memory ----
+  Group::Allocation Allocate(std::uint64_t bytes);
+  void Free(void* memory);
+  bool Owns(const void* memory, std::uint64_t bytes) const;
+
+  Messages& messages() { return *messages_; }
+  void SetTimeout(base::Duration timeout);
+  base::Duration timeout() const { return timeout_.load(std::memory_order_relaxed); }
+
+  // ---- trace ----
+  bool traced() const { return trace_ != nullptr || trace_file_ != nullptr; }
+  void Trace(TraceEvent::Kind kind, std::uint64_t piece, std::uint64_t begin_ns);
+  void SetTrace(std::function<void(std::span<const TraceEvent>)> sink) { trace_ = std::move(sink); }
+
+ private:
+  Engine() = default;
+  Status Prepare(const GroupOptions& options);
+  RankLine& Line(int rank) const { return control_->ranks[rank]; }
+  std::vector<int> Gone() const;
+  Status GoneStatus(const std::vector<int>& gone) const;
+  std::vector<int> MissingAt(std::uint32_t gate) const;
+  std::string TimeoutText(std::uint32_t gate) const;
+  std::string Whereabouts(int rank) const;
+  std::string NoMemoryText(const base::Error& error) const;
+
+  int rank_ = 0;
+  int size_ = 1;
+  std::string name_;
+  std::uint32_t fork_generation_ = 0;
+  InstructionSet instruction_set_ = InstructionSet::kPlain;
+  Patience patience_;
+  std::unique_ptr<Crew> crew_;
+  std::uint64_t cache_bytes_ = 0;
+  NodeLevels levels_;
+  SegmentLayout layout_;
+  std::unique_ptr<Meeting> meeting_;
+  ControlBlock* control_ = nullptr;
+  std::vector<std::byte*> segments_;
+
+  std::mutex call_mutex_;
+  std::atomic<std::uint64_t> sequence_{0};  // of the call under way or done last
+  std::uint32_t gate_ = 0;                  // number of the last gate that this member came to
+  int first_slot_ = 0;
+  std::atomic<bool> reserved_for_cards_{false};
+  Call call_;
+  base::TimePoint deadline_;
+  std::atomic<base::Duration> timeout_{std::chrono::minutes(30)};
+  std::unique_ptr<BoardSlot> board_;
+  std::function<void(std::span<const TraceEvent>)> trace_;
+  std::unique_ptr<TraceFile> trace_file_;
+  std::vector<TraceEvent> trace_events_;
+  std::uint64_t began_ns_ = 0;  // of a traced call
+
+  mutable std::mutex failure_mutex_;
+  Status failure_;  // once known here
+
+  mutable std::mutex nonfinite_mutex_;
+  std::optional<Nonfinite> nonfinite_;
+
+  mutable std::mutex arena_mutex_;
+  std::optional<Arena> arena_;
+  std::uint64_t reserved_ = 0;  // of the arena: offset up to which there are pages
+
+  std::unique_ptr<MessageBoard> message_board_;  // under the lock of messages_
+  std::unique_ptr<Messages> messages_;
+};
+
+}  // namespace fulldeck::collectives

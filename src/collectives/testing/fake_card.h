@@ -1,0 +1,100 @@
+// A card that is as mean as the contract of Staging allows: a copy does nothing until it is waited for, and what it
+// will write to is garbage until then. Whoever reads before the wait, or gives a slot away before it, gets wrong values
+// every time and not once a month.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/staging.h"
+#include "collectives/testing/reference.h"
+
+namespace fulldeck::testing {
+
+// One tensor on it. Belongs to one thread.
+class FakeCard final : public collectives::Staging {
+ public:
+  enum class Step { kStartIn, kFinishIn, kStartOut, kFinishOut };
+
+  explicit FakeCard(Bytes memory) : memory_(std::move(memory)) {}
+
+  const Bytes& memory() const { return memory_; }
+  // Asked at each step, before it is done, with how many of this kind came before. An error is the card's; it may also
+  // never come back.
+  void OnStep(std::function<base::Result<void>(Step step, int number)> ask) { ask_ = std::move(ask); }
+  // What the engine did that it may not do: "" if all was well. Copies that nobody waited for count.
+  std::string Complaint() const {
+    if (!complaint_.empty()) return complaint_;
+    if (!ins_.empty() || !outs_.empty()) return "a copy was never waited for";
+    return "";
+  }
+
+  base::Result<void> StartIn(std::byte* to, std::uint64_t offset, std::uint64_t bytes, int ticket) override {
+    if (auto asked = Ask(Step::kStartIn); !asked) return asked;
+    if (!Check(offset, bytes, ticket)) return {};
+    std::memset(to, 0xa5, bytes);
+    ins_.push_back({to, nullptr, offset, bytes, ticket});
+    return {};
+  }
+  base::Result<void> FinishIn(int ticket) override {
+    if (auto asked = Ask(Step::kFinishIn); !asked) return asked;
+    if (ins_.empty() || ins_.front().ticket != ticket) return Complain("copies in were not waited for in their order");
+    for (; !ins_.empty() && ins_.front().ticket == ticket; ins_.pop_front()) {
+      std::memcpy(ins_.front().to, memory_.data() + ins_.front().offset, ins_.front().bytes);
+    }
+    return {};
+  }
+  base::Result<void> StartOut(std::uint64_t offset, const std::byte* from, std::uint64_t bytes, int ticket) override {
+    if (auto asked = Ask(Step::kStartOut); !asked) return asked;
+    if (!Check(offset, bytes, ticket)) return {};
+    std::memset(memory_.data() + offset, 0x5a, bytes);
+    outs_.push_back({nullptr, from, offset, bytes, ticket});
+    return {};
+  }
+  base::Result<void> FinishOut(int ticket) override {
+    if (auto asked = Ask(Step::kFinishOut); !asked) return asked;
+    if (outs_.empty() || outs_.front().ticket != ticket)
+      return Complain("copies out were not waited for in their order");
+    for (; !outs_.empty() && outs_.front().ticket == ticket; outs_.pop_front()) {
+      std::memcpy(memory_.data() + outs_.front().offset, outs_.front().from, outs_.front().bytes);
+    }
+    return {};
+  }
+
+ private:
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    std::uint64_t offset;
+    std::uint64_t bytes;
+    int ticket;
+  };
+
+  base::Result<void> Ask(Step step) {
+    const int number = numbers_[static_cast<std::size_t>(step)]++;
+    return ask_ ? ask_(step, number) : base::Result<void>();
+  }
+  bool Check(std::uint64_t offset, std::uint64_t bytes, int ticket) {
+    if (offset > memory_.size() || bytes > memory_.size() - offset)
+      (void)Complain("a copy beyond the end of the tensor");
+    if (ticket < 0 || ticket >= collectives::kStagingTickets) (void)Complain("an impossible ticket");
+    return complaint_.empty();
+  }
+  base::Result<void> Complain(const char* what) {
+    if (complaint_.empty()) complaint_ = what;
+    return {};
+  }
+
+  Bytes memory_;
+  std::deque<Copy> ins_;
+  std::deque<Copy> outs_;
+  std::function<base::Result<void>(Step, int)> ask_;
+  int numbers_[4] = {};
+  std::string complaint_;
+};
+
+}  // namespace fulldeck::testing

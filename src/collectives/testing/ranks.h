@@ -1,0 +1,136 @@
+// The members of a group inside a test: as threads of this process, which do the same thing at once, or as processes of
+// their own, which can be killed. Nothing here waits without end.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/group.h"
+
+namespace fulldeck::testing {
+
+// A name that no other group of any test on this machine has.
+inline std::string FreshName(const std::string& what) {
+  static std::atomic<int> number{0};
+  return what + "-" + std::to_string(getpid()) + "-" + std::to_string(number.fetch_add(1));
+}
+
+// Options of one rank. `common` gives the rest; a name is made where it has none.
+inline collectives::GroupOptions OptionsOf(collectives::GroupOptions common, int rank, int size) {
+  common.rank = rank;
+  common.size = size;
+  if (common.key.empty()) common.key = "the key of the test";
+  return common;
+}
+
+// A line of text each for what went wrong, with the rank before it.
+inline std::string Join(const std::vector<std::string>& by_rank) {
+  std::string text;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    if (!by_rank[rank].empty()) text += "rank " + std::to_string(rank) + ": " + by_rank[rank] + "\n";
+  }
+  return text;
+}
+
+// `size` threads with a Group each. They wait for work between two calls of Run, and leave when this goes.
+class RankThreads {
+ public:
+  using Body = std::function<std::string(collectives::Group& group)>;  // "": all is well
+
+  explicit RankThreads(int size, collectives::GroupOptions common = {},
+                       base::Duration patience = std::chrono::seconds(300))
+      : patience_(patience), groups_(static_cast<std::size_t>(size)), said_(static_cast<std::size_t>(size)) {
+    if (common.name.empty()) common.name = FreshName("threads");
+    for (int rank = 0; rank < size; ++rank) {
+      threads_.emplace_back([this, rank, options = OptionsOf(common, rank, size)] { Live(rank, options); });
+    }
+    WaitForAll("meeting");
+    failure_ = Join(said_);
+  }
+  ~RankThreads() {
+    {
+      const std::lock_guard lock(mutex_);
+      leaving_ = true;
+      ++round_;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  RankThreads(const RankThreads&) = delete;
+  RankThreads& operator=(const RankThreads&) = delete;
+
+  int size() const { return static_cast<int>(threads_.size()); }
+  // Why there is no group; "" if there is.
+  const std::string& failure() const { return failure_; }
+  // From the test's own thread, between two calls of Run or for what any thread may do.
+  collectives::Group& group(int rank) { return *groups_[static_cast<std::size_t>(rank)]; }
+
+  // Does `body` on all threads at once and waits for all of them: what they said, "" if all is well. A thread that does
+  // not come back ends the whole program, since nothing ends a thread.
+  std::string Run(const Body& body) {
+    if (!failure_.empty()) return failure_;
+    {
+      const std::lock_guard lock(mutex_);
+      body_ = &body;
+      back_ = 0;
+      ++round_;
+    }
+    changed_.notify_all();
+    WaitForAll("the test");
+    return Join(said_);
+  }
+
+ private:
+  void Live(int rank, const collectives::GroupOptions& options) {
+    const auto index = static_cast<std::size_t>(rank);
+    collectives::Group::Made made = collectives::Group::Create(options);
+    groups_[index] = std::move(made.group);
+    said_[index] = made.status.ok() ? "" : made.status.text();
+    std::uint64_t done = 0;
+    while (true) {
+      std::unique_lock lock(mutex_);
+      ++back_;
+      all_back_.notify_all();
+      changed_.wait(lock, [&] { return round_ > done; });
+      done = round_;
+      if (leaving_) break;
+      lock.unlock();
+      said_[index] = (*body_)(*groups_[index]);
+    }
+    groups_[index].reset();
+  }
+
+  void WaitForAll(const char* what) {
+    std::unique_lock lock(mutex_);
+    if (all_back_.wait_for(lock, patience_, [&] { return back_ == threads_.size(); })) return;
+    std::fprintf(stderr, "%zu of %zu threads did not come back from %s\n", threads_.size() - back_, threads_.size(),
+                 what);
+    std::abort();
+  }
+
+  base::Duration patience_;
+  std::vector<std::unique_ptr<collectives::Group>> groups_;
+  std::vector<std::string> said_;  // written by each thread before it is back
+  std::string failure_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::condition_variable all_back_;
+  const Body* body_ = nullptr;
+  std::uint64_t round_ = 0;
+  std::size_t back_ = 0;
+  bool leaving_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace fulldeck::testing

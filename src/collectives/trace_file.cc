@@ -1,0 +1,60 @@
+#include "collectives/trace_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace fulldeck::collectives {
+namespace {
+
+const char* NameOf(TraceEvent::Kind kind) {
+  switch (kind) {
+    case TraceEvent::Kind::kIn:
+      return "in";
+    case TraceEvent::Kind::kReduce:
+      return "reduce";
+    case TraceEvent::Kind::kOut:
+      return "out";
+    case TraceEvent::Kind::kWait:
+      return "wait";
+  }
+  return "other";
+}
+
+// A group's name may hold anything, and goes into a file's.
+std::string FileName(const std::string& group, int rank) {
+  std::string name;
+  for (const char c : group.substr(0, 64)) {
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+    name += plain ? c : '_';
+  }
+  return name + "." + std::to_string(rank) + "." + std::to_string(getpid()) + ".jsonl";
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& folder, const std::string& group,
+                                                           int rank) {
+  const std::string path = folder + "/" + FileName(group, rank);
+  base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file.valid()) return base::ErrnoError(path);
+  return std::unique_ptr<TraceFile>(new TraceFile(std::move(file)));
+}
+
+void TraceFile::Write(std::uint64_t sequence, const Call& call, std::uint64_t begin_ns, std::uint64_t end_ns,
+                      std::span<const TraceEvent> events) {
+  std::string line = "{\"call\": " + std::to_string(sequence) + ", \"what\": \"" + collectives::Describe(call) +
+                     "\", \"begin_ns\": " + std::to_string(begin_ns) + ", \"end_ns\": " + std::to_string(end_ns) +
+                     ", \"events\": [";
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const TraceEvent& event = events[i];
+    line += std::string(i == 0 ? "[\"" : ", [\"") + NameOf(event.kind) + "\", " + std::to_string(event.piece) + ", " +
+            std::to_string(event.begin_ns) + ", " + std::to_string(event.end_ns) + "]";
+  }
+  line += "]}\n";
+  (void)!write(file_.get(), line.data(), line.size());
+}
+
+}  // namespace fulldeck::collectives

@@ -1,0 +1,31 @@
+// FULLDECK_COLLECTIVES_TRACE=FOLDER: every group writes what its calls did when into FOLDER/GROUP.RANK.PID.jsonl, one
+// object a call: {"call", "what", "begin_ns", "end_ns", "events": [["in"|"reduce"|"out"|"wait", piece, begin_ns,
+// end_ns], …]}. Times are CLOCK_MONOTONIC, so those of ranks of one host can be laid over each other. For looking into
+// slow calls; it costs a write a call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "collectives/call.h"
+#include "collectives/group.h"
+
+namespace fulldeck::collectives {
+
+class TraceFile {
+ public:
+  static base::Result<std::unique_ptr<TraceFile>> Create(const std::string& folder, const std::string& group, int rank);
+  // One thread at a time. A disk that is full loses lines, and nothing else.
+  void Write(std::uint64_t sequence, const Call& call, std::uint64_t begin_ns, std::uint64_t end_ns,
+             std::span<const TraceEvent> events);
+
+ private:
+  explicit TraceFile(base::UniqueFd file) : file_(std::move(file)) {}
+  base::UniqueFd file_;
+};
+
+}  // namespace fulldeck::collectives

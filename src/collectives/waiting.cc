@@ -1,0 +1,41 @@
+#include "collectives/waiting.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <ctime>
+
+namespace fulldeck::collectives {
+namespace {
+
+constexpr int kPauses = 200;
+
+// Not FUTEX_PRIVATE_FLAG: the word may lie in memory of several processes.
+long Futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* at_most) {
+  return syscall(SYS_futex, &word, operation, value, at_most, nullptr, 0);
+}
+
+}  // namespace
+
+Patience PatienceFor(int local_ranks, int usable_processors) {
+  Patience patience;
+  patience.pauses = local_ranks <= usable_processors ? kPauses : 0;
+  return patience;
+}
+
+void SleepWhile(const std::atomic<std::uint32_t>& word, std::uint32_t seen, base::Duration at_most) {
+  if (at_most <= base::Duration::zero()) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
+  timespec time{};
+  time.tv_sec = static_cast<time_t>(seconds.count());
+  time.tv_nsec = static_cast<long>((at_most - seconds).count());
+  Futex(word, FUTEX_WAIT, seen, &time);
+}
+
+void WakeSleepers(const std::atomic<std::uint32_t>& word) {
+  Futex(word, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+}  // namespace fulldeck::collectives

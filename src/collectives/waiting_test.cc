@@ -1,0 +1,234 @@
+#include "collectives/waiting.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <new>
+#include <thread>
+#include <vector>
+
+namespace fulldeck::collectives {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+base::TimePoint Now() {
+  return std::chrono::steady_clock::now();
+}
+base::TimePoint InAWhile() {
+  return Now() + seconds(60);
+}
+
+struct Place {
+  std::atomic<std::uint32_t> word{0};
+  std::atomic<std::uint32_t> sleepers{0};
+};
+
+constexpr auto kGoOn = [] { return true; };
+// A wake that is lost shows as a test that takes this long.
+constexpr Patience kSleepAtOnce = {.pauses = 0, .yield_for = base::Duration(0), .sleep_slice = seconds(50)};
+
+class SharedPlace {
+ public:
+  SharedPlace() {
+    void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    place_ = new (memory) Place[2];
+  }
+  ~SharedPlace() { munmap(place_, 4096); }
+  SharedPlace(const SharedPlace&) = delete;
+  SharedPlace& operator=(const SharedPlace&) = delete;
+  Place& operator[](int i) { return place_[i]; }
+
+ private:
+  Place* place_ = nullptr;
+};
+
+// Waits until somebody really sleeps there.
+bool SomebodySleeps(const Place& place) {
+  const base::TimePoint deadline = InAWhile();
+  while (place.sleepers.load() == 0) {
+    if (Now() > deadline) return false;
+    sched_yield();
+  }
+  return true;
+}
+
+TEST(Patience, SpinsOnlyWhereEveryRankHasAProcessor) {
+  EXPECT_GE(PatienceFor(8, 16).pauses, 100);
+  EXPECT_GE(PatienceFor(2, 2).pauses, 100);
+  EXPECT_EQ(PatienceFor(3, 2).pauses, 0);
+  EXPECT_EQ(PatienceFor(2, 1).pauses, 0);
+  EXPECT_LE(PatienceFor(8, 2).yield_for, std::chrono::microseconds(100));
+  EXPECT_LE(PatienceFor(8, 2).sleep_slice, milliseconds(10));
+}
+
+TEST(Waiting, IsOverAtOnceWhenItIsDone) {
+  Place place;
+  const auto never_asked = [] { return false; };
+  EXPECT_EQ(WaitUntil(
+                place.word, place.sleepers, [] { return true; }, kSleepAtOnce, Now() - seconds(1), never_asked),
+            WaitOutcome::kDone);
+  EXPECT_EQ(place.sleepers.load(), 0U);
+}
+
+TEST(Waiting, EndsAtTheDeadline) {
+  Place place;
+  const base::TimePoint begin = Now();
+  const base::TimePoint deadline = begin + milliseconds(30);
+  EXPECT_EQ(WaitUntil(
+                place.word, place.sleepers, [] { return false; }, PatienceFor(1, 1), deadline, kGoOn),
+            WaitOutcome::kTimedOut);
+  EXPECT_GE(Now(), deadline);
+  EXPECT_LT(Now() - begin, seconds(20));
+  EXPECT_EQ(place.sleepers.load(), 0U);
+}
+
+TEST(Waiting, AsksOnceMoreAtADeadlineThatIsOver) {
+  Place place;
+  int asked = 0;
+  const auto check = [&asked] { return ++asked == 0; };
+  EXPECT_EQ(WaitUntil(
+                place.word, place.sleepers, [] { return false; }, kSleepAtOnce, Now() - seconds(1), check),
+            WaitOutcome::kInterrupted);
+  EXPECT_EQ(asked, 1);
+}
+
+TEST(Waiting, IsEndedByTheCheckBetweenSlices) {
+  Place place;
+  Patience patience = PatienceFor(2, 1);
+  patience.sleep_slice = milliseconds(1);
+  int asked = 0;
+  const auto check = [&asked] { return ++asked < 3; };
+  EXPECT_EQ(WaitUntil(
+                place.word, place.sleepers, [] { return false; }, patience, InAWhile(), check),
+            WaitOutcome::kInterrupted);
+  EXPECT_EQ(asked, 3);
+}
+
+TEST(Waiting, DoesNotAskTheCheckForEveryRing) {
+  Place place;
+  int asked = 0;
+  const auto check = [&asked] { return ++asked > 0; };
+  std::atomic<bool> over{false};
+  std::thread ringer([&] {
+    for (int i = 0; i < 200 && SomebodySleeps(place); ++i) Ring(place.word, place.sleepers);
+    over.store(true);
+    Ring(place.word, place.sleepers);
+  });
+  const auto done = [&over] { return over.load(); };
+  EXPECT_EQ(WaitUntil(place.word, place.sleepers, done, kSleepAtOnce, InAWhile(), check), WaitOutcome::kDone);
+  ringer.join();
+  EXPECT_EQ(asked, 0);
+}
+
+TEST(Waiting, WakesEveryThreadThatSleeps) {
+  Place place;
+  std::vector<std::thread> threads;
+  std::atomic<int> woken{0};
+  int before = 0;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const auto done = [&place] { return place.word.load(std::memory_order_acquire) == 7; };
+      if (WaitUntil(place.word, place.sleepers, done, kSleepAtOnce, InAWhile(), kGoOn) == WaitOutcome::kDone) ++woken;
+    });
+  }
+  const base::TimePoint deadline = InAWhile();
+  while (place.sleepers.load() < 4 && Now() < deadline) sched_yield();
+  before = woken.load();
+  const base::TimePoint rung = Now();
+  Publish(place.word, 7, place.sleepers);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(before, 0);
+  EXPECT_EQ(woken.load(), 4);
+  EXPECT_LT(Now() - rung, seconds(20));
+  EXPECT_EQ(place.sleepers.load(), 0U);
+}
+
+// Two sides that answer each other, each asleep while the other works; what is passed is plain memory that the word
+// guards.
+void PingPong(Place& mine, Place& theirs, std::uint64_t& data, bool first, int rounds, const Patience& patience,
+              bool* right) {
+  *right = true;
+  for (int i = 1; i <= rounds; ++i) {
+    const auto turn = static_cast<std::uint32_t>(i);
+    if (first) {
+      data = static_cast<std::uint64_t>(i) * 3;
+      Publish(mine.word, turn, mine.sleepers);
+    }
+    const auto done = [&theirs, turn] { return theirs.word.load(std::memory_order_acquire) == turn; };
+    *right = *right &&
+             WaitUntil(theirs.word, theirs.sleepers, done, patience, InAWhile(), kGoOn) == WaitOutcome::kDone &&
+             data == static_cast<std::uint64_t>(i) * 3 + (first ? 1 : 0);
+    if (!*right) return;
+    if (!first) {
+      ++data;
+      Publish(mine.word, turn, mine.sleepers);
+    }
+  }
+}
+
+TEST(Waiting, LosesNoWakeBetweenThreads) {
+  for (const Patience& patience : {kSleepAtOnce, PatienceFor(2, 2), PatienceFor(2, 1)}) {
+    Place places[2];
+    std::uint64_t data = 0;
+    bool right[2] = {false, false};
+    const base::TimePoint begin = Now();
+    std::thread other([&] { PingPong(places[1], places[0], data, false, 3000, patience, &right[1]); });
+    PingPong(places[0], places[1], data, true, 3000, patience, &right[0]);
+    other.join();
+    EXPECT_TRUE(right[0] && right[1]);
+    EXPECT_LT(Now() - begin, seconds(45));
+  }
+}
+
+TEST(Waiting, LosesNoWakeBetweenProcesses) {
+  SharedPlace places;
+  auto* data = reinterpret_cast<std::uint64_t*>(&places[0] + 8);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  bool right = false;
+  if (child == 0) {
+    PingPong(places[1], places[0], *data, false, 3000, kSleepAtOnce, &right);
+    _exit(right ? 0 : 1);
+  }
+  const base::TimePoint begin = Now();
+  PingPong(places[0], places[1], *data, true, 3000, kSleepAtOnce, &right);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(right);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_LT(Now() - begin, seconds(45));
+}
+
+TEST(Waiting, GoesOnWhenASleeperWasKilled) {
+  SharedPlace places;
+  Place& place = places[0];
+  const auto is_five = [&place] { return place.word.load(std::memory_order_acquire) == 5; };
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto never = [] { return false; };
+    _exit(static_cast<int>(WaitUntil(place.word, place.sleepers, never, kSleepAtOnce, InAWhile(), kGoOn)));
+  }
+  ASSERT_TRUE(SomebodySleeps(place));
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(place.sleepers.load(), 1U);
+
+  std::thread waiter([&] {
+    EXPECT_EQ(WaitUntil(place.word, place.sleepers, is_five, kSleepAtOnce, InAWhile(), kGoOn), WaitOutcome::kDone);
+  });
+  const base::TimePoint deadline = InAWhile();
+  while (place.sleepers.load() < 2 && Now() < deadline) sched_yield();
+  Publish(place.word, 5, place.sleepers);
+  waiter.join();
+  EXPECT_EQ(place.sleepers.load(), 1U);
+}
+
+}  // namespace
+}  // namespace fulldeck::collectives

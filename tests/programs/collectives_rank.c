@@ -1,0 +1,357 @@
+/* collectives_rank KEY=VALUE…: a member of a group that makes calls through the C interface until something ends them,
+ * and has an accident on the way if it is told to. What it has to say goes to standard output, a line each:
+ *
+ *   ready                      the group is made
+ *   calls N                    it made all its calls, and everything was right
+ *   failed CODE CALL TIME AGAIN TEXT   a call failed: its number, when it returned (seconds of CLOCK_MONOTONIC),
+ * whether a further call said the same (same or other), and what was said (line ends as " | ") wrong TEXT a result was
+ * not what it should be descriptors FIRST LAST     with groups=
+ *
+ *   rank=R size=N key=K        needed
+ *   name=NAME timeout=MS
+ *   watch=connection           as on a kernel that has no pidfds
+ *   op=OP count=N calls=N      what it calls, of how many float32 (default all_reduce × 1000), how often (0: until it
+ * fails). OP may be mixed: one after another fault=F at=N               instead of call number N (from 1): kill, stop,
+ * segv, exit, leave (destroys the group and waits), hang (makes no call and waits); or another call than the others:
+ * operation, type, count, root, reduction, left_out; or abort (from another thread, while it waits in the call)
+ *   after=MS                   waits so long before the accident
+ *   groups=N                   makes and leaves so many groups, with calls= in each
+ *   large=BYTES                one broadcast and one all_reduce of so many int8 */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fulldeck/collectives.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+static int own_rank;
+static int world_size;
+
+static const char* Option(int argc, char** argv, const char* name, const char* otherwise) {
+  const size_t length = strlen(name);
+  for (int i = 1; i < argc; ++i) {
+    if (strncmp(argv[i], name, length) == 0 && argv[i][length] == '=') return argv[i] + length + 1;
+  }
+  return otherwise;
+}
+
+static uint64_t Number(int argc, char** argv, const char* name, uint64_t otherwise) {
+  const char* text = Option(argc, argv, name, NULL);
+  return text == NULL ? otherwise : strtoull(text, NULL, 10);
+}
+
+static double Seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void Sleep(uint64_t milliseconds) {
+  const struct timespec time = {(time_t)(milliseconds / 1000), (long)(milliseconds % 1000) * 1000000};
+  nanosleep(&time, NULL);
+}
+
+static void Say(const char* text) {
+  puts(text);
+  fflush(stdout);
+}
+
+/* pidfd_open gives ENOSYS from now on. */
+static void LosePidfds(void) {
+  struct sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    perror("collectives_rank: seccomp");
+    exit(99);
+  }
+}
+
+/* ---- calls ---- */
+
+static const char* const kOperations[] = {"all_reduce", "reduce",  "broadcast",  "all_gather", "reduce_scatter",
+                                          "gather",     "scatter", "all_to_all", "barrier",    "message"};
+enum { kOperationCount = sizeof kOperations / sizeof kOperations[0] };
+
+static float* input;
+static float* output;
+
+static int Wrong(const char* operation, uint64_t at, double got, double expected) {
+  printf("wrong %s: element %llu is %g and should be %g\n", operation, (unsigned long long)at, got, expected);
+  fflush(stdout);
+  return 1;
+}
+
+/* Makes one call and looks at all that it gave. Returns its code; 1: a wrong value, which was said. */
+static int Call(fulldeck_group* group, const char* operation, uint64_t count, uint64_t call, int root) {
+  const uint64_t all = count * (uint64_t)world_size;
+  const float own = (float)(own_rank + 1 + (int)(call % 5));
+  const float sum = (float)(world_size * (world_size + 1) / 2 + world_size * (int)(call % 5));
+  const uint64_t in = strcmp(operation, "reduce_scatter") == 0 || strcmp(operation, "scatter") == 0 ||
+                              strcmp(operation, "all_to_all") == 0
+                          ? all
+                          : count;
+  for (uint64_t i = 0; i < in; ++i) input[i] = own;
+  for (uint64_t i = 0; i < all; ++i) output[i] = -1;
+  int code = 0;
+  uint64_t written = 0;
+  int parts = 0; /* of the ranks, one after another; else the same everywhere */
+  float expected = sum;
+  if (strcmp(operation, "all_reduce") == 0) {
+    code = fulldeck_all_reduce(group, input, output, count, FULLDECK_FLOAT32, FULLDECK_SUM);
+    written = count;
+  } else if (strcmp(operation, "reduce") == 0) {
+    code = fulldeck_reduce(group, input, output, count, FULLDECK_FLOAT32, FULLDECK_SUM, root);
+    written = own_rank == root ? count : 0;
+  } else if (strcmp(operation, "broadcast") == 0) {
+    for (uint64_t i = 0; i < count; ++i) output[i] = own;
+    code = fulldeck_broadcast(group, output, count, FULLDECK_FLOAT32, root);
+    written = count;
+    expected = (float)(root + 1 + (int)(call % 5));
+  } else if (strcmp(operation, "all_gather") == 0) {
+    code = fulldeck_all_gather(group, input, output, count, FULLDECK_FLOAT32);
+    written = all;
+    parts = 1;
+  } else if (strcmp(operation, "reduce_scatter") == 0) {
+    code = fulldeck_reduce_scatter(group, input, output, count, FULLDECK_FLOAT32, FULLDECK_SUM);
+    written = count;
+  } else if (strcmp(operation, "gather") == 0) {
+    code = fulldeck_gather(group, input, output, count, FULLDECK_FLOAT32, root);
+    written = own_rank == root ? all : 0;
+    parts = 1;
+  } else if (strcmp(operation, "scatter") == 0) {
+    code = fulldeck_scatter(group, input, output, count, FULLDECK_FLOAT32, root);
+    written = count;
+    expected = (float)(root + 1 + (int)(call % 5));
+  } else if (strcmp(operation, "all_to_all") == 0) {
+    code = fulldeck_all_to_all(group, input, output, count, FULLDECK_FLOAT32);
+    written = all;
+    parts = 1;
+  } else if (strcmp(operation, "message") == 0) {
+    /* From each to the next; the last one receives first, so that nobody waits in a circle. */
+    const int to = (own_rank + 1) % world_size;
+    const int from = (own_rank + world_size - 1) % world_size;
+    const int last = own_rank == world_size - 1;
+    if (!last) code = fulldeck_send(group, input, count * sizeof(float), to, call);
+    if (code == FULLDECK_OK) code = fulldeck_receive(group, output, count * sizeof(float), from, call, NULL);
+    if (last && code == FULLDECK_OK) code = fulldeck_send(group, input, count * sizeof(float), to, call);
+    written = count;
+    expected = (float)(from + 1 + (int)(call % 5));
+  } else {
+    code = fulldeck_barrier(group);
+  }
+  if (code != FULLDECK_OK) return code;
+  for (uint64_t i = 0; i < written; ++i) {
+    const float wanted = parts ? (float)(i / count + 1 + call % 5) : expected;
+    if (output[i] != wanted) return Wrong(operation, i, output[i], wanted);
+  }
+  return FULLDECK_OK;
+}
+
+/* What the others do not call. */
+static int OtherCall(fulldeck_group* group, const char* fault, uint64_t count) {
+  if (strcmp(fault, "operation") == 0) return fulldeck_barrier(group);
+  if (strcmp(fault, "type") == 0) return fulldeck_all_reduce(group, input, output, count, FULLDECK_INT32, FULLDECK_SUM);
+  if (strcmp(fault, "count") == 0)
+    return fulldeck_all_reduce(group, input, output, count - 1, FULLDECK_FLOAT32, FULLDECK_SUM);
+  if (strcmp(fault, "root") == 0) return fulldeck_broadcast(group, output, count, FULLDECK_FLOAT32, 1);
+  return fulldeck_all_reduce(group, input, output, count, FULLDECK_FLOAT32, FULLDECK_MAX);
+}
+
+static void* AbortLater(void* group) {
+  Sleep(100);
+  printf("aborting %.6f\n", Seconds());
+  fflush(stdout);
+  fulldeck_group_abort(group, "collectives_rank was told to");
+  return NULL;
+}
+
+static int SayFailure(fulldeck_group* group, int code, uint64_t call) {
+  const double now = Seconds();
+  char text[16384];
+  size_t length = 0;
+  for (const char* at = fulldeck_error_text(); *at != '\0' && length + 4 < sizeof text; ++at) {
+    if (*at == '\n') {
+      memcpy(text + length, " | ", 3);
+      length += 3;
+    } else {
+      text[length++] = *at;
+    }
+  }
+  text[length] = '\0';
+  char first[16384];
+  snprintf(first, sizeof first, "%s", fulldeck_error_text());
+  float value = 0;
+  int same = fulldeck_barrier(group) == code && strcmp(fulldeck_error_text(), first) == 0;
+  same = same && fulldeck_all_reduce(group, &value, &value, 1, FULLDECK_FLOAT32, FULLDECK_SUM) == code;
+  same = same && fulldeck_group_status(group) == code && strcmp(fulldeck_error_text(), first) == 0;
+  printf("failed %d %llu %.6f %s %s\n", code, (unsigned long long)call, now, same ? "same" : "other", text);
+  fflush(stdout);
+  return 0;
+}
+
+static int Descriptors(void) {
+  int count = 0;
+  DIR* folder = opendir("/proc/self/fd");
+  while (readdir(folder) != NULL) ++count;
+  closedir(folder);
+  return count;
+}
+
+static fulldeck_group* Join(int argc, char** argv, uint64_t number) {
+  char name[256];
+  snprintf(name, sizeof name, "%s %llu", Option(argc, argv, "name", "world"), (unsigned long long)number);
+  const fulldeck_group_options options = {.struct_bytes = sizeof options,
+                                          .rank = own_rank,
+                                          .size = world_size,
+                                          .name = name,
+                                          .key = Option(argc, argv, "key", NULL),
+                                          .timeout_ms = Number(argc, argv, "timeout", 60000)};
+  fulldeck_group* group = NULL;
+  const int code = fulldeck_group_create(&options, &group);
+  if (code == FULLDECK_OK) return group;
+  printf("failed %d 0 %.6f same %s\n", code, Seconds(), fulldeck_error_text());
+  exit(1);
+}
+
+/* ---- more than 4 GiB ---- */
+
+static int Large(fulldeck_group* group, uint64_t bytes) {
+  int8_t* data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    perror("collectives_rank: mmap");
+    return 99;
+  }
+  /* A period that no power of two is a multiple of: data that lands 4 GiB off is seen. */
+  for (uint64_t i = 0; i < bytes; ++i) data[i] = (int8_t)(own_rank == 0 ? i % 127 : 1);
+  const double begin = Seconds();
+  int code = fulldeck_broadcast(group, data, bytes, FULLDECK_INT8, 0);
+  if (code != FULLDECK_OK) return SayFailure(group, code, 1);
+  const double between = Seconds();
+  for (uint64_t i = 0; i < bytes; ++i) {
+    if (data[i] != (int8_t)(i % 127)) return Wrong("broadcast", i, data[i], (double)(i % 127));
+  }
+  const double again = Seconds();
+  code = fulldeck_all_reduce(group, data, data, bytes, FULLDECK_INT8, FULLDECK_SUM);
+  if (code != FULLDECK_OK) return SayFailure(group, code, 2);
+  const double end = Seconds();
+  for (uint64_t i = 0; i < bytes; ++i) {
+    const int8_t expected = (int8_t)((int)(i % 127) * world_size);
+    if (data[i] != expected) return Wrong("all_reduce", i, data[i], expected);
+  }
+  printf("large broadcast %.1f s, all_reduce %.1f s\n", between - begin, end - again);
+  munmap(data, bytes);
+  Say("calls 2");
+  return 0;
+}
+
+/* ---- the whole ---- */
+
+static void HaveAccident(fulldeck_group* group, const char* fault, uint64_t after) {
+  Sleep(after);
+  printf("accident %.6f\n", Seconds());
+  fflush(stdout);
+  if (strcmp(fault, "kill") == 0) raise(SIGKILL);
+  if (strcmp(fault, "segv") == 0) raise(SIGSEGV);
+  if (strcmp(fault, "stop") == 0) raise(SIGSTOP);
+  if (strcmp(fault, "exit") == 0) exit(0);
+  if (strcmp(fault, "leave") == 0) {
+    fulldeck_group_destroy(group);
+    while (1) pause();
+  }
+  if (strcmp(fault, "hang") == 0) {
+    while (1) pause();
+  }
+}
+
+int main(int argc, char** argv) {
+  own_rank = (int)Number(argc, argv, "rank", 0);
+  world_size = (int)Number(argc, argv, "size", 1);
+  const uint64_t count = Number(argc, argv, "count", 1000);
+  const uint64_t calls = Number(argc, argv, "calls", 0);
+  const char* operation = Option(argc, argv, "op", "all_reduce");
+  const char* fault = Option(argc, argv, "fault", "none");
+  const uint64_t at = Number(argc, argv, "at", 0);
+  const uint64_t groups = Number(argc, argv, "groups", 0);
+  if (strcmp(Option(argc, argv, "watch", "pidfd"), "connection") == 0) LosePidfds();
+  input = calloc(count * (uint64_t)world_size + 1, sizeof(float));
+  output = calloc(count * (uint64_t)world_size + 1, sizeof(float));
+  if (input == NULL || output == NULL) return 99;
+
+  int first_descriptors = 0;
+  for (uint64_t number = 0; number < groups; ++number) {
+    /* The first ones open what stays open for the process. */
+    if (number == 10) first_descriptors = Descriptors();
+    fulldeck_group* group = Join(argc, argv, number);
+    for (uint64_t call = 1; call <= calls; ++call) {
+      const int code =
+          Call(group, kOperations[call % kOperationCount], count, call, (int)(call % (uint64_t)world_size));
+      if (code != FULLDECK_OK) return code == 1 ? 1 : SayFailure(group, code, call);
+    }
+    if (number % 7 == 3) fulldeck_group_abort(group, "now and then");
+    fulldeck_group_destroy(group);
+  }
+  if (groups > 0) {
+    printf("descriptors %d %d\n", first_descriptors, Descriptors());
+    return 0;
+  }
+
+  fulldeck_group* group = Join(argc, argv, 0);
+  Say("ready");
+  if (Number(argc, argv, "large", 0) > 0) {
+    const int code = Large(group, Number(argc, argv, "large", 0));
+    fulldeck_group_destroy(group);
+    return code;
+  }
+  pthread_t aborting;
+  for (uint64_t call = 1; calls == 0 || call <= calls; ++call) {
+    const char* now = strcmp(operation, "mixed") == 0 ? kOperations[call % kOperationCount] : operation;
+    int code = FULLDECK_OK;
+    if (call == at && strcmp(fault, "left_out") == 0) continue;
+    const int is_desync = strcmp(fault, "operation") == 0 || strcmp(fault, "type") == 0 ||
+                          strcmp(fault, "count") == 0 || strcmp(fault, "root") == 0 || strcmp(fault, "reduction") == 0;
+    if (call == at && is_desync) {
+      printf("accident %.6f\n", Seconds());
+      fflush(stdout);
+      code = OtherCall(group, fault, count);
+    } else {
+      if (call == at && strcmp(fault, "abort") == 0) {
+        if (pthread_create(&aborting, NULL, AbortLater, group) != 0) return 99;
+      } else if (call == at && strcmp(fault, "none") != 0) {
+        HaveAccident(group, fault, Number(argc, argv, "after", 0));
+      }
+      code = Call(group, now, count, call, (int)(call % (uint64_t)world_size));
+    }
+    if (code == 1) return 1;
+    if (code != FULLDECK_OK) {
+      if (call == at && strcmp(fault, "abort") == 0) pthread_join(aborting, NULL);
+      SayFailure(group, code, call);
+      fulldeck_group_destroy(group);
+      return 0;
+    }
+  }
+  fulldeck_group_destroy(group);
+  printf("calls %llu\n", (unsigned long long)calls);
+  return 0;
+}
