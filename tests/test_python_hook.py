@@ -295,6 +295,27 @@ def test_the_hook_is_beside_the_library():
         assert built.read() == open(os.path.join(HOOK, "sitecustomize.py")).read()
 
 
+def test_the_package_beside_the_hook_stands_behind_everything_else(ranks, tmp_path):
+    hook = tmp_path / "lib" / "fulldeck_hook"
+    hook.mkdir(parents=True)
+    shutil.copy(os.path.join(HOOK, "sitecustomize.py"), str(hook))
+    show = "import os, sys; print(os.environ.get('PYTHONPATH'), sys.path)"
+    without = plain("-c", show).stdout
+    assert ranks.python("-c", show, hook=str(hook)).out == without, "there is none"
+    package = tmp_path / "lib" / "python" / "fulldeck"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    ended = ranks.python("-c", show, hook=str(hook))
+    assert (ended.out, ended.err) == (without.rstrip("]\n") + ", {!r}]\n".format(str(package.parent)), "")
+    ended = ranks.python("-c", "import fulldeck; print(fulldeck.__file__)", hook=str(hook))
+    assert ended.out == str(package / "__init__.py") + "\n"
+    own = tmp_path / "own" / "fulldeck"
+    own.mkdir(parents=True)
+    (own / "__init__.py").write_text("")
+    ended = ranks.python("-c", "import fulldeck; print(fulldeck.__file__)", hook=str(hook), path=str(own.parent))
+    assert ended.out == str(own / "__init__.py") + "\n", "the user's comes first"
+
+
 def test_a_virtual_environment_works(ranks, tmp_path):
     folder = str(tmp_path / "venv")
     made = subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], stdout=subprocess.DEVNULL,
