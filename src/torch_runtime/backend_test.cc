@@ -399,6 +399,7 @@ TEST(Backend, FuturesHoldTheResultAndCallbacksMayCallAgain) {
     // In the callback: a call that is queued behind another, and waited for in the thread that would do it.
     const auto future = work->getFuture()->then(
         [&](c10::ivalue::Future& done) {
+          MUST(work->isCompleted() && work->isSuccess());
           std::vector<at::Tensor> inner = {done.value().toTensorVector()[0].clone()};
           std::vector<at::Tensor> before = {at::ones({3})};
           const auto first = backend->allreduce(before);

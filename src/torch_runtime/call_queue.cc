@@ -83,7 +83,7 @@ void CallQueue::HelpUntil(CollectiveWork& work, std::chrono::milliseconds timeou
   // A call cannot be left half-way when the time is over. The group's own thread, in a callback, must go on: nobody
   // else will.
   if (timeout != kNoTimeout && !own_thread) return;
-  while (!stopped_ && !work.isCompleted()) {
+  while (!stopped_ && !work.WaitIsOver()) {
     if (busy_) {
       if (!own_thread) return;
       changed_.wait(lock, [&] { return stopped_ || !busy_; });

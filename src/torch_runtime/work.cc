@@ -35,8 +35,22 @@ CollectiveWork::CollectiveWork(int rank, WorkTitle title, const std::vector<at::
       outputs_(std::move(outputs)),
       sequence_(sequence) {}
 
+bool CollectiveWork::isCompleted() {
+  const std::lock_guard lock(end_mutex_);
+  return ended_known_;
+}
+
+bool CollectiveWork::isSuccess() const {
+  return exception() == nullptr;
+}
+
+std::exception_ptr CollectiveWork::exception() const {
+  const std::lock_guard lock(end_mutex_);
+  return error_;
+}
+
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
-  if (driver_ && !isCompleted()) driver_(timeout);
+  if (driver_ && !WaitIsOver()) driver_(timeout);
   return c10d::Work::wait(timeout);
 }
 
@@ -73,8 +87,8 @@ c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFutureResult() {
 }
 
 float CollectiveWork::getDuration() const {
-  const std::lock_guard lock(mutex_);
-  TORCH_CHECK(completed_, "fulldeck: a call has no duration before it is done.");
+  const std::lock_guard lock(end_mutex_);
+  TORCH_CHECK(ended_known_, "fulldeck: a call has no duration before it is done.");
   return std::chrono::duration<float, std::milli>(ended_ - begun_).count();
 }
 

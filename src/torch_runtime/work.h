@@ -31,6 +31,11 @@ class CollectiveWork : public c10d::Work {
                  std::uint64_t sequence);
   ~CollectiveWork() override = default;
 
+  // All three tell the end before the callbacks of the future run: whoever learnt of it through the future, in a
+  // callback or after waiting, finds it here too. wait() returns after the callbacks.
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override { return outputs_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -42,8 +47,10 @@ class CollectiveWork : public c10d::Work {
   void synchronize() override {}  // a call that is done is done on the device too
   int sourceRank() const override;
 
-  // `error` null: well done. Wakes the waiters and runs the callbacks of the future in this thread.
+  // `error` null: well done. Runs the callbacks of the future in this thread, then wakes the waiters.
   void Finish(std::exception_ptr error);
+  // Finish has woken the waiters: a wait would not block.
+  bool WaitIsOver() { return c10d::Work::isCompleted(); }
   // Before anybody else has it. `driver` is called by wait() first: it may do or advance the call in the waiting
   // thread, and returns when the call is done, when it cannot help, or after the time-out (kNoTimeout: none).
   // `aborter`: by abort().
@@ -61,10 +68,10 @@ class CollectiveWork : public c10d::Work {
   std::function<void()> aborter_;
   std::atomic<int> source_rank_{-1};
   const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point ended_;
 
-  std::mutex end_mutex_;  // of the fields below
+  mutable std::mutex end_mutex_;  // of the fields below
   bool ended_known_ = false;
+  std::chrono::steady_clock::time_point ended_;
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;         // made when somebody asks
   c10::intrusive_ptr<c10::ivalue::Future> result_future_;  // likewise
