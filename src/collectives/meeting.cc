@@ -372,14 +372,18 @@ MeetingOutcome Gathering::Succeed() {
 }
 
 void Gathering::TellLatecomers() {
+  const base::TimePoint most = Now() + kPatienceWithLatecomers;
   // Whoever was told does not: a failure must not wander from one meeting of a name into the next.
-  if (was_told_ || failure_->code == FULLDECK_ERROR_TIMEOUT) return;
-  const base::TimePoint until = std::min<base::TimePoint>(Now() + kPatienceWithLatecomers, request_.deadline);
-  const auto is_absent = [](const Member& each) { return !each.here; };
-  while (door_.has_place() && Now() < until && std::count_if(members_.begin(), members_.end(), is_absent) > 1) {
-    if (!door_.Tend(Here())) return;
-    WaitForNews();
+  if (!was_told_ && failure_->code != FULLDECK_ERROR_TIMEOUT) {
+    const base::TimePoint until = std::min<base::TimePoint>(most, request_.deadline);
+    const auto is_absent = [](const Member& each) { return !each.here; };
+    while (door_.has_place() && Now() < until && std::count_if(members_.begin(), members_.end(), is_absent) > 1) {
+      if (!door_.Tend(Here())) break;
+      WaitForNews();
+    }
   }
+  door_.CloseToNewcomers();
+  while (door_.IsAwaited() && Now() < most) WaitForNews();
 }
 
 MeetingOutcome Gathering::Leave() {

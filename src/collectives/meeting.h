@@ -10,6 +10,7 @@
 // Meetings of the same name and key one after another do not mix: a member stops listening before it says that it is
 // ready, so nobody who is through with one meeting can reach a member that is still in it. After a meeting that failed,
 // whoever found the fault stays for up to a second to tell latecomers; whoever tries again within it may hear it again.
+// Nobody leaves, for as long, while another may already take it for a member and has not been told.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +68,9 @@ struct Meeting {
 };
 
 // Blocks until all have come or the deadline (and at most two seconds more, when this member was ready in time and rank
-// 0 does not say whether the group stands). Rank 0's control memory must be ready for use before it calls. Threads:
-// several meetings of one process may go on at the same time.
+// 0 does not say whether the group stands; or one, when somebody came so late that it has not been told). Rank 0's
+// control memory must be ready for use before it calls. Threads: several meetings of one process may go on at the same
+// time.
 struct MeetingOutcome {
   std::unique_ptr<Meeting> meeting;  // nullptr: failed
   MeetingFailure failure;

@@ -48,8 +48,8 @@ base::Result<void> MeetingDoor::Tend(const std::vector<bool>& here) {
 
 base::TimePoint MeetingDoor::NextDue(const std::vector<bool>& here) const {
   base::TimePoint due = base::TimePoint::max();
-  bool calls = !has_place();
-  for (int rank = 0; rank < own_.rank; ++rank) calls = calls || !here[static_cast<std::size_t>(rank)];
+  bool calls = !closed_ && !has_place();
+  for (int rank = 0; rank < own_.rank; ++rank) calls = calls || (!closed_ && !here[static_cast<std::size_t>(rank)]);
   if (calls) due = next_call_;
   for (const Introduction& caller : callers_) due = std::min(due, caller.since() + kPatienceWithCallers + 1ms);
   return due;
@@ -166,7 +166,18 @@ base::Result<std::vector<Introduction>> MeetingDoor::Hear(std::span<const pollfd
   return proven;
 }
 
+void MeetingDoor::CloseToNewcomers() {
+  closed_ = true;
+  listener_.Reset();
+  std::erase_if(callers_, [](const Introduction& caller) { return !caller.answered(); });
+}
+
+bool MeetingDoor::IsAwaited() const {
+  return std::any_of(callers_.begin(), callers_.end(), [](const auto& caller) { return caller.answered(); });
+}
+
 void MeetingDoor::Close() {
+  closed_ = true;
   listener_.Reset();
   callers_.clear();
 }

@@ -31,6 +31,10 @@ class MeetingDoor {
   // Hears everybody at the door. `watched` is what WatchIn added. Whoever proved itself is let in, and told nothing
   // else yet. Ranks that are `unwanted` (nullptr: none) are turned away before anything is proven to them.
   base::Result<std::vector<Introduction>> Hear(std::span<const pollfd> watched, const std::vector<bool>* unwanted);
+  // Frees the place and drops all but those who were answered: to them this side is a member, and they would take a
+  // connection that ends without a word for its death. IsAwaited: one of them has yet to prove itself.
+  void CloseToNewcomers();
+  bool IsAwaited() const;
   // The place is free again, and nobody is called or heard any more.
   void Close();
 
@@ -58,6 +62,7 @@ class MeetingDoor {
   base::TimePoint deadline_;
   base::TimePoint next_call_;
   base::UniqueFd listener_;
+  bool closed_ = false;                // takes no place and calls nobody any more
   std::vector<Introduction> callers_;  // the one that came first in front
   int next_to_call_ = 0;
   pid_t place_taken_by_ = -1;

@@ -41,6 +41,7 @@ Introduction::Progress Introduction::Hear(std::string_view key, std::string_view
 }
 
 void Introduction::Answer(std::string_view key, std::string_view group) {
+  answered_ = true;
   SendPacket(socket_.get(), Encode(ProofMessage{.proof = MakeMeetingProof(key, group, own_, *theirs_)}));
 }
 

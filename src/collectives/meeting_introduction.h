@@ -34,6 +34,7 @@ class Introduction {
   void Answer(std::string_view key, std::string_view group);
 
   int called() const { return called_; }
+  bool answered() const { return answered_; }  // to them this side is a member from then on
   base::TimePoint since() const { return since_; }
   const SocketPeer& who() const { return who_; }
   const Greeting& theirs() const { return *theirs_; }  // once greeted
@@ -47,6 +48,7 @@ class Introduction {
   SocketPeer who_;
   Greeting own_;
   std::optional<Greeting> theirs_;
+  bool answered_ = false;
 };
 
 }  // namespace fulldeck::collectives

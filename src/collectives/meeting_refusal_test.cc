@@ -520,5 +520,43 @@ TEST(MeetingRefusal, LatecomersAreToldWhatWentWrong) {
   EXPECT_THAT(reports, Each(StartsWith("stranger: ")));
 }
 
+// Once it was answered, the third takes rank 0 for a member, and would take its leaving for its death.
+TEST(MeetingRefusal, WhoeverWasAnsweredIsToldEvenByAMemberThatWasOnlyToldItself) {
+  const std::string name = OwnName("answered");
+  MeetingWith zero(MakeRequest(name, 0, 3));
+  HandMade third(name, 0);
+  third.Greet(2, 3);
+  const auto answer = third.Receive();
+  ASSERT_TRUE(answer && Decode<ProofMessage>(*answer));
+  HandMade second(name, 0);
+  second.Introduce(1, 3);
+  second.Send(EncodeFailure(FULLDECK_ERROR_SYSTEM, "no memory on rank 1"));
+  while (second.Receive()) continue;
+  third.Prove();
+  const auto told = third.Receive();
+  ASSERT_TRUE(told);
+  const auto failure = DecodeFailure(*told);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, FULLDECK_ERROR_SYSTEM);
+  EXPECT_EQ(failure->text, "no memory on rank 1");
+  EXPECT_FALSE(third.Receive());
+  EXPECT_EQ(zero.Report(), "system: no memory on rank 1");
+}
+
+TEST(MeetingRefusal, WhoeverWasAnsweredAndProvesNothingHoldsALeavingMemberUpForASecondAtMost) {
+  const std::string name = OwnName("answered and silent");
+  MeetingWith zero(MakeRequest(name, 0, 3));
+  HandMade third(name, 0);
+  third.Greet(2, 3);
+  ASSERT_TRUE(third.Receive());
+  HandMade second(name, 0);
+  second.Introduce(1, 3);
+  second.Send(EncodeFailure(FULLDECK_ERROR_SYSTEM, "no memory on rank 1"));
+  const auto began = After({});
+  EXPECT_EQ(zero.Report(), "system: no memory on rank 1");
+  EXPECT_LT(After({}) - began, 15s);
+  EXPECT_TRUE(third.IsTurnedAway());
+}
+
 }  // namespace
 }  // namespace fulldeck::collectives
