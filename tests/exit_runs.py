@@ -11,7 +11,7 @@ from launching import HERE, remove
 from python_ranks import run_ranks
 
 SCRIPT = os.path.join(HERE, "scripts", "leaves_without_goodbye.py")
-WAYS = ("plain", "exit", "async", "callback", "subgroup", "ddp", "thread")
+WAYS = ("plain", "exit", "async", "callback", "subgroup", "ddp", "thread", "insisting")
 
 
 def run(way, folder, backend="fulldeck", **variables):

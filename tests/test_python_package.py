@@ -311,7 +311,7 @@ def test_a_module_of_that_name_that_is_loaded_already_is_told(tmp_path):
 
 
 # All ways, and many times, further down and in `make package-runs`.
-@pytest.mark.parametrize("way", ["plain", "callback", "thread"])
+@pytest.mark.parametrize("way", ["plain", "callback", "thread", "insisting"])
 def test_ranks_that_leave_without_goodbye_end_with_code_0(tmp_path, way):
     assert exit_runs.run(way, tmp_path) == []
 

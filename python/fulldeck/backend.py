@@ -158,14 +158,22 @@ def _shut_down_at_exit():
         return
     import atexit
 
-    atexit.register(shut_down, os.getpid())
+    atexit.register(_at_exit, os.getpid())
     _shutdown_pid = os.getpid()
 
 
-def shut_down(pid=None):
+def _at_exit(pid):
+    """In a child made by fork there is nothing to do: it has none of its parent's threads."""
+    if pid == os.getpid():
+        shut_down()
+        # A daemon thread that was waiting is on its way back into Python now, and may come too late.
+        _extension.let_late_threads_hang()
+
+
+def shut_down():
     """Ends all groups of this process: waits for their threads and lets go of every Python object that they hold. Called at
-    exit; a second call does nothing. With `pid`, only in that process: a child made by fork has none of its parent's threads."""
-    if _extension is not None and (pid is None or pid == os.getpid()):
+    exit; a second call does nothing."""
+    if _extension is not None:
         _extension.shutdown_all()
 
 

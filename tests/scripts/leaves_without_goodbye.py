@@ -5,7 +5,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-WAYS = ("plain", "exit", "async", "callback", "subgroup", "ddp", "thread")
+WAYS = ("plain", "exit", "async", "callback", "subgroup", "ddp", "thread", "insisting")
 
 
 def leave(backend, way):
@@ -33,7 +33,7 @@ def leave(backend, way):
         model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(50, 50))
         for _ in range(3):
             model(torch.ones(4, 50)).sum().backward()
-    if way == "thread":
+    if way in ("thread", "insisting"):
         import threading
 
         # Waits for a call that nobody else makes; a daemon, so that Python does not wait for it.
@@ -43,10 +43,13 @@ def leave(backend, way):
 
             def wait():
                 entered.set()
-                try:
-                    dist.barrier(group=alone)
-                except RuntimeError:
-                    pass
+                while True:
+                    try:
+                        dist.barrier(group=alone)
+                    except RuntimeError:
+                        # Calls again at once: at any moment of Python's end it is on its way into a call, or out of one.
+                        if way == "thread":
+                            return
 
             threading.Thread(target=wait, daemon=True).start()
             entered.wait()

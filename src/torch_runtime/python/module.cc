@@ -1,6 +1,6 @@
 // The extension `fulldeck._C`: torch_runtime/backend.h for Python. python/fulldeck/backend.py is its only user, and
-// loads it when the first group is made. Every function lets go of the interpreter's lock: making a group waits for
-// other processes, and shutting down waits for threads that may want the lock.
+// loads it when the first group is made. Every function that may wait lets go of the interpreter's lock: making a group
+// waits for other processes, and shutting down waits for threads that may want the lock.
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "torch_runtime/backend.h"
+#include "torch_runtime/python/late_threads.h"
 
 namespace py = pybind11;
 
@@ -75,6 +76,7 @@ PYBIND11_MODULE(_C, module) {
              py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"),
              py::arg("check_finite"));
   module.def("shutdown_all", torch::wrap_pybind_function_no_gil(ShutdownAllBackends));
+  module.def("let_late_threads_hang", LetLateThreadsHang);
   module.def("paths", torch::wrap_pybind_function_no_gil(Paths), py::arg("backend"));
   module.def("describe", torch::wrap_pybind_function_no_gil(DescriptionOf), py::arg("backend"));
   module.def("nonfinite", torch::wrap_pybind_function_no_gil(LastNonfinite), py::arg("backend"));
