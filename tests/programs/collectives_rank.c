@@ -2,6 +2,7 @@
  * and has an accident on the way if it is told to. What it has to say goes to standard output, a line each:
  *
  *   ready                      the group is made
+ *   calling                    its first call is over
  *   calls N                    it made all its calls, and everything was right
  *   failed CODE CALL TIME AGAIN TEXT   a call failed: its number, when it returned (seconds of CLOCK_MONOTONIC),
  * whether a further call said the same (same or other), and what was said (line ends as " | ") wrong TEXT a result was
@@ -350,6 +351,7 @@ int main(int argc, char** argv) {
       fulldeck_group_destroy(group);
       return 0;
     }
+    if (call == 1) Say("calling");
   }
   fulldeck_group_destroy(group);
   printf("calls %llu\n", (unsigned long long)calls);
