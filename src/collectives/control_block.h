@@ -9,11 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/largest_group.h"
 #include "collectives/messages.h"
 
 namespace fulldeck::collectives {
 
-inline constexpr int kMaxRanks = 256;
 // Where the data of a call is, when it is not at an offset of the member's segment: in memory of its own, or on a card.
 inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};
 inline constexpr std::uint64_t kOnCard = ~std::uint64_t{1};
@@ -68,14 +68,14 @@ struct ControlBlock {
   std::uint64_t piece_bytes;   // of a slot
   std::uint64_t direct_bytes;  // calls up to this size are reduced by every member for itself
   std::uint32_t check_finite;
-  std::uint32_t first_gate;       // number that the gates are counted from
-  std::int32_t nodes[kMaxRanks];  // NUMA node of each rank as given by options; -1: as the members tell
+  std::uint32_t first_gate;           // number that the gates are counted from
+  std::int32_t nodes[kLargestGroup];  // NUMA node of each rank as given by options; -1: as the members tell
   std::atomic<std::uint64_t>
       processors[kProcessorWords];  // that the members may run on, all together: each adds its own
                                     // (relaxed), and reads them behind the group's first gate
   Gate gate;
   FailureRecord failure;
-  RankLine ranks[kMaxRanks];
+  RankLine ranks[kLargestGroup];
 };
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);

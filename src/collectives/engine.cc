@@ -101,9 +101,9 @@ Status NodesFromVariable(int size, std::vector<int>& nodes) {
 
 Status Engine::Create(const GroupOptions& options, std::unique_ptr<Engine>& out) {
   WatchForks();
-  if (options.size < 1 || options.size > kMaxRanks) {
+  if (options.size < 1 || options.size > kLargestGroup) {
     return {FULLDECK_ERROR_ARGUMENT,
-            "a group has 1 to " + std::to_string(kMaxRanks) + " members, not " + std::to_string(options.size)};
+            "a group has 1 to " + std::to_string(kLargestGroup) + " members, not " + std::to_string(options.size)};
   }
   if (options.rank < 0 || options.rank >= options.size) {
     return {FULLDECK_ERROR_ARGUMENT, "rank " + std::to_string(options.rank) + " is not in a group of " +
@@ -197,7 +197,7 @@ Status Engine::Prepare(const GroupOptions& options) {
     control->gate.arrivals = options.first_gate * static_cast<std::uint32_t>(size_);
     control->gate.released = options.first_gate;
     for (RankLine& line : control->ranks) line.arrived = options.first_gate;
-    for (int rank = 0; rank < kMaxRanks; ++rank) {
+    for (int rank = 0; rank < kLargestGroup; ++rank) {
       control->nodes[rank] = nodes.empty() || rank >= size_ ? -1 : nodes[static_cast<std::size_t>(rank)];
     }
     request.control = *memory;

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "collectives/largest_group.h"
 #include "collectives/meeting_door.h"
 #include "collectives/meeting_introduction.h"
 #include "collectives/meeting_messages.h"
@@ -168,7 +169,6 @@ void Gathering::SendMemory(Member& to) {
   message.control_bytes = request_.control_bytes;
   message.segment_bytes = request_.note.segment_bytes;
   message.node = request_.note.node;
-  message.processors = request_.note.processors;
   std::vector<int> descriptors{request_.segment->descriptor()};
   if (leads()) descriptors.push_back(request_.control->descriptor());
   // The kernel bounds how many descriptors of one user are under way: with many members some have to wait a little.
@@ -237,7 +237,7 @@ void Gathering::TakeMemory(int rank, const MemberMessage& message, ReceivedPacke
   Member& sender = member(rank);
   if (rank == 0) control_ = open(1, request_.control_bytes);
   if (!failure_) sender.segment = open(0, message.segment_bytes);
-  sender.note = {message.segment_bytes, message.node, message.processors};
+  sender.note = {message.segment_bytes, message.node};
   sender.keep_connection = message.keep_connection != 0;
 }
 

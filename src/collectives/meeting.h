@@ -26,13 +26,10 @@
 
 namespace fulldeck::collectives {
 
-inline constexpr int kLargestGroup = 256;
-
 // What each member tells the others about itself; the meeting passes it on as it is.
 struct MemberNote {
   std::uint64_t segment_bytes = 0;  // of the memory that it brings
   std::int32_t node = 0;            // NUMA node that it runs on
-  std::uint32_t processors = 0;     // that it may use
 };
 
 // Why there is no meeting, as the C interface counts it: FULLDECK_ERROR_TIMEOUT (the text lists who did not come, and

@@ -53,7 +53,7 @@ struct MemberMessage {
   std::uint64_t control_bytes = 0;
   std::uint64_t segment_bytes = 0;
   std::int32_t node = 0;
-  std::uint32_t processors = 0;
+  std::uint32_t reserved = 0;
 };
 static_assert(sizeof(MemberMessage) == 32 && std::is_trivially_copyable_v<MemberMessage>);
 

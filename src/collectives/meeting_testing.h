@@ -58,7 +58,7 @@ inline collectives::MeetingRequest MakeRequest(const std::string& name, int rank
   request.rank = rank;
   request.size = size;
   request.segment = *collectives::SharedMemory::Create("test segment", kTestSegmentBytes);
-  request.note = {kTestSegmentBytes, rank / 2, static_cast<std::uint32_t>(rank + 1)};
+  request.note = {kTestSegmentBytes, rank + 1};
   if (rank == 0) request.control = *collectives::SharedMemory::Create("test control", kTestControlBytes);
   request.control_bytes = kTestControlBytes;
   request.deadline = After(timeout);
@@ -73,8 +73,7 @@ inline std::string UseMeeting(const collectives::Meeting& meeting, int rank) {
   };
   for (int other = 0; other < size; ++other) {
     const collectives::MemberNote& note = meeting.notes[static_cast<std::size_t>(other)];
-    if (note.segment_bytes != kTestSegmentBytes || note.node != other / 2 ||
-        note.processors != static_cast<std::uint32_t>(other + 1)) {
+    if (note.segment_bytes != kTestSegmentBytes || note.node != other + 1) {
       return "the note of rank " + std::to_string(other) + " is not its own";
     }
   }

@@ -21,8 +21,8 @@ namespace {
 // Calls shorter than this are over before a helper that sleeps has woken up.
 constexpr std::uint64_t kWorthHelp = std::uint64_t{2} << 20;
 
-using Sources = std::array<const std::byte*, kMaxRanks>;
-using Outputs = std::array<std::byte*, kMaxRanks>;
+using Sources = std::array<const std::byte*, kLargestGroup>;
+using Outputs = std::array<std::byte*, kLargestGroup>;
 
 // What all reductions have in common: the kernel, and the note of the first result that is not finite.
 class Reducer {
