@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <utility>
@@ -62,6 +63,10 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
   return names;
 }
 
+std::string HelpText(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.help() : app.help("fulldeck");
+}
+
 int Run(int argc, char** argv) {
   const std::string_view own_name = argc > 0 ? argv[0] : "";
   if (own_name.substr(own_name.rfind('/') + 1) == "torchrun") {
@@ -103,7 +108,7 @@ int Run(int argc, char** argv) {
   add(AddBenchRank);
 
   if (argc < 2) {
-    std::fputs(app.help().c_str(), stdout);
+    std::fputs(HelpText(app).c_str(), stdout);
     return Code(wire::ExitCode::kUsage);
   }
   const std::string first = argv[1];
@@ -113,7 +118,7 @@ int Run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
-    std::fputs((chosen.empty() ? app.help() : chosen.back()->help("fulldeck")).c_str(), stdout);
+    std::fputs(HelpText(chosen.empty() ? app : *chosen.back()).c_str(), stdout);
     return Code(wire::ExitCode::kOk);
   } catch (const CLI::CallForVersion& version) {
     std::puts(version.what());

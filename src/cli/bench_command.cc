@@ -12,6 +12,7 @@
 #include "bench/rank_process.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "cli/table.h"
 #include "cli/watch.h"
 
@@ -151,52 +152,44 @@ wire::ExitCode RunBench(const Options& options) {
 
 Action AddBench(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("bench", "Measure the collectives on this machine, beside Gloo and Open MPI");
-  command->add_option("WHAT", options->what, "collectives")
-      ->required()
-      ->type_name("")
-      ->check(CLI::IsMember({"collectives"}).description(""));
-  command->add_option("--nproc", options->ranks, "Numbers of ranks")->type_name("N,N...")->capture_default_str();
-  command->add_option("--sizes", options->sizes, "Bytes of the whole buffer")
-      ->type_name("SIZE,SIZE...")
-      ->capture_default_str();
+  CommandOptions command(app, "bench", "Measure the collectives on this machine, beside Gloo and Open MPI");
+  command.Option("WHAT", options->what, "collectives").Required().TypeName("").OneOf({"collectives"});
+  command.Option("--nproc", options->ranks, "Numbers of ranks").TypeName("N,N...").ShowDefault();
+  command.Option("--sizes", options->sizes, "Bytes of the whole buffer").TypeName("SIZE,SIZE...").ShowDefault();
   command
-      ->add_option("--operations", options->operations,
-                   "Of " + base::Join(bench::OperationNames(), ", ") + "; those that reduce take the sum")
-      ->type_name("NAME,NAME...")
-      ->capture_default_str();
-  command->add_option("--datatype", options->datatype, "Of " + base::Join(bench::ElementNames(), ", "))
-      ->type_name("TYPE")
-      ->capture_default_str();
-  command->add_option("--peers", options->peers, "gloo, openmpi, none, or auto: those that are installed")
-      ->type_name("PEER,PEER...")
-      ->capture_default_str();
-  command->add_option("--python", options->python, "The Python whose torch has Gloo")
-      ->type_name("PYTHON")
-      ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "For each figure, with the checking")
-      ->type_name("SECONDS")
-      ->capture_default_str()
-      ->check(CLI::Range(0.001, 3600.0).description(""));
-  command->add_option("--rounds", options->rounds, "How often the contenders take turns at each size")
-      ->type_name("TIMES")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100).description(""));
-  command->add_option("--timeout", options->timeout_seconds, "A figure that takes longer is given up")
-      ->type_name("SECONDS")
-      ->capture_default_str()
-      ->check(CLI::Range(1.0, 86400.0).description(""));
-  command->add_option("--device", options->device, "cpu, or cuda: tensors on cards, fulldeck through torch beside Gloo")
-      ->type_name("cpu|cuda")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}).description(""));
-  command->add_flag("--shared", options->shared, "Also all_reduce with buffers in shared memory (fulldeck_allocate)");
-  command->add_flag("--through-torch", options->through_torch, "Also fulldeck through torch in Python");
-  command->add_flag("--timeline", options->timeline, "Also what each rank did in one all_reduce of each size");
-  command->add_flag("--json", options->json, "One JSON object for programs (docs/bench.md)");
-  command->add_option("--spoil", options->spoiled, "For tests: the contender whose last rank gets a wrong value")
-      ->group("");
-  command->footer(
+      .Option("--operations", options->operations,
+              "Of " + base::Join(bench::OperationNames(), ", ") + "; those that reduce take the sum")
+      .TypeName("NAME,NAME...")
+      .ShowDefault();
+  command.Option("--datatype", options->datatype, "Of " + base::Join(bench::ElementNames(), ", "))
+      .TypeName("TYPE")
+      .ShowDefault();
+  command.Option("--peers", options->peers, "gloo, openmpi, none, or auto: those that are installed")
+      .TypeName("PEER,PEER...")
+      .ShowDefault();
+  command.Option("--python", options->python, "The Python whose torch has Gloo").TypeName("PYTHON").ShowDefault();
+  command.Option("--seconds", options->seconds, "For each figure, with the checking")
+      .TypeName("SECONDS")
+      .ShowDefault()
+      .InRange(0.001, 3600.0);
+  command.Option("--rounds", options->rounds, "How often the contenders take turns at each size")
+      .TypeName("TIMES")
+      .ShowDefault()
+      .InRange(1, 100);
+  command.Option("--timeout", options->timeout_seconds, "A figure that takes longer is given up")
+      .TypeName("SECONDS")
+      .ShowDefault()
+      .InRange(1.0, 86400.0);
+  command.Option("--device", options->device, "cpu, or cuda: tensors on cards, fulldeck through torch beside Gloo")
+      .TypeName("cpu|cuda")
+      .ShowDefault()
+      .OneOf({"cpu", "cuda"});
+  command.Flag("--shared", options->shared, "Also all_reduce with buffers in shared memory (fulldeck_allocate)");
+  command.Flag("--through-torch", options->through_torch, "Also fulldeck through torch in Python");
+  command.Flag("--timeline", options->timeline, "Also what each rank did in one all_reduce of each size");
+  command.Flag("--json", options->json, "One JSON object for programs (docs/bench.md)");
+  command.Option("--spoil", options->spoiled, "For tests: the contender whose last rank gets a wrong value").Hidden();
+  command.Footer(
       "Every value of every result is compared with what it must be; a wrong one fails the command.\n"
       "Examples:\n"
       "  fulldeck bench collectives\n"
@@ -216,12 +209,13 @@ Action AddBenchRank(CLI::App& app) {
     double timeout_seconds = 60;
   };
   auto options = std::make_shared<RankOptions>();
-  CLI::App* command = app.add_subcommand("bench-rank", "One rank of a bench")->group("");
-  command->add_option("LIBRARY", options->library)->required()->check(CLI::IsMember({"fulldeck", "openmpi"}));
-  command->add_option("SOCKET", options->socket)->required();
-  command->add_option("--rank", options->rank);
-  command->add_option("--size", options->size);
-  command->add_option("--timeout", options->timeout_seconds);
+  CommandOptions command(app, "bench-rank", "One rank of a bench");
+  command.Hide();
+  command.Option("LIBRARY", options->library).Required().OneOfShown({"fulldeck", "openmpi"});
+  command.Option("SOCKET", options->socket).Required();
+  command.Option("--rank", options->rank);
+  command.Option("--size", options->size);
+  command.Option("--timeout", options->timeout_seconds);
   return [options] {
     bench::RankProcess process{options->socket, std::nullopt};
     if (options->library == "fulldeck") {

@@ -1,11 +1,12 @@
-// A command of fulldeck: declares its options, and later runs. One file a command; app.cc lists them all.
+// A command of fulldeck: declares its options (cli/options.h), and later runs. One file a command; app.cc lists them
+// all. CLI11 itself is included by app.cc and options.cc alone.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "cli/options.h"
 #include "job/launch_flags.h"
 #include "wire/exit_codes.h"
 
@@ -39,6 +40,9 @@ const CLI::App* FindCommand(const CLI::App& app, const std::string& name);
 
 // Names of the commands that people use, for suggestions and completion.
 std::vector<std::string> CommandNames(const CLI::App& app);
+
+// What --help prints: of fulldeck itself, or of one of its commands.
+std::string HelpText(const CLI::App& app);
 
 // What `fulldeck help` can be asked about: the commands and the tables.
 std::vector<std::string> HelpTopics(const CLI::App& app);

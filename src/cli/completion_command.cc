@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/options.h"
 
 namespace fulldeck::cli {
 namespace {
@@ -82,9 +83,9 @@ std::string Zsh(const CLI::App& app) {
 
 Action AddCompletion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("completion", "Print a completion script for a shell");
-  command->add_option("SHELL", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
-  command->footer("Example:\n  eval \"$(fulldeck completion bash)\"");
+  CommandOptions command(app, "completion", "Print a completion script for a shell");
+  command.Option("SHELL", *shell, "bash or zsh").Required().OneOfShown({"bash", "zsh"});
+  command.Footer("Example:\n  eval \"$(fulldeck completion bash)\"");
   return [&app, shell] {
     std::fputs((*shell == "bash" ? Bash(app) : Zsh(app)).c_str(), stdout);
     return wire::ExitCode::kOk;

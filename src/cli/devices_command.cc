@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/device_report.h"
+#include "cli/options.h"
 #include "cli/table.h"
 #include "cli/watch.h"
 #include "device/inventory.h"
@@ -76,23 +77,21 @@ class DevicesCommand {
 
 Action AddDevices(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("devices", "Show the cards of this machine: what they are and what they do now");
-  command->add_flag("--json", options->json, "One JSON object for programs (docs/devices.md)");
-  command->add_flag("--all", options->all, "Also say of every vendor that is not here why");
-  command->add_option("--watch", options->watch_seconds, "Show it again every SECONDS (default 1) until Ctrl-C")
-      ->type_name("[SECONDS]")
-      ->expected(0, 1)
-      ->default_str("1")
-      ->check(CLI::Range(0.1, 86400.0).description(""));
-  command->add_option("--timeout", options->timeout_seconds, "How long a vendor's library or tool may take")
-      ->type_name("SECONDS")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 600.0).description(""));
-  command->add_option("--root", options->root, "Read /proc, /sys and /dev below DIR: a recorded machine")
-      ->type_name("DIR")
-      ->check(CLI::Validator(CLI::ExistingDirectory).description(""));
-  command->footer(
+  CommandOptions command(app, "devices", "Show the cards of this machine: what they are and what they do now");
+  command.Flag("--json", options->json, "One JSON object for programs (docs/devices.md)");
+  command.Flag("--all", options->all, "Also say of every vendor that is not here why");
+  command.Option("--watch", options->watch_seconds, "Show it again every SECONDS (default 1) until Ctrl-C")
+      .TypeName("[SECONDS]")
+      .ValueMayBeLeftOut("1")
+      .InRange(0.1, 86400.0);
+  command.Option("--timeout", options->timeout_seconds, "How long a vendor's library or tool may take")
+      .TypeName("SECONDS")
+      .ShowDefault()
+      .InRange(0.1, 600.0);
+  command.Option("--root", options->root, "Read /proc, /sys and /dev below DIR: a recorded machine")
+      .TypeName("DIR")
+      .ExistingFolder();
+  command.Footer(
       "Examples:\n"
       "  fulldeck devices --watch\n"
       "  fulldeck devices --json | jq '.cards[].serial'\n"

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "diagnosis/explain.h"
 
 namespace fulldeck::cli {
@@ -164,13 +165,13 @@ wire::ExitCode Explain(const Options& options) {
 
 Action AddExplain(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("explain", "Say which known failures a log shows, why, and what to do");
-  command->add_option("LOG", options->logs, "Log files, or - for standard input")->required()->type_name("");
-  command->add_flag("--json", options->json, "One JSON object for programs (docs/explain.md)");
-  command->add_option("--lang", options->language, "Language of causes and cures: en or zh; default: the locale's")
-      ->type_name("en|zh")
-      ->check(CLI::IsMember({"en", "zh"}).description(""));
-  command->footer(
+  CommandOptions command(app, "explain", "Say which known failures a log shows, why, and what to do");
+  command.Option("LOG", options->logs, "Log files, or - for standard input").Required().TypeName("");
+  command.Flag("--json", options->json, "One JSON object for programs (docs/explain.md)");
+  command.Option("--lang", options->language, "Language of causes and cures: en or zh; default: the locale's")
+      .TypeName("en|zh")
+      .OneOf({"en", "zh"});
+  command.Footer(
       "Examples:\n"
       "  fulldeck explain train.log\n"
       "  python3 train.py 2>&1 | tee train.log | fulldeck explain - --lang zh");

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "wire/variables.h"
 
 namespace fulldeck::cli {
@@ -49,12 +50,12 @@ std::vector<std::string> HelpTopics(const CLI::App& app) {
 
 Action AddHelp(CLI::App& app) {
   auto topic = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("help", "Explain a command, the exit codes or the environment variables");
-  command->add_option("TOPIC", *topic, "A command, exit-codes, or environment");
-  command->footer("Examples:\n  fulldeck help devices\n  fulldeck help exit-codes");
+  CommandOptions command(app, "help", "Explain a command, the exit codes or the environment variables");
+  command.Option("TOPIC", *topic, "A command, exit-codes, or environment");
+  command.Footer("Examples:\n  fulldeck help devices\n  fulldeck help exit-codes");
   return [&app, topic] {
     if (topic->empty()) {
-      std::fputs(app.help().c_str(), stdout);
+      std::fputs(HelpText(app).c_str(), stdout);
       return wire::ExitCode::kOk;
     }
     if (*topic == "exit-codes" || *topic == "environment") {
@@ -63,7 +64,7 @@ Action AddHelp(CLI::App& app) {
     }
     for (const std::string& name : CommandNames(app)) {
       if (name != *topic) continue;
-      std::fputs(FindCommand(app, name)->help("fulldeck").c_str(), stdout);
+      std::fputs(HelpText(*FindCommand(app, name)).c_str(), stdout);
       return wire::ExitCode::kOk;
     }
     const std::vector<std::string> topics = HelpTopics(app);

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "job/run_logs.h"
 #include "job/run_registry.h"
 #include "job/tailed_file.h"
@@ -249,20 +250,19 @@ ExitCode Logs(const Options& options) {
 
 Action AddLogs(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("logs", "Show what the ranks of a run said, and what they say now");
-  command
-      ->add_option("RUN", options->run, "Run id, beginning of one, or run directory; default: the only or newest run")
-      ->type_name("");
-  command->add_flag("-f,--follow", options->follow, "Go on until the run has ended, or Ctrl-C");
-  command->add_option("--rank", options->rank, "Of this rank alone, latest attempt; default: all ranks, merged")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1 << 30).description(""));
-  command->add_option("-n,--lines", options->lines, "Only the last LINES; default: all, with -f 100")
-      ->type_name("LINES")
-      ->check(CLI::Range(0LL, 1LL << 40).description(""));
-  command->add_flag("--stdout", options->only_stdout, "With --rank: standard output alone");
-  command->add_flag("--stderr", options->only_stderr, "With --rank: standard error alone");
-  command->footer(
+  CommandOptions command(app, "logs", "Show what the ranks of a run said, and what they say now");
+  command.Option("RUN", options->run, "Run id, beginning of one, or run directory; default: the only or newest run")
+      .TypeName("");
+  command.Flag("-f,--follow", options->follow, "Go on until the run has ended, or Ctrl-C");
+  command.Option("--rank", options->rank, "Of this rank alone, latest attempt; default: all ranks, merged")
+      .TypeName("N")
+      .InRange(0, 1 << 30);
+  command.Option("-n,--lines", options->lines, "Only the last LINES; default: all, with -f 100")
+      .TypeName("LINES")
+      .InRange(0LL, 1LL << 40);
+  command.Flag("--stdout", options->only_stdout, "With --rank: standard output alone");
+  command.Flag("--stderr", options->only_stderr, "With --rank: standard error alone");
+  command.Footer(
       "Examples:\n"
       "  fulldeck logs -f\n"
       "  fulldeck logs 20260401-1 -n 50\n"

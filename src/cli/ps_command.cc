@@ -3,6 +3,7 @@
 
 #include "base/environment.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "cli/run_report.h"
 #include "cli/table.h"
 #include "cli/watch.h"
@@ -48,14 +49,13 @@ class PsCommand {
 
 Action AddPs(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("ps", "Show your runs on this machine, and what dead launchers left behind");
-  command->add_flag("--json", options->json, "One JSON object for programs (docs/runs.md)");
-  command->add_option("--watch", options->watch_seconds, "Show it again every SECONDS (default 1) until Ctrl-C")
-      ->type_name("[SECONDS]")
-      ->expected(0, 1)
-      ->default_str("1")
-      ->check(CLI::Range(0.1, 86400.0).description(""));
-  command->footer(
+  CommandOptions command(app, "ps", "Show your runs on this machine, and what dead launchers left behind");
+  command.Flag("--json", options->json, "One JSON object for programs (docs/runs.md)");
+  command.Option("--watch", options->watch_seconds, "Show it again every SECONDS (default 1) until Ctrl-C")
+      .TypeName("[SECONDS]")
+      .ValueMayBeLeftOut("1")
+      .InRange(0.1, 86400.0);
+  command.Footer(
       "Examples:\n"
       "  fulldeck ps\n"
       "  fulldeck ps --watch\n"

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "cli/version.h"
 #include "job/cluster.h"
 #include "job/launch_flags.h"
@@ -16,16 +17,16 @@ namespace fulldeck::cli {
 namespace {
 
 // Declares the flags for help and completion; ParseLaunchFlags reads them.
-void DeclareFlags(CLI::App& command) {
+void DeclareFlags(CommandOptions& command) {
   for (const job::FlagRow& row : job::LaunchFlagTable()) {
-    if (row.id != job::FlagId::kHelp) command.add_flag(row.names, row.help)->group(row.group);
+    if (row.id != job::FlagId::kHelp) command.ListedFlag(row.names, row.help, row.group);
   }
 }
 
 Action Add(CLI::App& app, const char* name, const char* description) {
-  CLI::App* command = app.add_subcommand(name, description);
-  command->prefix_command();
-  DeclareFlags(*command);
+  CommandOptions command(app, name, description);
+  command.TakeRestAsIs();
+  DeclareFlags(command);
   return [] { return wire::ExitCode::kUsage; };
 }
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "cli/run_report.h"
 #include "cli/table.h"
 #include "cli/watch.h"
@@ -213,21 +214,18 @@ ExitCode Stop(const Options& options) {
 
 Action AddStop(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("stop", "Stop runs of yours, or the processes that hold a card");
-  command->add_option("RUN", options->runs, "Run ids, beginnings of them, or run directories; default: the only run")
-      ->type_name("");
-  command->add_flag("--all", options->all, "All your runs on this machine, and what dead launchers left behind");
-  command
-      ->add_option("--timeout", options->timeout_seconds,
-                   "Kill what has not ended by then; default: the run's grace + 5")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 86400.0).description(""));
-  command->add_option("--holders", options->holders_of, "Show who holds CARD (gcu:3), ask, and stop these processes")
-      ->type_name("CARD")
-      ->check(CLI::Validator(
-          [](std::string& card) { return card.empty() ? std::string("names no card") : std::string(); }, ""));
-  command->add_flag("--yes", options->yes, "With --holders: do not ask");
-  command->footer(
+  CommandOptions command(app, "stop", "Stop runs of yours, or the processes that hold a card");
+  command.Option("RUN", options->runs, "Run ids, beginnings of them, or run directories; default: the only run")
+      .TypeName("");
+  command.Flag("--all", options->all, "All your runs on this machine, and what dead launchers left behind");
+  command.Option("--timeout", options->timeout_seconds, "Kill what has not ended by then; default: the run's grace + 5")
+      .TypeName("SECONDS")
+      .InRange(0.0, 86400.0);
+  command.Option("--holders", options->holders_of, "Show who holds CARD (gcu:3), ask, and stop these processes")
+      .TypeName("CARD")
+      .NotEmpty("names no card");
+  command.Flag("--yes", options->yes, "With --holders: do not ask");
+  command.Footer(
       "Examples:\n"
       "  fulldeck stop\n"
       "  fulldeck stop 20260401-1\n"

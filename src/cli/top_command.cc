@@ -6,6 +6,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "cli/run_report.h"
 #include "cli/table.h"
 #include "cli/watch.h"
@@ -128,16 +129,16 @@ class TopCommand {
 
 Action AddTop(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("top", "Show the ranks of your runs and what their cards do, every second");
-  command->add_option("RUN", options->run, "Run id, beginning of one, or run directory; default: all your runs")
-      ->type_name("");
-  command->add_flag("--once", options->once, "One table (rates are measured over one interval), then end");
-  command->add_flag("--json", options->json, "JSON objects for programs (docs/runs.md)");
-  command->add_option("--interval", options->interval_seconds, "Time between two tables")
-      ->type_name("SECONDS")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 86400.0).description(""));
-  command->footer(
+  CommandOptions command(app, "top", "Show the ranks of your runs and what their cards do, every second");
+  command.Option("RUN", options->run, "Run id, beginning of one, or run directory; default: all your runs")
+      .TypeName("");
+  command.Flag("--once", options->once, "One table (rates are measured over one interval), then end");
+  command.Flag("--json", options->json, "JSON objects for programs (docs/runs.md)");
+  command.Option("--interval", options->interval_seconds, "Time between two tables")
+      .TypeName("SECONDS")
+      .ShowDefault()
+      .InRange(0.1, 86400.0);
+  command.Footer(
       "Examples:\n"
       "  fulldeck top\n"
       "  fulldeck top 20260401-1 --interval 5\n"

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "device/vendor_helper.h"
 
 namespace fulldeck::cli {
@@ -13,9 +14,10 @@ Action AddVendorHelper(CLI::App& app) {
     std::vector<std::string> candidates;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("vendor-helper", "Reads one vendor library for another fulldeck")->group("");
-  command->add_option("KIND", options->kind)->required();
-  command->add_option("CANDIDATE", options->candidates)->required();
+  CommandOptions command(app, "vendor-helper", "Reads one vendor library for another fulldeck");
+  command.Hide();
+  command.Option("KIND", options->kind).Required();
+  command.Option("CANDIDATE", options->candidates).Required();
   return [options] {
     const auto kind = device::ParseLibraryKind(options->kind);
     if (!kind) {
