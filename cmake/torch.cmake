@@ -1,40 +1,68 @@
-# The c10d backend (src/torch_runtime), where there is a torch (find_torch.cmake):
-#   fulldeck_torch     lib/libfulldeck_torch.so, which shows src/torch_runtime/backend.h and nothing else
-if(FULLDECK_HAS_TORCH)
-  set(torch_window ${CMAKE_BINARY_DIR}/layers/torch_runtime)
-  file(MAKE_DIRECTORY ${torch_window})
-  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src/torch_runtime ${torch_window}/torch_runtime SYMBOLIC)
-  get_property(torch_windows TARGET fulldeck_collectives PROPERTY FULLDECK_WINDOWS)
-  list(PREPEND torch_windows ${torch_window})
-
-  file(GLOB torch_sources CONFIGURE_DEPENDS src/torch_runtime/*.cc)
-  file(GLOB torch_tests CONFIGURE_DEPENDS src/torch_runtime/*_test.cc)
-  list(REMOVE_ITEM torch_sources ${torch_tests})
-
-  # Once compiled, twice used: in the library, and in the tests, which look inside.
-  add_library(fulldeck_torch_objects OBJECT ${torch_sources})
-  target_include_directories(fulldeck_torch_objects PRIVATE ${torch_windows} ${PROJECT_SOURCE_DIR}/include
-                                                            ${PROJECT_SOURCE_DIR}/src/torch_runtime/gloo_declarations)
-  target_link_libraries(fulldeck_torch_objects PRIVATE torch_of_python fulldeck_compile_options)
-  target_precompile_headers(fulldeck_torch_objects PRIVATE <torch/csrc/distributed/c10d/Backend.hpp>)
-
-  add_library(fulldeck_torch SHARED $<TARGET_OBJECTS:fulldeck_torch_objects>)
-  target_include_directories(fulldeck_torch INTERFACE ${torch_window})
-  target_link_libraries(fulldeck_torch PUBLIC torch_of_python
-                                       PRIVATE fulldeck_collectives fulldeck_wire fulldeck_base fulldeck_compile_options)
-  target_link_options(fulldeck_torch PRIVATE -Wl,--exclude-libs,ALL)
-  # Whoever loads it has torch loaded already, and where that lies is not ours to say.
-  set_target_properties(fulldeck_torch PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "")
-
-  if(BUILD_TESTING AND torch_tests)
-    add_executable(torch_runtime_test ${torch_tests} $<TARGET_OBJECTS:fulldeck_torch_objects>)
-    target_include_directories(torch_runtime_test PRIVATE ${torch_windows} ${PROJECT_SOURCE_DIR}/include)
-    target_link_libraries(torch_runtime_test PRIVATE torch_of_python fulldeck_collectives fulldeck_wire fulldeck_base
-                                                     fulldeck_compile_options GTest::gmock GTest::gtest_main)
-    target_precompile_headers(torch_runtime_test PRIVATE <torch/csrc/distributed/c10d/Backend.hpp> <gmock/gmock.h> <gtest/gtest.h>)
-    target_compile_options(torch_runtime_test PRIVATE -O0)
-    set_target_properties(torch_runtime_test PROPERTIES ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
-                                                        BUILD_RPATH ${FULLDECK_TORCH_LIBRARIES})
-    gtest_discover_tests(torch_runtime_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
-  endif()
+# What needs torch, where there is one (find_torch.cmake):
+#   torch_headers      torch's big headers, compiled once for all that is built against torch
+#   fulldeck_torch     the c10d backend (src/torch_runtime): lib/libfulldeck_torch.so, which shows src/torch_runtime/backend.h
+#                      and nothing else
+if(NOT FULLDECK_HAS_TORCH)
+  return()
 endif()
+
+# fulldeck_torch_layer(NAME WINDOWS folder... LIBRARIES library... [INCLUDES folder...])
+#
+# Compiles src/NAME/*.cc to the objects fulldeck_NAME_objects, and, in builds with tests, src/NAME/*_test.cc together with
+# these objects (tests look inside) to NAME_test. WINDOWS: the folders through which the layers that it uses are seen
+# (FULLDECK_WINDOWS of layer.cmake); its own is made here, and is the first of the result's FULLDECK_WINDOWS.
+# LIBRARIES: what the test is linked with. INCLUDES: further folders of headers, for the objects alone.
+function(fulldeck_torch_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 LAYER "" "" "WINDOWS;LIBRARIES;INCLUDES")
+  if(LAYER_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "fulldeck_torch_layer(${name}): what is '${LAYER_UNPARSED_ARGUMENTS}'?")
+  endif()
+  set(window ${CMAKE_BINARY_DIR}/layers/${name})
+  file(MAKE_DIRECTORY ${window})
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src/${name} ${window}/${name} SYMBOLIC)
+  set(windows ${window} ${LAYER_WINDOWS})
+
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*_test.cc)
+  list(REMOVE_ITEM sources ${tests})
+
+  add_library(fulldeck_${name}_objects OBJECT ${sources})
+  target_include_directories(fulldeck_${name}_objects PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include ${LAYER_INCLUDES})
+  target_link_libraries(fulldeck_${name}_objects PRIVATE torch_of_python fulldeck_compile_options)
+  target_precompile_headers(fulldeck_${name}_objects REUSE_FROM torch_headers)
+  set_property(TARGET fulldeck_${name}_objects PROPERTY FULLDECK_WINDOWS ${windows})
+
+  if(BUILD_TESTING AND tests)
+    add_executable(${name}_test ${tests} $<TARGET_OBJECTS:fulldeck_${name}_objects>)
+    target_include_directories(${name}_test PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/tests)
+    target_link_libraries(${name}_test PRIVATE torch_of_python ${LAYER_LIBRARIES} fulldeck_compile_options
+                                               GTest::gmock GTest::gtest_main)
+    # As the headers were compiled, which g++ insists on: -fPIC, and a level of optimisation; the least will do.
+    target_compile_options(${name}_test PRIVATE -O1 -fPIC)
+    target_precompile_headers(${name}_test REUSE_FROM torch_headers)
+    set_target_properties(${name}_test PROPERTIES POSITION_INDEPENDENT_CODE OFF ENABLE_EXPORTS ON
+                                                  BUILD_RPATH ${FULLDECK_TORCH_LIBRARIES}
+                                                  RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
+  endif()
+endfunction()
+
+# A header that several files need and that takes seconds belongs here. Compiling these takes 20 s, once; a second set of
+# them for another layer would take as long again.
+file(WRITE ${CMAKE_BINARY_DIR}/generated/torch_headers.cc "")
+add_library(torch_headers OBJECT ${CMAKE_BINARY_DIR}/generated/torch_headers.cc)
+target_link_libraries(torch_headers PRIVATE torch_of_python fulldeck_compile_options)
+target_precompile_headers(torch_headers PRIVATE <torch/csrc/distributed/c10d/Backend.hpp>)
+
+get_property(collectives_windows TARGET fulldeck_collectives PROPERTY FULLDECK_WINDOWS)
+fulldeck_torch_layer(torch_runtime
+                     WINDOWS ${collectives_windows}
+                     LIBRARIES fulldeck_collectives fulldeck_wire fulldeck_base
+                     INCLUDES ${PROJECT_SOURCE_DIR}/src/torch_runtime/gloo_declarations)
+add_library(fulldeck_torch SHARED $<TARGET_OBJECTS:fulldeck_torch_runtime_objects>)
+target_include_directories(fulldeck_torch INTERFACE ${CMAKE_BINARY_DIR}/layers/torch_runtime)
+target_link_libraries(fulldeck_torch PUBLIC torch_of_python
+                                     PRIVATE fulldeck_collectives fulldeck_wire fulldeck_base fulldeck_compile_options)
+target_link_options(fulldeck_torch PRIVATE -Wl,--exclude-libs,ALL)
+# Whoever loads it has torch loaded already, and where that lies is not ours to say.
+set_target_properties(fulldeck_torch PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "")
