@@ -45,8 +45,17 @@ function(add_layer name)
     target_include_directories(${name}_test PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(${name}_test PRIVATE fulldeck_${name} ${libraries} ${header_libraries} fulldeck_compile_options
                                                GTest::gmock GTest::gtest_main)
-    # Tests are compiled more often than they are run: the big headers once a layer, and no optimiser.
-    target_precompile_headers(${name}_test PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+    # Tests are compiled more often than they are run: the big headers once for all layers, and no optimiser.
+    if(NOT TARGET test_headers)
+      file(WRITE ${CMAKE_BINARY_DIR}/generated/test_headers.cc "")
+      add_library(test_headers OBJECT ${CMAKE_BINARY_DIR}/generated/test_headers.cc)
+      target_link_libraries(test_headers PRIVATE fulldeck_compile_options GTest::gmock GTest::gtest)
+      target_precompile_headers(test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+      # As CMake compiles programs, which is what g++ insists on.
+      set_target_properties(test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(test_headers PRIVATE -O0 -fPIE)
+    endif()
+    target_precompile_headers(${name}_test REUSE_FROM test_headers)
     target_compile_options(${name}_test PRIVATE -O0)
     target_compile_definitions(${name}_test PRIVATE FULLDECK_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures"
                                                     FULLDECK_BUILD_DIR="${CMAKE_BINARY_DIR}")
