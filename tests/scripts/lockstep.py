@@ -87,6 +87,8 @@ def main():
         if step == 5 and rank == options.fail:
             raise RuntimeError("the loss of rank {} is not a number".format(rank))
         if answer == b"!":
+            # Another rank heard it first. Python drops its handlers when it ends, and the signal may still be on its way here.
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
             with open("{}.{}".format(options.on_usr1, rank), "w") as file:
                 file.write("checkpoint at step {}\n".format(step))
             print("checkpoint written", flush=True)
