@@ -118,6 +118,8 @@ class CellRun {
     const auto done = library_.Do(call);
     const Clock::time_point ended = Clock::now();
     if (!done) return FailedCall(call_number, done.error());
+    // Looking through the result would take the processors away from ranks that are still in the call.
+    if (const auto met = library_.Barrier(); !met) return FailedCall(call_number, met.error());
     result_.times_ns.push_back(
         static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(ended - began).count()));
     if (cell_.spoil && call_number == 0 && library_.rank() == library_.ranks() - 1 && output != nullptr) {

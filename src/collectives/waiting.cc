@@ -11,6 +11,7 @@ namespace fulldeck::collectives {
 namespace {
 
 constexpr int kPauses = 200;
+constexpr base::Duration kLongYield = std::chrono::milliseconds(3);
 
 // Not FUTEX_PRIVATE_FLAG: the word may lie in memory of several processes.
 long Futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* at_most) {
@@ -21,7 +22,11 @@ long Futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t 
 
 Patience PatienceFor(int local_ranks, int usable_processors) {
   Patience patience;
-  patience.pauses = local_ranks <= usable_processors ? kPauses : 0;
+  if (local_ranks <= usable_processors) {
+    patience.pauses = kPauses;
+  } else {
+    patience.yield_for = kLongYield;
+  }
   return patience;
 }
 

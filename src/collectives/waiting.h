@@ -41,7 +41,8 @@ struct Patience {
 };
 
 // Of a rank that waits for ranks on the same processors. With more ranks than processors a spin only keeps away the one
-// that is waited for.
+// that is waited for, and giving the processor away goes on for longer: who sleeps has to be woken, and then comes
+// behind everybody who did not.
 Patience PatienceFor(int local_ranks, int usable_processors);
 
 enum class WaitOutcome : std::uint8_t { kDone, kInterrupted, kTimedOut };

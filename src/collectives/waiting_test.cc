@@ -63,7 +63,9 @@ TEST(Patience, SpinsOnlyWhereEveryRankHasAProcessor) {
   EXPECT_GE(PatienceFor(2, 2).pauses, 100);
   EXPECT_EQ(PatienceFor(3, 2).pauses, 0);
   EXPECT_EQ(PatienceFor(2, 1).pauses, 0);
-  EXPECT_LE(PatienceFor(8, 2).yield_for, std::chrono::microseconds(100));
+  EXPECT_LE(PatienceFor(2, 2).yield_for, std::chrono::microseconds(100));
+  EXPECT_GE(PatienceFor(8, 2).yield_for, milliseconds(1));
+  EXPECT_LE(PatienceFor(8, 2).yield_for, milliseconds(5));
   EXPECT_LE(PatienceFor(8, 2).sleep_slice, milliseconds(10));
 }
 
