@@ -26,7 +26,7 @@ configure = @[[ -f $(2)/build.ninja ]] && grep -qsxF 'FULLDECK_PYTHON:FILEPATH=$
   cmake --preset $(1) --no-warn-unused-cli -DFULLDECK_PYTHON:FILEPATH="$(python)" -DPython3_EXECUTABLE:FILEPATH="$(python)"
 
 .PHONY: help setup train test build bench lint format portable asan tsan fuzz fault-grid host-grid collectives-soak collectives-grid \
-  collectives-large package-runs torch-suite compat clean
+  collectives-large package-runs torch-suite compat checkpoint-sweep simulator-ops clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1 \2/p' $(MAKEFILE_LIST) | \
@@ -37,11 +37,17 @@ help: ## show this list
 setup: ## install what is missing: Debian packages, and .venv with torch
 	@$(setup)
 
-train: build ## run eight ranks on a simulated server of 8 cards, with the launcher's proof that each card works
+train: build ## train the example on a simulated server of 8 cards, with the proof that each card works
 	FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck devices
-	FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck run --idle-card fail --idle-card-after 20 --log-dir build/runs \
-	  --no-python build/examples/simulated_rank 60 50
-	@echo "fulldeck: the training job itself is not in this version yet; what ran above are eight ranks that keep simulated cards busy."
+	@if [[ -x build/bin/example-train ]]; then \
+	  set -x; FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck run --idle-card fail --idle-card-after 60 --log-dir build/runs \
+	    --no-python build/bin/example-train --global-batch 512 --steps 400; \
+	else \
+	  echo "fulldeck: this build has no torch: eight ranks in C keep the simulated cards busy instead."; \
+	  set -x; FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck run --idle-card fail --idle-card-after 20 --log-dir build/runs \
+	    --no-python build/examples/simulated_rank 60 50; \
+	fi
+	@echo "fulldeck: the vision job is not in this version yet; what trained above is examples/train.cc."
 
 test: build ## build everything and run all tests
 	@scripts/test build
@@ -58,6 +64,12 @@ host-grid: build ## break two hosts in every way, 20 times each (root; 12 minute
 
 torch-suite: build ## run torch's own tests of its collectives with our backend beside Gloo, and write docs/torch-suite.md (30 minutes)
 	@cd tests && FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" -m torch_suite --document ../docs/torch-suite.md $(TORCH_SUITE_FLAGS)
+
+checkpoint-sweep: build ## kill a save at every write, sync and rename, damage checkpoints 20,000 times, restart killed trainings (10 minutes)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" $(python) tests/checkpoint_sweep.py
+
+simulator-ops: build ## try torch's own list of operators on a simulated card, and write docs/simulator-ops.md (10 minutes)
+	@FULLDECK_SIMULATE=gcu:1 PYTHONPATH="$(CURDIR)/build/lib/python" $(python) tests/simulator_ops.py --table docs/simulator-ops.md
 
 lint: setup ## check format, clang-tidy, scripts and Python syntax
 	$(call configure,release,build)

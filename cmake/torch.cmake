@@ -52,7 +52,8 @@ endfunction()
 file(WRITE ${CMAKE_BINARY_DIR}/generated/torch_headers.cc "")
 add_library(torch_headers OBJECT ${CMAKE_BINARY_DIR}/generated/torch_headers.cc)
 target_link_libraries(torch_headers PRIVATE torch_of_python fulldeck_compile_options)
-target_precompile_headers(torch_headers PRIVATE <torch/csrc/distributed/c10d/Backend.hpp>)
+target_precompile_headers(torch_headers PRIVATE <torch/csrc/distributed/c10d/Backend.hpp> <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+                          <torch/nn/module.h> <torch/optim/optimizer.h>)
 
 get_property(collectives_windows TARGET fulldeck_collectives PROPERTY FULLDECK_WINDOWS)
 fulldeck_torch_layer(torch_runtime

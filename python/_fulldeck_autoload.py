@@ -1,5 +1,6 @@
 """What torch calls at the end of `import torch` (entry point group `torch.backends`): the name "fulldeck" is made known to
-torch.distributed, and nothing else happens until a group of that name is made.
+torch.distributed, and nothing else happens until a group of that name is made. Only where FULLDECK_SIMULATE or FULLDECK_TORCH_PLUGIN
+asks for a device are the simulated cards, or a vendor's library, loaded too.
 
 An exception here would make `import torch` fail for everybody who shares this environment, so nothing gets out, and nothing
 is imported that might be broken: not even the package. The module stands outside of it, because a script of the user's that
@@ -9,16 +10,30 @@ NAME = "fulldeck"
 DEVICES = ["cpu", "cuda", "privateuseone"]
 # Why the name could not be made known, if it could not; for people who look.
 failure = None
+# The same of the devices that were asked for; fulldeck.simulator.failure says more.
+plugin_failure = None
 
 
 def register():
     """Called by torch. Returns in every case."""
-    global failure
+    global failure, plugin_failure
     try:
         register_backend()
         failure = None
     except Exception as error:
         failure = error
+    try:
+        load_plugins()
+    except Exception as error:
+        plugin_failure = error
+
+
+def load_plugins():
+    """The simulated cards, and what else brings torch a device: fulldeck.simulator, which is imported only where it is asked for."""
+    import os
+
+    if os.environ.get("FULLDECK_SIMULATE") or os.environ.get("FULLDECK_TORCH_PLUGIN"):
+        package("fulldeck.simulator").load_plugins()
 
 
 def register_backend():
@@ -40,11 +55,11 @@ def register_backend():
 
 def create(options, group_options=None):
     """Called by torch when a group is made."""
-    return package().create(options, group_options)
+    return package("fulldeck.backend").create(options, group_options)
 
 
-def package():
-    """fulldeck.backend of the package beside this module. A fulldeck.py of the user's further up on the path is neither run
+def package(module):
+    """A module of the package beside this module. A fulldeck.py of the user's further up on the path is neither run
     nor taken for it."""
     import importlib
     import importlib.util
@@ -61,7 +76,7 @@ def package():
             spec.loader.exec_module(found)
         where = getattr(found, "__file__", None) or str(found)
         if os.path.realpath(os.path.dirname(where)) == os.path.realpath(folder):
-            return importlib.import_module("fulldeck.backend")
+            return importlib.import_module(module)
     except (ImportError, OSError) as error:
         sys.modules.pop("fulldeck", None)
         raise RuntimeError("fulldeck: the Python package in {} is damaged: {}. Install it again.".format(folder, error)) from error

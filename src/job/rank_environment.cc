@@ -125,6 +125,8 @@ void SetOurVariables(base::Environment& environment, const AttemptContext& attem
   SetOrRemove(environment, wire::kAgentVariable, attempt.agent_library);
   SetOrRemove(environment, wire::kDeviceVariable, device);
   SetOrRemove(environment, wire::kCardSerialVariable, serial);
+  SetOrRemove(environment, wire::kShareCardsVariable,
+              attempt.share_cards ? std::optional<std::string>("1") : std::nullopt);
   // The spawner knows the pid; that of an outer run's rank must not be taken for it.
   environment.Remove(wire::kRankPidVariable);
 }

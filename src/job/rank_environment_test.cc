@@ -239,6 +239,14 @@ TEST(RankEnvironment, NarrowsTheListToTheRanksOwnCardUnderVirtualLocalRank) {
   EXPECT_EQ(Variables({}, attempt, rank).at("TOPS_VISIBLE_DEVICES"), "6");
 }
 
+TEST(RankEnvironment, SaysThatRanksMayShareACardOnlyWhereTheyMay) {
+  AttemptContext attempt = SecondHost();
+  const Environment outer = {{"FULLDECK_SHARE_CARDS", "1"}};
+  EXPECT_EQ(Variables(outer, attempt, ThirdRank()).count("FULLDECK_SHARE_CARDS"), 0u) << "an outer run's";
+  attempt.share_cards = true;
+  EXPECT_EQ(Variables({}, attempt, ThirdRank()).at("FULLDECK_SHARE_CARDS"), "1");
+}
+
 TEST(RankEnvironment, SetsTheListThatTheLauncherChose) {
   AttemptContext attempt = SecondHost();
   attempt.visible_devices = {"CUDA_VISIBLE_DEVICES", "4,5"};

@@ -240,6 +240,7 @@ std::vector<std::string> DescribeEnvironment(const RunPlan& plan) {
   attempt.world_size = attempt.local_world_size * attempt.group_world_size;
   attempt.cpu_asked = plan.cpu_asked;
   attempt.virtual_local_rank = plan.flags.virtual_local_rank;
+  attempt.share_cards = plan.flags.share_cards;
   attempt.agent_library = plan.agent_library;
   attempt.python_hook = plan.python_hook;
   attempt.visible_devices = plan.visible_devices;

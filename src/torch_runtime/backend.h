@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,9 @@ struct NonfiniteRecord {
   std::uint64_t call = 0;
 };
 FULLDECK_TORCH_API NonfiniteRecord NonfiniteOf(const c10::intrusive_ptr<c10d::Backend>& backend);
+// The record of one all_reduce, once it is done, whatever was called after it; the same on all ranks. Nothing: nobody
+// looked (not a call of this library, not an all_reduce of a dense tensor, check_finite off, or several hosts).
+FULLDECK_TORCH_API std::optional<NonfiniteRecord> NonfiniteOfCall(const c10::intrusive_ptr<c10d::Work>& work);
 
 // Ends every wait of every backend of this process, joins all their threads and leaves the groups; afterwards their
 // calls fail, and none waits. For the end of a process (an atexit handler) that did not call destroy_process_group().

@@ -314,7 +314,10 @@ std::string SharedMemoryBackend::Describe() const {
 }
 
 NonfiniteRecord SharedMemoryBackend::Nonfinite() const {
-  const auto found = core()->group->LastNonfinite();
+  return LastNonfinite(*core());
+}
+NonfiniteRecord SharedMemoryBackend::LastNonfinite(const Core& core) {
+  const auto found = core.group->LastNonfinite();
   if (!found) return {};
   return {.found = true, .rank = found->rank, .element = found->element, .call = found->call};
 }
@@ -449,6 +452,10 @@ std::string DescriptionOf(const c10::intrusive_ptr<c10d::Backend>& backend) {
 }
 NonfiniteRecord NonfiniteOf(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return OurOwn(backend).Nonfinite();
+}
+std::optional<NonfiniteRecord> NonfiniteOfCall(const c10::intrusive_ptr<c10d::Work>& work) {
+  const auto* const call = dynamic_cast<const CollectiveWork*>(work.get());
+  return call == nullptr ? std::nullopt : call->nonfinite();
 }
 
 void ShutdownAllBackends() {

@@ -130,6 +130,7 @@ class SharedMemoryBackend final : public c10d::Backend {
   std::int64_t GlobalRank(int rank) const;
   // Throws after Leave.
   std::shared_ptr<Core> core() const;
+  static NonfiniteRecord LastNonfinite(const Core& core);
   const char* Title(const char* name) const;
 
   template <typename CallOptions>

@@ -27,11 +27,15 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::Start(c10d::OpType type, con
     if (const auto route = weak.lock()) route->Abort("rank " + std::to_string(rank) + " aborted a call.");
   });
   const auto timeout = Sensible(minor::TimeoutOf(options, timeout_.load()));
+  const bool finds_nonfinite =
+      type == c10d::OpType::ALLREDUCE && request_.check_finite && alive->several_hosts == nullptr;
   alive->queue->Submit(
       work,
-      [alive, operands = std::move(operands), body = std::move(body), timeout] {
+      // The queue holds the work as long as the call runs.
+      [alive, operands = std::move(operands), body = std::move(body), timeout, finds_nonfinite, raw = work.get()] {
         alive->route->SetTimeout(timeout);
         body(*alive->route, *operands);
+        if (finds_nonfinite) raw->SetNonfinite(LastNonfinite(*alive));
         operands->Deliver();
       },
       minor::CallerWaits(options) && !IsCoalescing());

@@ -11,9 +11,11 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "torch_runtime/backend.h"
 #include "torch_runtime/torch_minor.h"
 
 namespace fulldeck::torch_runtime {
@@ -56,6 +58,9 @@ class CollectiveWork : public c10d::Work {
   // `aborter`: by abort().
   void SetDriver(std::function<void(std::chrono::milliseconds timeout)> driver) { driver_ = std::move(driver); }
   void SetAborter(std::function<void()> aborter) { aborter_ = std::move(aborter); }
+  // By the call itself, before Finish.
+  void SetNonfinite(const NonfiniteRecord& record) { nonfinite_ = record; }
+  const std::optional<NonfiniteRecord>& nonfinite() const { return nonfinite_; }
   void SetSourceRank(int rank) { source_rank_.store(rank, std::memory_order_relaxed); }
 
  private:
@@ -67,6 +72,7 @@ class CollectiveWork : public c10d::Work {
   std::function<void(std::chrono::milliseconds)> driver_;
   std::function<void()> aborter_;
   std::atomic<int> source_rank_{-1};
+  std::optional<NonfiniteRecord> nonfinite_;  // written before Finish takes end_mutex_, read after the end was seen
   const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
 
   mutable std::mutex end_mutex_;  // of the fields below

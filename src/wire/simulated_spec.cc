@@ -71,7 +71,7 @@ std::optional<std::string> ApplyFault(const FaultOption& option, std::string_vie
 
 std::span<const SimulatedKind> SimulatedKinds() {
   static constexpr SimulatedKind kKinds[] = {
-      {"gcu", "enflame", "S60", 48 * kGiB, true},         {"xla", "enflame", "T20", 32 * kGiB, true},
+      {"gcu", "enflame", "S60", 48 * kGiB, true},         {"xla", "enflame", "T20", 32 * kGiB, false},
       {"npu", "ascend", "910B", 64 * kGiB, true},         {"mlu", "cambricon", "MLU590", 80 * kGiB, true},
       {"musa", "moorethreads", "S4000", 48 * kGiB, true}, {"cuda", "nvidia", "H100", 80 * kGiB, false},
       {"hip", "amd", "MI250", 64 * kGiB, false},          {"xpu", "intel", "Max 1550", 128 * kGiB, false},

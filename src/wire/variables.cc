@@ -38,6 +38,13 @@ std::span<const VariableRow> Variables() {
       {kCollectivesTraceVariable,
        "Folder into which every group of the collectives writes what its calls did when (docs/collectives.md).",
        "/tmp/trace"},
+      {kTorchPluginVariable,
+       "Libraries that teach torch a vendor's device, separated by colons: a C++ training program loads them when its "
+       "device needs them.",
+       "/opt/vendor/lib/libtorch_gcu.so"},
+      {kBackendVariable,
+       "Backend of a C++ training program's process group: nccl, fulldeck or gloo. Default: chosen from the device.",
+       "gloo"},
       {kRunIdVariable, "Set by the launcher in each rank: name of the run.", "20240517-101500-4242"},
       {kRunDirVariable, "Set by the launcher in each rank: the run's directory, absolute.",
        "/data/runs/20261115-091500-k3fq"},
@@ -52,6 +59,8 @@ std::span<const VariableRow> Variables() {
        "/opt/fulldeck/lib/libfulldeck_agent.so"},
       {kCrashFileVariable, "Set by the launcher in each rank: file that the agent writes a crash report to.",
        "/data/runs/20261115-091500-k3fq/attempt_0/3/crash.txt"},
+      {kShareCardsVariable,
+       "Set by the launcher in each rank where --share-cards was given: 1, several ranks may use one card.", "1"},
   };
   return kRows;
 }

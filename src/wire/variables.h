@@ -19,6 +19,7 @@ inline constexpr char kBoardFdVariable[] = "FULLDECK_BOARD_FD";
 inline constexpr char kBoardSlotVariable[] = "FULLDECK_BOARD_SLOT";
 inline constexpr char kAgentVariable[] = "FULLDECK_AGENT";
 inline constexpr char kCrashFileVariable[] = "FULLDECK_CRASH_FILE";
+inline constexpr char kShareCardsVariable[] = "FULLDECK_SHARE_CARDS";
 
 // What a user may give the launcher.
 inline constexpr char kTokenVariable[] = "FULLDECK_TOKEN";
@@ -28,6 +29,10 @@ inline constexpr char kCollectivesPieceVariable[] = "FULLDECK_COLLECTIVES_PIECE"
 inline constexpr char kCollectivesTraceVariable[] = "FULLDECK_COLLECTIVES_TRACE";
 inline constexpr char kCollectivesNodesVariable[] = "FULLDECK_COLLECTIVES_NODES";
 inline constexpr char kLeaseDirVariable[] = "FULLDECK_LEASE_DIR";
+
+// What a user may give the C++ runtime.
+inline constexpr char kTorchPluginVariable[] = "FULLDECK_TORCH_PLUGIN";
+inline constexpr char kBackendVariable[] = "FULLDECK_BACKEND";
 
 // A meaning begins with "Set by the launcher" where a user has nothing to set.
 struct VariableRow {

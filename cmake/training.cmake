@@ -1,0 +1,25 @@
+# The C++ runtime for training programs (src/training), where there is a torch (find_torch.cmake):
+#   fulldeck_runtime   lib/libfulldeck_runtime.so, which shows what include/fulldeck/*.h declares and nothing else
+if(NOT FULLDECK_HAS_TORCH)
+  return()
+endif()
+
+get_property(training_windows TARGET fulldeck_torch_runtime_objects PROPERTY FULLDECK_WINDOWS)
+set(training_libraries fulldeck_torch fulldeck_checkpoint fulldeck_wire fulldeck_base)
+fulldeck_torch_layer(training WINDOWS ${training_windows} ${CMAKE_BINARY_DIR}/layers/checkpoint LIBRARIES ${training_libraries})
+add_library(fulldeck_runtime SHARED $<TARGET_OBJECTS:fulldeck_training_objects>)
+target_include_directories(fulldeck_runtime INTERFACE ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(fulldeck_runtime PUBLIC torch_of_python PRIVATE ${training_libraries} fulldeck_compile_options)
+target_link_options(fulldeck_runtime PRIVATE -Wl,--exclude-libs,ALL)
+# Installed, it finds its own libraries beside it, and the torch that it was built with where that was.
+set_target_properties(fulldeck_runtime PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION}
+                                                  INSTALL_RPATH "$ORIGIN;${FULLDECK_TORCH_LIBRARIES}")
+
+if(BUILD_TESTING)
+  # Stands for a vendor's library that a session loads.
+  add_library(training_test_plugin MODULE src/training/plugin_for_test.c)
+  set_target_properties(training_test_plugin PROPERTIES OUTPUT_NAME plugin_for_test
+                                                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_dependencies(training_test training_test_plugin)
+  target_compile_definitions(training_test PRIVATE FULLDECK_BUILD_DIR="${CMAKE_BINARY_DIR}")
+endif()

@@ -1,0 +1,31 @@
+#include <string>
+
+#include "base/check.h"
+#include "checkpoint/hash.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/scalar_state.h"
+#include "fuzz_target.h"
+
+// A manifest without its checksum, which is put behind it here: a fuzzer would never guess one. The same bytes are read
+// as a state.json.
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace fulldeck::checkpoint;
+  const std::string body(fulldeck::fuzz::AsText(data, size));
+  const auto manifest = ParseManifest(body + ",\n\"manifest_hash\":\"" + FormatHash(HashOf(body)) + "\"}\n");
+  if (manifest) {
+    CHECK(manifest->world_size >= 1 && manifest->step <= kMaxStep);
+    for (const FileSum& file : manifest->files)
+      CHECK(IsFileName(file.name) && file.name.find('/') == std::string::npos);
+    const auto again = ParseManifest(FormatManifest(*manifest));
+    CHECK(again.ok() && *again == *manifest);
+  } else {
+    CHECK(manifest.error().message.find('\x1b') == std::string::npos);
+  }
+  if (const auto scalars = ParseScalars(body)) {
+    const auto text = FormatScalars(*scalars);
+    CHECK(text.ok());
+    const auto again = ParseScalars(*text);
+    CHECK(again.ok() && again->size() == scalars->size());
+  }
+  return 0;
+}

@@ -1,0 +1,78 @@
+#include "checkpoint/hash.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace fulldeck::checkpoint {
+namespace {
+
+std::string Numbers(std::size_t count) {
+  std::string bytes(count, '\0');
+  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<char>((i * 131 + 7) & 255);
+  return bytes;
+}
+
+TEST(Hash, HasTheValuesThatTheDocumentStates) {
+  EXPECT_EQ(FormatHash(HashOf("")), "c010e511be2ed8b9");
+  EXPECT_EQ(FormatHash(HashOf("abc")), "6fb521275e36e8f3");
+  EXPECT_EQ(FormatHash(HashOf(Numbers(1000))), "59a8a2f126edc615");
+}
+
+TEST(Hash, FindsEveryFlippedBit) {
+  std::string bytes = Numbers(777);
+  const std::uint64_t right = HashOf(bytes);
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
+    ASSERT_NE(HashOf(bytes), right) << "bit " << bit;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
+  }
+}
+
+TEST(Hash, FindsEveryMissingEndAndTellsZerosOfAnyLengthApart) {
+  const std::string zeros(3000, '\0');
+  std::set<std::uint64_t> sums;
+  for (std::size_t length = 0; length <= zeros.size(); ++length) sums.insert(HashOf({zeros.data(), length}));
+  EXPECT_EQ(sums.size(), zeros.size() + 1);
+}
+
+TEST(Hash, FindsWordsAndBlocksThatChangedPlaces) {
+  const std::string bytes = Numbers(4096);
+  const std::uint64_t right = HashOf(bytes);
+  for (const std::size_t size : {8U, 64U, 512U}) {
+    for (std::size_t at = size; at + size <= bytes.size(); at += size) {
+      std::string swapped = bytes;
+      swapped.replace(0, size, bytes, at, size);
+      swapped.replace(at, size, bytes, 0, size);
+      if (swapped != bytes) {
+        ASSERT_NE(HashOf(swapped), right) << size << " at " << at;
+      }
+    }
+  }
+}
+
+TEST(Hash, DoesNotDependOnThePiecesThatTheDataComesIn) {
+  const std::string bytes = Numbers(1500);
+  const std::uint64_t right = HashOf(bytes);
+  for (std::size_t piece = 1; piece < 200; ++piece) {
+    Hash hash;
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      hash.Add(bytes.data() + at, std::min(piece, bytes.size() - at));
+      hash.Add(nullptr, 0);
+    }
+    ASSERT_EQ(hash.Sum(), right) << piece;
+    ASSERT_EQ(hash.Sum(), right) << "asking twice";
+  }
+}
+
+TEST(Hash, IsReadBackFromItsTextAndFromNothingElse) {
+  EXPECT_EQ(ParseHash(FormatHash(0x0123456789abcdef)), 0x0123456789abcdefU);
+  EXPECT_EQ(ParseHash("0123456789abcdeF"), std::nullopt);
+  EXPECT_EQ(ParseHash("123456789abcdef"), std::nullopt);
+  EXPECT_EQ(ParseHash("00123456789abcdef"), std::nullopt);
+  EXPECT_EQ(ParseHash("-123456789abcdef"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace fulldeck::checkpoint

@@ -1,0 +1,13 @@
+// Everything in the simulator that differs between the minors of torch that it can be built for: 2.11 to 2.13. No other
+// file here asks which torch it is.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <torch/version.h>
+
+#define FULLDECK_SIMULATOR_TORCH_AT_LEAST(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+#if !FULLDECK_SIMULATOR_TORCH_AT_LEAST(2, 9)
+#error "fulldeck's simulated cards need torch 2.9 or newer."
+#endif

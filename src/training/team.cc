@@ -1,0 +1,204 @@
+#include "fulldeck/team.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/text.h"
+
+namespace fulldeck {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::size_t kLongestText = 64 << 10;
+constexpr std::size_t kLongestName = 100;
+
+std::vector<std::uint8_t> Bytes(std::string_view text) {
+  return {text.begin(), text.end()};
+}
+
+std::string Text(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string WhereKey(int rank) {
+  return "where/" + std::to_string(rank);
+}
+
+// "0.5 s"
+std::string Seconds(milliseconds time) {
+  std::string text = std::to_string(time.count() / 1000);
+  if (time.count() % 1000 != 0) text += "." + std::to_string(time.count() % 1000 / 100);
+  return text + " s";
+}
+
+// One meeting: the n-th of this kind and name. Keys of the store:
+//   meet/KIND/NAME/round/RANK   how often the rank has come here: stays, one a rank and name
+//   meet/KIND/NAME/N/RANK       what the rank brought
+//   meet/KIND/NAME/N/come       how many have come
+//   meet/KIND/NAME/N/all        all have: what the others wait for
+//   meet/KIND/NAME/N/left       how many have gone; the last one takes all of these away
+//   where/RANK                  where the rank waits, for the others' messages
+class Meeting {
+ public:
+  Meeting(const Team& team, const char* kind, const char* title, std::string_view name,
+          std::optional<milliseconds> timeout)
+      : team_(team), limit_(timeout.value_or(team.timeout)), deadline_(steady_clock::now() + limit_) {
+    if (name.empty() || name.size() > kLongestName) {
+      throw Error("a " + std::string(title) + " needs a name of 1 to " + std::to_string(kLongestName) +
+                  " bytes; this one has " + std::to_string(name.size()) + ".");
+    }
+    const std::string base = "meet/" + std::string(kind) + "/" + std::string(name) + "/";
+    const std::int64_t round = team_.store->add(base + "round/" + std::to_string(team_.rank), 1);
+    key_ = base + std::to_string(round) + "/";
+    title_ = std::string(title) + " \"" + base::Printable(name) + "\"";
+    if (round > 1) title_ += " (time " + std::to_string(round) + ")";
+  }
+
+  std::string KeyOf(int rank) const { return key_ + std::to_string(rank); }
+
+  void Come(std::string_view text) {
+    team_.store->set(WhereKey(team_.rank), Bytes(title_));
+    // Not every store keeps an empty value.
+    std::vector<std::uint8_t> brought(1 + text.size(), '=');
+    std::copy(text.begin(), text.end(), brought.begin() + 1);
+    team_.store->set(KeyOf(team_.rank), brought);
+    if (team_.store->add(key_ + "come", 1) == team_.world_size) team_.store->set(key_ + "all", Bytes("1"));
+  }
+
+  void WaitForAll() { WaitFor(key_ + "all"); }
+
+  // For a key that rank 0 alone brings.
+  void WaitForMain() { WaitFor(KeyOf(0)); }
+
+  std::string Brought(int rank) const { return Text(team_.store->get(KeyOf(rank))).substr(1); }
+
+  void Leave() {
+    team_.store->deleteKey(WhereKey(team_.rank));
+    if (team_.store->add(key_ + "left", 1) != team_.world_size) return;
+    for (int rank = 0; rank < team_.world_size; ++rank) team_.store->deleteKey(KeyOf(rank));
+    for (const char* name : {"come", "all", "left"}) team_.store->deleteKey(key_ + name);
+  }
+
+ private:
+  void WaitFor(const std::string& key) {
+    const auto left =
+        std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline_ - steady_clock::now()));
+    std::string reason;
+    try {
+      team_.store->wait({key}, left);
+      return;
+    } catch (const std::exception& error) {
+      reason = error.what();
+    }
+    std::string missing;
+    try {
+      missing = Missing();
+    } catch (const std::exception&) {
+      throw Error(title_ + ": the store at rank 0 does not answer any more: " +
+                  base::Printable(reason.substr(0, reason.find('\n'))) + " See what became of rank 0.");
+    }
+    throw Error(title_ + ": rank " + std::to_string(team_.rank) + " waited " + Seconds(limit_) +
+                "; missing: " + missing + ".");
+  }
+
+  std::string Missing() const {
+    std::string missing;
+    for (int rank = 0; rank < team_.world_size; ++rank) {
+      if (team_.store->check({KeyOf(rank)})) continue;
+      missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
+      if (team_.store->check({WhereKey(rank)})) {
+        missing += " (waits in " + base::Printable(Text(team_.store->get(WhereKey(rank)))) + ")";
+      }
+    }
+    return missing.empty() ? "nobody: the last one came just now" : missing;
+  }
+
+  const Team& team_;
+  const milliseconds limit_;
+  const steady_clock::time_point deadline_;
+  std::string key_;
+  std::string title_;
+};
+
+// What rank 0 brings when its work went wrong begins so, and when it went well it is empty.
+constexpr char kFailed[] = "failed: ";
+
+void DoOnMain(const Team& team, const char* title, std::string_view name, const std::function<void()>& work,
+              const std::function<void()>& work_of_others, std::optional<milliseconds> timeout) {
+  Meeting meeting(team, "main", title, name, timeout);
+  if (team.is_main()) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      meeting.Come(kFailed + std::string(error.what()).substr(0, kLongestText));
+      meeting.Leave();
+      throw;
+    } catch (...) {
+      meeting.Come(kFailed + std::string("something that is no std::exception"));
+      meeting.Leave();
+      throw;
+    }
+    meeting.Come("");
+    meeting.Leave();
+    return;
+  }
+  meeting.Come("");
+  meeting.WaitForMain();
+  const std::string outcome = meeting.Brought(0);
+  meeting.Leave();
+  if (!outcome.empty()) {
+    throw Error("rank 0 could not do \"" + base::Printable(name) + "\", for which rank " + std::to_string(team.rank) +
+                " waited: " + outcome.substr(sizeof kFailed - 1));
+  }
+  work_of_others();
+}
+
+}  // namespace
+
+void Barrier(const Team& team, std::string_view name, std::optional<milliseconds> timeout) {
+  Meeting meeting(team, "barrier", "barrier", name, timeout);
+  meeting.Come("");
+  meeting.WaitForAll();
+  meeting.Leave();
+}
+
+std::vector<std::string> GatherTexts(const Team& team, std::string_view name, const std::string& mine) {
+  if (mine.size() > kLongestText) {
+    throw Error("a text of " + std::to_string(mine.size()) + " bytes is too long to gather; the limit is " +
+                std::to_string(kLongestText) + ".");
+  }
+  Meeting meeting(team, "gather", "gathering", name, std::nullopt);
+  meeting.Come(mine);
+  meeting.WaitForAll();
+  std::vector<std::string> texts;
+  texts.reserve(static_cast<std::size_t>(team.world_size));
+  for (int rank = 0; rank < team.world_size; ++rank) texts.push_back(meeting.Brought(rank));
+  meeting.Leave();
+  return texts;
+}
+
+void OnMain(const Team& team, std::string_view name, const std::function<void()>& work,
+            std::optional<milliseconds> timeout) {
+  DoOnMain(
+      team, "work of rank 0", name, work, [] {}, timeout);
+}
+
+void MainFirst(const Team& team, std::string_view name, const std::function<void()>& work,
+               std::optional<milliseconds> timeout) {
+  DoOnMain(team, "work that rank 0 does first", name, work, work, timeout);
+}
+
+double MeanOverRanks(const Team& team, const at::Tensor& value) {
+  if (value.numel() != 1)
+    throw Error("the mean over the ranks is of one number, and this tensor has " + std::to_string(value.numel()) + ".");
+  // On the team's device, because the group has a backend for that; not every card has doubles. A copy, because the
+  // caller keeps its own number.
+  at::Tensor sum = value.detach().to(team.device, team.device.is_cpu() ? at::kDouble : at::kFloat).reshape({1}).clone();
+  std::vector<at::Tensor> tensors = {sum};
+  team.group->allreduce(tensors)->wait();
+  return sum.item<double>() / team.world_size;
+}
+
+}  // namespace fulldeck
