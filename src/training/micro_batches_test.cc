@@ -2,13 +2,13 @@
 
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 
 #include "fulldeck/memory.h"
 #include "training/micro_batches_plan.h"
+#include "training/out_of_memory_for_test.h"
 #include "training/session_for_test.h"
 
 namespace fulldeck::training {
@@ -21,23 +21,6 @@ using torch_runtime::RankOfTest;
 
 constexpr std::int64_t kSamples = 16;  // of a rank in a step
 constexpr int kSteps = 5;
-
-[[noreturn]] void RunOutOfMemory() {
-  C10_THROW_ERROR(OutOfMemoryError, "the test allows no more");
-}
-
-// Passes a tensor on, and runs out of memory in backward where it is told to.
-struct FailingBackward : torch::autograd::Function<FailingBackward> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, bool fails) {
-    context->saved_data["fails"] = fails;
-    return input.clone();
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    if (context->saved_data["fails"].toBool()) RunOutOfMemory();
-    return {gradients[0], at::Tensor()};
-  }
-};
 
 enum class Place { kNowhere, kForward, kBackward, kLastBackward, kOptimizer };
 struct Fault {

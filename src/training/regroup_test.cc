@@ -1,7 +1,6 @@
 // Data parallel and micro-batches together: one rank runs out of memory, all go over to a new group and smaller parts.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/optim/adamw.h>
 
 #include <optional>
@@ -9,6 +8,7 @@
 #include "fulldeck/data_parallel.h"
 #include "fulldeck/micro_batches.h"
 #include "fulldeck/replica_check.h"
+#include "training/out_of_memory_for_test.h"
 #include "training/session_for_test.h"
 
 namespace fulldeck::training {
@@ -26,23 +26,6 @@ struct Net : torch::nn::Module {
         out(register_parameter("out", at::randn({32, 3}) * 0.3)) {}
   at::Tensor forward(const at::Tensor& x) { return at::matmul(at::tanh(at::matmul(x, in)), out); }
   at::Tensor in, out;
-};
-
-[[noreturn]] void RunOutOfMemory() {
-  C10_THROW_ERROR(OutOfMemoryError, "the test allows no more");
-}
-
-// Passes a tensor on, and runs out of memory in backward where it is told to.
-struct FailingBackward : torch::autograd::Function<FailingBackward> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, bool fails) {
-    context->saved_data["fails"] = fails;
-    return input.clone();
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    if (context->saved_data["fails"].toBool()) RunOutOfMemory();
-    return {gradients[0], at::Tensor()};
-  }
 };
 
 enum class Place { kNowhere, kForward, kBackward, kOptimizer };
