@@ -103,7 +103,7 @@ TEST(CheckpointKill, OfTheWriterAtAnyOperationLosesNothing) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      FaultyFiles files(real, {Fault::Kind::kKill, at}, /*real_sync=*/true);
+      FaultyFiles files(real, {Fault::Kind::kKill, at});
       auto store = Store::Open(files, folder.string(), {{2, 0}}, Ignore);
       for (const std::uint64_t step : {100, 200, 300}) (void)store->Save(Sample(step).contents());
       _exit(0);

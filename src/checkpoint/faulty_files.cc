@@ -51,7 +51,7 @@ class FaultyWritableFile final : public WritableFile {
     const std::lock_guard lock(files_.mutex_);
     if (auto met = files_.Meet("syncing \"" + written_->path + "\"", false); !met) return met;
     written_->synced = written_->bytes;
-    return files_.real_sync_ ? below_->Sync() : Result<void>();
+    return below_->Sync();
   }
 
  private:
@@ -60,8 +60,7 @@ class FaultyWritableFile final : public WritableFile {
   std::shared_ptr<Written> written_;
 };
 
-FaultyFiles::FaultyFiles(Files& below, Fault fault, bool real_sync)
-    : below_(below), real_sync_(real_sync), fault_(fault) {}
+FaultyFiles::FaultyFiles(Files& below, Fault fault) : below_(below), fault_(fault) {}
 FaultyFiles::~FaultyFiles() = default;
 
 std::uint64_t FaultyFiles::operations() const {
@@ -162,7 +161,7 @@ Result<void> FaultyFiles::SyncFolder(const std::string& path) {
   new_names_.erase(std::remove_if(new_names_.begin(), new_names_.end(),
                                   [&](const NewName& name) { return FolderOf(name.to) == path; }),
                    new_names_.end());
-  return real_sync_ ? below_.SyncFolder(path) : Result<void>();
+  return below_.SyncFolder(path);
 }
 
 Result<void> FaultyFiles::RemoveFile(const std::string& path) {

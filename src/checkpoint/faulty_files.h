@@ -39,8 +39,8 @@ struct Fault {
 
 class FaultyFiles final : public Files {
  public:
-  // `below` must live as long. Nothing is really synced (a test would take minutes), except with `real_sync`.
-  FaultyFiles(Files& below, Fault fault, bool real_sync = false);
+  // `below` must live as long.
+  FaultyFiles(Files& below, Fault fault);
   ~FaultyFiles() override;
 
   std::uint64_t operations() const;  // so far
@@ -74,7 +74,6 @@ class FaultyFiles final : public Files {
   void LosePower();
 
   Files& below_;
-  const bool real_sync_;
   mutable std::mutex mutex_;
   Fault fault_;
   std::uint64_t operations_ = 0;

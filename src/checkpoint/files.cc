@@ -25,7 +25,8 @@ using base::UniqueFd;
 
 class RealWritableFile final : public WritableFile {
  public:
-  RealWritableFile(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  RealWritableFile(UniqueFd fd, std::string path, bool syncs)
+      : fd_(std::move(fd)), path_(std::move(path)), syncs_(syncs) {}
 
   Result<std::size_t> WriteSome(const void* data, std::size_t bytes) override {
     for (;;) {
@@ -37,13 +38,14 @@ class RealWritableFile final : public WritableFile {
   }
   Result<void> Sync() override {
     // Never again after an error: the kernel has then dropped the pages and would call the second one a success.
-    if (fsync(fd_.get()) != 0) return ErrnoError("syncing " + Quoted(path_));
+    if (syncs_ && fsync(fd_.get()) != 0) return ErrnoError("syncing " + Quoted(path_));
     return {};
   }
 
  private:
   UniqueFd fd_;
   std::string path_;
+  bool syncs_;
 };
 
 class RealReadableFile final : public ReadableFile {
@@ -104,7 +106,7 @@ Result<std::unique_ptr<WritableFile>> RealFiles::Create(const std::string& path,
   if (bytes > 0 && fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)) != 0 &&
       (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
     return ErrnoError("room for " + base::FormatByteSize(bytes) + " in " + Quoted(path));
-  return std::unique_ptr<WritableFile>(std::make_unique<RealWritableFile>(std::move(fd), path));
+  return std::unique_ptr<WritableFile>(std::make_unique<RealWritableFile>(std::move(fd), path, syncs_));
 }
 
 Result<std::unique_ptr<ReadableFile>> RealFiles::Open(const std::string& path) {
@@ -146,6 +148,7 @@ Result<void> RealFiles::Rename(const std::string& from, const std::string& to) {
 }
 
 Result<void> RealFiles::SyncFolder(const std::string& path) {
+  if (!syncs_) return {};
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return ErrnoError("opening the folder " + Quoted(path));
   // Some file systems of networks keep names at the server and have nothing to sync.

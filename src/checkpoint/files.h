@@ -62,6 +62,9 @@ class Files {
 
 class RealFiles final : public Files {
  public:
+  // Without syncing it is for tests that write thousands of checkpoints and lose no power.
+  explicit RealFiles(bool syncs = true) : syncs_(syncs) {}
+
   base::Result<std::unique_ptr<WritableFile>> Create(const std::string& path, std::uint64_t bytes) override;
   base::Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override;
   base::Result<void> MakeFolder(const std::string& path) override;
@@ -71,6 +74,9 @@ class RealFiles final : public Files {
   base::Result<void> RemoveFolder(const std::string& path) override;
   base::Result<std::vector<std::string>> List(const std::string& path) override;
   base::Result<std::unique_ptr<FolderLock>> Lock(const std::string& folder, const std::string& name) override;
+
+ private:
+  bool syncs_;
 };
 
 // Goes on until all is written or an error comes.

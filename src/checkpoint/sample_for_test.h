@@ -1,10 +1,13 @@
-// For tests: a small checkpoint with tensors of several types, whose bytes follow from its step, and how to tell which
-// step a reader has found.
+// For tests: a folder, and a small checkpoint with tensors of several types, whose bytes follow from its step, and how
+// to tell which step a reader has found.
 #pragma once
+
+#include <stdlib.h>
 
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,30 @@
 #include "checkpoint/checkpoint_writer.h"
 
 namespace fulldeck::checkpoint {
+
+// A folder of a test's own, in memory where that can be had: the sweeps remove tens of thousands of files, which a disk
+// may take a minute for.
+class QuickFolder {
+ public:
+  QuickFolder() {
+    char in_memory[] = "/dev/shm/fulldeck-test-XXXXXX";
+    char on_disk[] = "/tmp/fulldeck-test-XXXXXX";
+    const char* made = mkdtemp(in_memory);
+    path_ = made != nullptr ? made : mkdtemp(on_disk);
+  }
+  ~QuickFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  QuickFolder(const QuickFolder&) = delete;
+  QuickFolder& operator=(const QuickFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string string() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
 
 class Sample {
  public:

@@ -62,8 +62,8 @@ void WriteTwo(Files& files, const std::string& directory) {
 }
 
 TEST(Checkpoint, IsReadAsItWasWritten) {
-  TemporaryFolder folder;
-  RealFiles files;
+  QuickFolder folder;
+  RealFiles files(/*syncs=*/false);
   const Sample sample(1234, 3000);
   const auto written = WriteCheckpoint(files, folder.string(), sample.contents());
   ASSERT_TRUE(written.ok()) << written.error().message;
@@ -77,8 +77,8 @@ TEST(Checkpoint, IsReadAsItWasWritten) {
 }
 
 TEST(Checkpoint, OfTheSameStepIsReplaced) {
-  TemporaryFolder folder;
-  RealFiles files;
+  QuickFolder folder;
+  RealFiles files(/*syncs=*/false);
   ASSERT_TRUE(WriteCheckpoint(files, folder.string(), Sample(7).contents()).ok());
   Contents other = Sample(7).contents();
   other.scalars["epoch"] = std::int64_t{99};
@@ -90,8 +90,8 @@ TEST(Checkpoint, OfTheSameStepIsReplaced) {
 }
 
 TEST(Checkpoint, WithAPartThatWouldLeaveTheFolderIsRefused) {
-  TemporaryFolder folder;
-  RealFiles files;
+  QuickFolder folder;
+  RealFiles files(/*syncs=*/false);
   for (const char* name : {"../x", "", ".x", "a/b", "a\nb"}) {
     Contents contents;
     contents.parts.push_back({name, {}});
@@ -120,8 +120,8 @@ void SaveSome(Files& files, const std::string& directory) {
 }
 
 std::uint64_t OperationsOfSaveSome() {
-  TemporaryFolder folder;
-  RealFiles real;
+  QuickFolder folder;
+  RealFiles real(/*syncs=*/false);
   WriteTwo(real, folder.string());
   FaultyFiles files(real, {});
   SaveSome(files, folder.string());
@@ -130,7 +130,7 @@ std::uint64_t OperationsOfSaveSome() {
 }
 
 void ExpectNothingLostAfter(const std::string& directory, const std::string& when) {
-  RealFiles real;
+  RealFiles real(/*syncs=*/false);
   // A reader that comes first, before anything is put right.
   const auto reader = OpenNewestGood(real, directory);
   ASSERT_TRUE(reader.ok()) << when << ": no good checkpoint is found";
@@ -140,7 +140,7 @@ void ExpectNothingLostAfter(const std::string& directory, const std::string& whe
   // Then the next run, which saves again.
   std::vector<std::string> told;
   {
-    FaultyFiles next(real, {});  // without faults: it only spares the disk
+    RealFiles next(/*syncs=*/false);
     auto store = Store::Open(next, directory, {{2, 0}}, [&](const std::string& text) { told.push_back(text); });
     ASSERT_TRUE(store.ok()) << when << ": " << store.error().message;
     const auto again = OpenNewestGood(real, directory);
@@ -159,10 +159,9 @@ TEST_P(CheckpointDeath, AtAnyOperationLosesNothingThatWasDurable) {
   const std::uint64_t operations = OperationsOfSaveSome();
   ASSERT_GT(operations, 40U);
   for (std::uint64_t at = 0; at < operations; ++at) {
-    TemporaryFolder folder;
-    RealFiles real;
-    FaultyFiles quick(real, {});
-    WriteTwo(quick, folder.string());
+    QuickFolder folder;
+    RealFiles real(/*syncs=*/false);
+    WriteTwo(real, folder.string());
     Fault fault = GetParam();
     fault.operation = at;
     FaultyFiles files(real, fault);
@@ -186,10 +185,9 @@ TEST(Checkpoint, AnErrorAtAnyOperationIsToldAndKeepsWhatWasThere) {
     const bool lasting = error == ENOSPC;  // a full disk stays full
     for (std::uint64_t at = 0; at < operations; ++at) {
       const std::string when = "errno " + std::to_string(error) + " at operation " + std::to_string(at);
-      TemporaryFolder folder;
-      RealFiles real;
-      FaultyFiles quick(real, {});
-      WriteTwo(quick, folder.string());
+      QuickFolder folder;
+      RealFiles real(/*syncs=*/false);
+      WriteTwo(real, folder.string());
       FaultyFiles files(real, {Fault::Kind::kError, at, error, lasting});
       {
         auto store = Store::Open(files, folder.string(), {{2, 0}}, Ignore);
@@ -220,8 +218,8 @@ TEST(Checkpoint, AnErrorAtAnyOperationIsToldAndKeepsWhatWasThere) {
 }
 
 TEST(Checkpoint, ShortWritesAreGoneOnWith) {
-  TemporaryFolder folder;
-  RealFiles real;
+  QuickFolder folder;
+  RealFiles real(/*syncs=*/false);
   Fault fault;
   fault.longest_write = 7;
   FaultyFiles files(real, fault);
@@ -236,8 +234,7 @@ TEST(Checkpoint, ShortWritesAreGoneOnWith) {
 class Damaged : public ::testing::Test {
  protected:
   void SetUp() override {
-    FaultyFiles quick(real_, {});
-    WriteTwo(quick, folder_.string());
+    WriteTwo(real_, folder_.string());
     for (const auto& entry : fs::directory_iterator(Newest())) whole_[entry.path().filename()] = Slurp(entry.path());
     for (const auto& [name, bytes] : whole_) total_ += bytes.size();
   }
@@ -277,8 +274,8 @@ class Damaged : public ::testing::Test {
     }
   }
 
-  TemporaryFolder folder_;
-  RealFiles real_;
+  QuickFolder folder_;
+  RealFiles real_{/*syncs=*/false};
   std::map<std::string, std::string> whole_;
   std::size_t total_ = 0;
 };
@@ -346,7 +343,7 @@ TEST(Store, RemovesWhatAWriterThatDiedLeftAndSaysSo) {
   folder.Write(".removing-step-000000001/manifest.json", "half");
   folder.Write("notes.txt", "mine");
   folder.Write("best/model.safetensors", "mine");
-  RealFiles files;
+  RealFiles files(/*syncs=*/false);
   std::vector<std::string> told;
   const auto store = Store::Open(files, folder.string(), {}, [&](const std::string& text) { told.push_back(text); });
   ASSERT_TRUE(store.ok()) << store.error().message;
@@ -356,7 +353,7 @@ TEST(Store, RemovesWhatAWriterThatDiedLeftAndSaysSo) {
 
 TEST(Store, PutsAReplacedCheckpointBackWhenItsWriterDied) {
   TemporaryFolder folder;
-  RealFiles files;
+  RealFiles files(/*syncs=*/false);
   WriteTwo(files, folder.string());
   fs::rename(folder.path() / "step-000000200", folder.path() / ".replaced-step-000000200");
   const auto reader = OpenNewestGood(files, folder.string());
@@ -369,7 +366,7 @@ TEST(Store, PutsAReplacedCheckpointBackWhenItsWriterDied) {
 
 TEST(Store, LetsOnlyOneWriterIn) {
   TemporaryFolder folder;
-  RealFiles files;
+  RealFiles files(/*syncs=*/false);
   {
     const auto first = Store::Open(files, folder.string(), {}, Ignore);
     ASSERT_TRUE(first.ok());
@@ -382,8 +379,8 @@ TEST(Store, LetsOnlyOneWriterIn) {
 }
 
 TEST(Store, KeepsTheLastAndTheBestAndNothingElse) {
-  TemporaryFolder folder;
-  RealFiles real;
+  QuickFolder folder;
+  RealFiles real(/*syncs=*/false);
   FaultyFiles files(real, {});
   auto store = Store::Open(files, folder.string(), {{2, 1}}, Ignore);
   ASSERT_TRUE(store.ok());
@@ -399,8 +396,8 @@ TEST(Store, KeepsTheLastAndTheBestAndNothingElse) {
 TEST(Store, NeverHasFewerThanOneVerifiedCheckpointWhileSavesFail) {
   std::mt19937_64 draw(3);
   for (int round = 0; round < 60; ++round) {
-    TemporaryFolder folder;
-    RealFiles real;
+    QuickFolder folder;
+    RealFiles real(/*syncs=*/false);
     bool saved_once = false;
     for (std::uint64_t run = 0; run < 4; ++run) {
       Fault fault;
@@ -424,8 +421,8 @@ TEST(Store, NeverHasFewerThanOneVerifiedCheckpointWhileSavesFail) {
 }
 
 TEST(Store, KeepsADamagedNewestFromPushingOutTheGoodOne) {
-  TemporaryFolder folder;
-  RealFiles real;
+  QuickFolder folder;
+  RealFiles real(/*syncs=*/false);
   FaultyFiles files(real, {});
   WriteTwo(files, folder.string());
   fs::resize_file(folder.path() / "step-000000200" / "manifest.json", 10);
@@ -441,14 +438,14 @@ TEST(Store, KeepsADamagedNewestFromPushingOutTheGoodOne) {
 TEST(Store, OfADirectoryThatCannotBeMadeIsAnError) {
   TemporaryFolder folder;
   folder.Write("file", "x");
-  RealFiles files;
+  RealFiles files(/*syncs=*/false);
   EXPECT_FALSE(Store::Open(files, folder.string() + "/file/below", {}, Ignore).ok());
   EXPECT_FALSE(Store::Open(files, folder.string() + "/file", {}, Ignore).ok());
   EXPECT_TRUE(Store::Open(files, folder.string() + "/a/b/c", {}, Ignore).ok());
 }
 
 TEST(Store, OfADirectoryThatDoesNotExistHasNoCheckpoints) {
-  RealFiles files;
+  RealFiles files(/*syncs=*/false);
   const auto found = ListCheckpoints(files, "/nowhere/at/all");
   ASSERT_TRUE(found.ok());
   EXPECT_THAT(*found, IsEmpty());

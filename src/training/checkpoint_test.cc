@@ -375,7 +375,7 @@ TEST(Checkpoints, ThatFailAreToldAndTrainingGoesOn) {
   torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(0.01));
   State state;
   state.Module("model", model).Optimizer("optimizer", optimizer);
-  checkpoint::RealFiles real;
+  checkpoint::RealFiles real(/*syncs=*/false);
   {
     Checkpoints checkpoints(folder.string(), team, Quiet());
     Train(model, optimizer, 1, 1);
@@ -527,7 +527,7 @@ TEST(CheckpointRanks, AllHearOfAFailureAndAllFallBackTogether) {
   TemporaryFolder folder;
   RunRanks(3, [&](const RankOfTest& rank) {
     const Team team = TeamOf(rank);
-    checkpoint::RealFiles real;
+    checkpoint::RealFiles real(/*syncs=*/false);
     FaultyFiles files(real, {Fault::Kind::kError, 30, EIO, true});
     CheckpointOptions options = Quiet();
     options.files = &files;
