@@ -80,7 +80,8 @@ TEST(Checkpoint, OfTheSameStepIsReplaced) {
   QuickFolder folder;
   RealFiles files(/*syncs=*/false);
   ASSERT_TRUE(WriteCheckpoint(files, folder.string(), Sample(7).contents()).ok());
-  Contents other = Sample(7).contents();
+  const Sample sample(7);
+  Contents other = sample.contents();
   other.scalars["epoch"] = std::int64_t{99};
   ASSERT_TRUE(WriteCheckpoint(files, folder.string(), other).ok());
   EXPECT_THAT(StepsIn(folder.string()), ElementsAre("step-000000007"));
@@ -385,7 +386,8 @@ TEST(Store, KeepsTheLastAndTheBestAndNothingElse) {
   auto store = Store::Open(files, folder.string(), {{2, 1}}, Ignore);
   ASSERT_TRUE(store.ok());
   for (const std::uint64_t step : {1, 2, 3, 4, 5}) {
-    Contents contents = Sample(step).contents();
+    const Sample sample(step);
+    Contents contents = sample.contents();
     contents.score = step == 2 ? 0.9 : 0.1;
     ASSERT_TRUE(store->Save(contents).ok());
   }
