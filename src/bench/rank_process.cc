@@ -21,7 +21,8 @@ std::string Dump(const Json& json) {
 // mpirun tells each rank its number before MPI is there; it is only said if there is none.
 int RankBeforeMpi() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return rank != nullptr ? std::atoi(rank) : 0;  // NOLINT(cert-err34-c): anything that is no number is rank 0
+  // Anything that is no number is rank 0.
+  return rank != nullptr ? std::atoi(rank) : 0;  // NOLINT(cert-err34-c,bugprone-unchecked-string-to-number-conversion)
 }
 
 int Fail(const std::string& message) {

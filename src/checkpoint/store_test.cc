@@ -25,7 +25,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 // How often each of the random damages is done: FULLDECK_CHECKPOINT_DAMAGES, else what fits into every run of the
 // tests.

@@ -303,8 +303,8 @@ std::string Engine::NoMemoryText(const base::Error& error) const {
 Engine::~Engine() {
   if (!CheckProcess().ok()) {
     // Of a forked child: its copy of the crew has no thread to join, and a thread that is not here may hold the lock.
-    (void)crew_.release();
-    (void)messages_.release();
+    (void)crew_.release();      // NOLINT(bugprone-unused-return-value)
+    (void)messages_.release();  // NOLINT(bugprone-unused-return-value)
     return;
   }
   if (control_ == nullptr) return;

@@ -24,7 +24,6 @@ using testing::FakeCard;
 using testing::FreshName;
 using ::testing::HasSubstr;
 using testing::MemberProcess;
-using ::testing::Not;
 using testing::OptionsOf;
 using testing::PollUntilTrue;
 

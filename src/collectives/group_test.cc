@@ -43,7 +43,7 @@ std::unique_ptr<Group> Alone(GroupOptions options = {}) {
 // ---- what is refused ----
 
 TEST(Group, RefusesOptionsThatCannotBe) {
-  const auto text_of = [](GroupOptions options) {
+  const auto text_of = [](const GroupOptions& options) {
     Group::Made made = Group::Create(options);
     EXPECT_EQ(made.group, nullptr);
     EXPECT_EQ(made.status.code(), FULLDECK_ERROR_ARGUMENT);

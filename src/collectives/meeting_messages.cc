@@ -16,7 +16,7 @@ std::string EncodeFailure(int code, std::string_view text) {
 }
 
 std::optional<MeetingMessage> KindOf(std::string_view packet) {
-  MeetingMessage kind{};
+  auto kind = MeetingMessage::kProof;
   if (packet.size() < sizeof kind) return std::nullopt;
   std::memcpy(&kind, packet.data(), sizeof kind);
   return kind;

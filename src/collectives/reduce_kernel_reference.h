@@ -158,6 +158,7 @@ inline std::uint64_t ReferenceInteger(const std::vector<std::uint64_t>& column, 
         break;
       case Reduction::kProd:
         // Of two 64-bit numbers only the lower half counts, and unsigned 128 bits hold any product of them.
+        // NOLINTNEXTLINE(bugprone-misplaced-widening-cast)
         a = wrapped(static_cast<Wide>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(x)));
         break;
       case Reduction::kAnd:

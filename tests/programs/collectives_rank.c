@@ -108,7 +108,8 @@ static int Wrong(const char* operation, uint64_t at, double got, double expected
 static int Call(fulldeck_group* group, const char* operation, uint64_t count, uint64_t call, int root) {
   const uint64_t all = count * (uint64_t)world_size;
   const float own = (float)(own_rank + 1 + (int)(call % 5));
-  const float sum = (float)(world_size * (world_size + 1) / 2 + world_size * (int)(call % 5));
+  const float sum =
+      (float)((world_size * (world_size + 1)) / 2 + world_size * (int)(call % 5));  // NOLINT(bugprone-integer-division)
   const uint64_t in = strcmp(operation, "reduce_scatter") == 0 || strcmp(operation, "scatter") == 0 ||
                               strcmp(operation, "all_to_all") == 0
                           ? all
@@ -164,7 +165,7 @@ static int Call(fulldeck_group* group, const char* operation, uint64_t count, ui
   }
   if (code != FULLDECK_OK) return code;
   for (uint64_t i = 0; i < written; ++i) {
-    const float wanted = parts ? (float)(i / count + 1 + call % 5) : expected;
+    const float wanted = parts ? (float)(i / count + 1 + call % 5) : expected;  // NOLINT(bugprone-integer-division)
     if (output[i] != wanted) return Wrong(operation, i, output[i], wanted);
   }
   return FULLDECK_OK;
@@ -325,7 +326,7 @@ int main(int argc, char** argv) {
     fulldeck_group_destroy(group);
     return code;
   }
-  pthread_t aborting;
+  pthread_t aborting = 0;
   for (uint64_t call = 1; calls == 0 || call <= calls; ++call) {
     const char* now = strcmp(operation, "mixed") == 0 ? kOperations[call % kOperationCount] : operation;
     int code = FULLDECK_OK;

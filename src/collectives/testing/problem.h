@@ -100,7 +100,9 @@ struct Problem {
   // all_to_all: elements from rank f to rank t, [f * size + t]
   std::vector<std::uint64_t> counts;
 
-  std::uint64_t CountOf(int from, int to) const { return counts[static_cast<std::size_t>(from * size + to)]; }
+  std::uint64_t CountOf(int from, int to) const {
+    return counts[static_cast<std::size_t>(from) * static_cast<std::size_t>(size) + static_cast<std::size_t>(to)];
+  }
 };
 
 inline Problem MakeProblem(Operation operation, Datatype datatype, Reduction reduction, int root, std::uint64_t count,

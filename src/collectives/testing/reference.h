@@ -144,8 +144,8 @@ Value Combine(Value left, Value right, collectives::Reduction reduction) {
   } else {
     if constexpr (std::is_integral_v<Value>) {
       // In 64 bits without a sign: whatever wraps round there, the low bits are right.
-      const auto l = static_cast<std::uint64_t>(left);
-      const auto r = static_cast<std::uint64_t>(right);
+      const auto l = static_cast<std::uint64_t>(left);   // NOLINT(bugprone-signed-char-misuse)
+      const auto r = static_cast<std::uint64_t>(right);  // NOLINT(bugprone-signed-char-misuse)
       switch (reduction) {
         case Reduction::kSum:
         case Reduction::kAvg:
