@@ -40,7 +40,6 @@ using fulldeck::testing::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using torch_runtime::Has;
 using torch_runtime::RankOfTest;
 using torch_runtime::RunRanks;
