@@ -277,7 +277,7 @@ TEST(DataParallel, SaysHowLongItWaitedForASlowRank) {
     for (int step = 0; step < 3; ++step) {
       const at::Tensor loss = LossOf(model.Forward(PartOf(WholeBatch(step), self.rank, self.size)));
       // The thing itself: a rank that is late.
-      if (self.rank == 0 && step == 2) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      if (self.rank == 0 && step == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
       loss.backward();
       model.StepDone();
     }

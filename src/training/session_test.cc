@@ -438,7 +438,7 @@ TEST(Session, NamesTheRanksThatDoNotCome) {
     setenv("WORLD_SIZE", "3", 1);
     setenv("LOCAL_WORLD_SIZE", "3", 1);
     SessionOptions options;
-    options.timeout = milliseconds(300);
+    options.timeout = milliseconds(1500);
     MUST(Has(MUST_THROW(Session::FromEnvironment(options)), "missing: rank 1, rank 2"));
     setenv("RANK", "1", 1);
     setenv("MASTER_PORT", "1", 1);
