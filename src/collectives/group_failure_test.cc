@@ -554,7 +554,7 @@ TEST(GroupFailure, TellsOfACallThatOneRankLeftOut) {
 // ---- beginning ----
 
 TEST(GroupFailure, OfMemoryThatOneRankCannotHaveIsAnErrorOnAll) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer needs more address space than this test allows";
 #endif
   GroupOptions options = SmallPieces("no memory");
