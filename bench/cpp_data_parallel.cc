@@ -18,7 +18,6 @@
 #include <torch/version.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,10 +27,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "fulldeck/data_parallel.h"
+#include "fulldeck/session.h"
 #include "torch_runtime/backend.h"
 
 namespace {
@@ -161,24 +162,14 @@ struct VisionTransformer : torch::nn::Module {
 
 // ---- one rank ----
 
-int Number(const char* name, int otherwise) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? otherwise : std::atoi(value);
-}
-
-fulldeck::Team MakeTeam(const Options& options, int rank, int size, int local_rank,
-                        const c10::intrusive_ptr<c10d::Store>& store) {
+// Of processes of its own, on the host.
+fulldeck::Team MakeTeam(const Options& options, int rank, const c10::intrusive_ptr<c10d::Store>& store) {
+  const int size = options.ranks;
   fulldeck::Team team;
   team.rank = rank;
   team.world_size = size;
-  team.local_rank = local_rank;
+  team.local_rank = rank;
   team.store = store;
-  if (options.cuda) {
-    const int cards = c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();
-    if (cards < 1) throw fulldeck::Error("there is no CUDA card.");
-    team.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % cards));
-    c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(team.device);
-  }
   fulldeck::torch_runtime::BackendRequest request;
   request.store = c10::make_intrusive<c10d::PrefixStore>("backend", store);
   request.rank = rank;
@@ -187,7 +178,6 @@ fulldeck::Team MakeTeam(const Options& options, int rank, int size, int local_ra
   const auto backend = fulldeck::torch_runtime::MakeBackend(request);
   team.group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   team.group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
-  if (options.cuda) team.group->setBackend(c10::kCUDA, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   team.group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   return team;
 }
@@ -287,37 +277,37 @@ void RunRank(const Options& options, const fulldeck::Team& team) {
   std::fflush(stdout);
 }
 
-int RunProtected(const Options& options, int rank, int size, int local_rank, const std::string& file) {
+int Protected(const std::function<void()>& rank) {
   try {
-    c10::intrusive_ptr<c10d::Store> store;
-    if (!file.empty()) {
-      store = c10::make_intrusive<c10d::FileStore>(file, -1);
-    } else {
-      c10d::TCPStoreOptions meeting;
-      meeting.port = static_cast<std::uint16_t>(Number("MASTER_PORT", 29500));
-      meeting.isServer = rank == 0;
-      const char* const address = std::getenv("MASTER_ADDR");
-      store = c10::make_intrusive<c10d::TCPStore>(address == nullptr ? "127.0.0.1" : address, meeting);
-    }
-    const fulldeck::Team team = MakeTeam(options, rank, size, local_rank, store);
-    RunRank(options, team);
-    team.group->barrier()->wait();
-    fulldeck::torch_runtime::ShutdownAllBackends();
+    rank();
+    return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "cpp_data_parallel: rank %d: %s\n", rank, error.what());
+    std::fprintf(stderr, "cpp_data_parallel: %s\n", error.what());
     return 1;
   }
-  return 0;
+}
+
+void RunUnderLauncher(const Options& options) {
+  fulldeck::SessionOptions wanted;
+  wanted.device = options.cuda ? "cuda" : "cpu";
+  wanted.backend = "fulldeck";
+  wanted.share_cards = true;
+  const auto session = fulldeck::Session::FromEnvironment(wanted);
+  RunRank(options, session->team());
+}
+
+void RunAlone(const Options& options, int rank, const std::string& file) {
+  const fulldeck::Team team = MakeTeam(options, rank, c10::make_intrusive<c10d::FileStore>(file, -1));
+  RunRank(options, team);
+  team.group->barrier()->wait();
+  fulldeck::torch_runtime::ShutdownAllBackends();
 }
 
 }  // namespace
 
 int main(int count, char** words) {
   const Options options = Read(count, words);
-  if (options.ranks == 0) {
-    const int rank = Number("RANK", 0);
-    return RunProtected(options, rank, Number("WORLD_SIZE", 1), Number("LOCAL_RANK", rank), "");
-  }
+  if (options.ranks == 0) return Protected([&] { RunUnderLauncher(options); });
   char folder[] = "/tmp/fulldeck-bench-XXXXXX";
   if (mkdtemp(folder) == nullptr) return 1;
   const std::string file = std::string(folder) + "/store";
@@ -326,7 +316,7 @@ int main(int count, char** words) {
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
-      const int code = RunProtected(options, rank, options.ranks, rank, file);
+      const int code = Protected([&] { RunAlone(options, rank, file); });
       std::fflush(nullptr);
       _exit(code);
     }

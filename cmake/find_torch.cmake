@@ -4,6 +4,7 @@
 #   FULLDECK_TORCH_LIBRARIES  the folder of its libraries
 #   torch_of_python           headers and libraries of torch's C++ side, as an INTERFACE library
 #   extension_of_torch        the same and those of Python and of torch's Python side: for an extension
+#   FULLDECK_CUDA_INCLUDES    where the headers of CUDA and NCCL are; empty: torch has no CUDA, or they are not there
 #   FULLDECK_PYTHON_CACHE_TAG, FULLDECK_PYTHON_EXTENSION_SUFFIX, FULLDECK_TORCH_CXX11_ABI
 # In builds whose code must not meet torch's (sanitizers, fuzzers, other machines) there is none. find_package(Torch) is not
 # used: it wants a CUDA toolkit wherever torch has CUDA, and headers are all that is needed.
@@ -69,6 +70,17 @@ function(find_torch_of_python)
       target_compile_definitions(extension_of_torch INTERFACE ${definition})
     endif()
   endforeach()
+
+  set(cuda_includes)
+  string(JSON count LENGTH "${answer}" cuda_includes)
+  foreach(i RANGE 1 ${count})
+    if(count GREATER 0)
+      math(EXPR index "${i} - 1")
+      string(JSON place GET "${answer}" cuda_includes ${index})
+      list(APPEND cuda_includes ${place})
+    endif()
+  endforeach()
+  set(FULLDECK_CUDA_INCLUDES ${cuda_includes} PARENT_SCOPE)
 
   string(JSON cache_tag GET "${answer}" cache_tag)
   string(JSON extension_suffix GET "${answer}" extension_suffix)

@@ -27,6 +27,9 @@ if(FULLDECK_HAS_TORCH)
   # Not exported: its target would carry the paths of this torch. The package makes fulldeck::runtime itself, for the torch
   # that it finds.
   install(TARGETS fulldeck_runtime fulldeck_torch fulldeck_sim LIBRARY DESTINATION lib)
+  if(TARGET fulldeck_nccl)
+    install(TARGETS fulldeck_nccl LIBRARY DESTINATION lib)
+  endif()
 endif()
 
 configure_package_config_file(cmake/fulldeckConfig.cmake.in ${CMAKE_BINARY_DIR}/package/fulldeckConfig.cmake

@@ -1,5 +1,6 @@
 # The C++ runtime for training programs (src/training), where there is a torch (find_torch.cmake):
 #   fulldeck_runtime   lib/libfulldeck_runtime.so, which shows what include/fulldeck/*.h declares and nothing else
+#   fulldeck_nccl      lib/libfulldeck_nccl.so, where torch has CUDA
 if(NOT FULLDECK_HAS_TORCH)
   return()
 endif()
@@ -14,6 +15,16 @@ target_link_options(fulldeck_runtime PRIVATE -Wl,--exclude-libs,ALL)
 # Installed, it finds its own libraries beside it, and the torch that it was built with where that was.
 set_target_properties(fulldeck_runtime PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION}
                                                   INSTALL_RPATH "$ORIGIN;${FULLDECK_TORCH_LIBRARIES}")
+
+# torch's NCCL backend, loaded when a session wants it (src/training/nccl_library.h).
+if(FULLDECK_CUDA_INCLUDES AND EXISTS ${FULLDECK_TORCH_LIBRARIES}/libtorch_cuda.so)
+  add_library(fulldeck_nccl MODULE src/training/nccl/make_nccl.cc)
+  target_include_directories(fulldeck_nccl PRIVATE ${training_windows} ${CMAKE_BINARY_DIR}/layers/training)
+  target_include_directories(fulldeck_nccl SYSTEM PRIVATE ${FULLDECK_CUDA_INCLUDES})
+  target_link_libraries(fulldeck_nccl PRIVATE torch_of_python ${FULLDECK_TORCH_LIBRARIES}/libtorch_cuda.so
+                                              ${FULLDECK_TORCH_LIBRARIES}/libc10_cuda.so fulldeck_compile_options)
+  set_target_properties(fulldeck_nccl PROPERTIES INSTALL_RPATH "${FULLDECK_TORCH_LIBRARIES}")
+endif()
 
 if(BUILD_TESTING)
   # Stands for a vendor's library that a session loads.

@@ -5,9 +5,11 @@
   torch_folder     where it is
   cxx11_abi        whether its C++ was compiled with the new ABI of the C++ library
   definitions      what an extension must define so that it and torch know each other's classes (pybind11)
+  cuda_includes    where the headers of CUDA and NCCL are, when torch has CUDA and both are there; else empty
 
 With the argument --without-torch it does not look for torch. Uses nothing of ours and nothing that is not in Python 3.8.
 """
+import glob
 import importlib.util
 import json
 import os
@@ -15,11 +17,28 @@ import sys
 import sysconfig
 
 
+def cuda_includes(torch):
+    """Folders that have cuda_runtime_api.h and nccl.h between them: of a CUDA toolkit, or of NVIDIA's Python packages."""
+    if not torch.version.cuda:
+        return []
+    site = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
+    toolkit = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+    places = [os.path.join(toolkit, "include")] + sorted(glob.glob(os.path.join(site, "nvidia", "*", "include"))) + ["/usr/include"]
+
+    def first(header):
+        return next((place for place in places if os.path.exists(os.path.join(place, header))), None)
+
+    found = [first(header) for header in ("cuda_runtime_api.h", "cublas_v2.h", "cusparse.h", "cusolverDn.h", "nccl.h")]
+    if None in found:
+        return []
+    return [place for place in dict.fromkeys(found) if place != "/usr/include"]
+
+
 def facts(look_for_torch):
     found = {
         "name": sys.implementation.name, "cache_tag": sys.implementation.cache_tag, "version": list(sys.version_info[:2]),
         "extension_suffix": sysconfig.get_config_var("EXT_SUFFIX"), "include": sysconfig.get_path("include"),
-        "torch": None, "torch_folder": "", "cxx11_abi": True, "definitions": [], "failure": "",
+        "torch": None, "torch_folder": "", "cxx11_abi": True, "definitions": [], "cuda_includes": [], "failure": "",
     }
     if not look_for_torch or importlib.util.find_spec("torch") is None:
         return found
@@ -35,6 +54,7 @@ def facts(look_for_torch):
             value = getattr(torch._C, "_PYBIND11_" + name, None)
             if value is not None:
                 found["definitions"].append('PYBIND11_{}="{}"'.format(name, value))
+        found["cuda_includes"] = cuda_includes(torch)
         found["torch"] = str(torch.__version__)
     except Exception as error:
         found["failure"] = "{}: {}".format(type(error).__name__, error)

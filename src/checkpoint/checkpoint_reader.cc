@@ -11,9 +11,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_writer.h"
-#include "checkpoint/hash.h"
 #include "checkpoint/quoting.h"
 
 namespace fulldeck::checkpoint {
@@ -31,7 +31,8 @@ Error Damaged(const std::string& path, const std::string& what) {
 
 Error WrongSum(const CheckpointReader::PartReader& part, std::size_t tensor, std::uint64_t sum) {
   return Damaged(part.path, "tensor " + Quoted(part.header.tensors[tensor].name) + " is damaged: its checksum is " +
-                                FormatHash(sum) + ", the manifest says " + FormatHash(part.hashes[tensor]) + ".");
+                                base::FormatHash(sum) + ", the manifest says " + base::FormatHash(part.hashes[tensor]) +
+                                ".");
 }
 
 Error InTensor(const CheckpointReader::PartReader& part, std::size_t tensor, const Error& error) {
@@ -61,7 +62,7 @@ Result<CheckpointReader::PartReader> OpenPart(Files& files, const std::string& f
     return Damaged(part.path, "has a header of no proper length.");
   std::string head(static_cast<std::size_t>(sum.head_bytes), '\0');
   if (auto read = (*file)->ReadAt(0, head.data(), head.size()); !read) return read.error();
-  if (HashOf(head) != sum.head_hash) return Damaged(part.path, "its header is damaged: the checksum is wrong.");
+  if (base::HashOf(head) != sum.head_hash) return Damaged(part.path, "its header is damaged: the checksum is wrong.");
   auto length = ParseHeaderLength({head.data(), 8}, sum.bytes);
   if (!length) return Damaged(part.path, length.error().message);
   if (*length + 8 != sum.head_bytes) return Damaged(part.path, "its header has another length than the manifest says.");
@@ -82,7 +83,7 @@ Result<CheckpointReader::PartReader> OpenPart(Files& files, const std::string& f
 // Piece by piece into `into`, each piece `stride` bytes behind the last: 0 keeps only the sum.
 Result<void> ReadPieces(const CheckpointReader::PartReader& part, std::size_t tensor, void* into, std::size_t stride) {
   const TensorEntry& entry = part.header.tensors[tensor];
-  Hash hash;
+  base::Hash hash;
   auto* at = static_cast<unsigned char*>(into);
   for (std::uint64_t done = 0; done < entry.bytes(); at += stride) {
     const std::size_t piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.bytes() - done));
@@ -151,7 +152,7 @@ Result<CheckpointReader> CheckpointReader::Open(Files& files, const std::string&
     if (whole->size() != sum.bytes)
       return Damaged(path, "has " + std::to_string(whole->size()) + " bytes, the manifest says " +
                                std::to_string(sum.bytes) + ".");
-    if (HashOf(*whole) != sum.head_hash) return Damaged(path, "is damaged: the checksum is wrong.");
+    if (base::HashOf(*whole) != sum.head_hash) return Damaged(path, "is damaged: the checksum is wrong.");
     if (sum.name != kStateName) continue;
     auto scalars = ParseScalars(*whole);
     if (!scalars) return Damaged(path, scalars.error().message);

@@ -9,9 +9,9 @@
 #include <chrono>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/hash.h"
 #include "checkpoint/quoting.h"
 
 namespace fulldeck::checkpoint {
@@ -24,7 +24,7 @@ using base::Result;
 constexpr std::size_t kPiece = 1 << 20;
 
 Result<std::uint64_t> WriteHashed(WritableFile& file, const void* data, std::uint64_t bytes) {
-  Hash hash;
+  base::Hash hash;
   const auto* at = static_cast<const unsigned char*>(data);
   for (std::uint64_t done = 0; done < bytes;) {
     const std::size_t piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, bytes - done));
@@ -46,7 +46,7 @@ Result<FileSum> WritePart(Files& files, const std::string& folder, const Part& p
   auto head = FormatHeader(entries, {{"format", "pt"}});
   if (!head) return head.error();
 
-  FileSum sum{part.name + std::string(kPartSuffix), head->size(), head->size(), HashOf(*head), {}};
+  FileSum sum{part.name + std::string(kPartSuffix), head->size(), head->size(), base::HashOf(*head), {}};
   for (const TensorEntry& entry : entries) sum.bytes += entry.bytes();
   auto file = files.Create(folder + "/" + sum.name, sum.bytes);
   if (!file) return file.error();
@@ -65,7 +65,7 @@ Result<FileSum> WriteText(Files& files, const std::string& folder, std::string_v
   if (!file) return file.error();
   if (auto written = WriteAll(**file, text.data(), text.size()); !written) return written.error();
   if (auto synced = (*file)->Sync(); !synced) return synced.error();
-  return FileSum{std::string(name), text.size(), text.size(), HashOf(text), {}};
+  return FileSum{std::string(name), text.size(), text.size(), base::HashOf(text), {}};
 }
 
 Result<Manifest> WriteFiles(Files& files, const std::string& folder, const Contents& contents) {

@@ -5,8 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/text.h"
-#include "checkpoint/hash.h"
 
 namespace fulldeck::checkpoint {
 namespace {
@@ -35,7 +35,7 @@ std::optional<std::string> Text(const Json& object, const char* name) {
 
 std::optional<std::uint64_t> HashIn(const Json& object, const char* name) {
   const auto text = Text(object, name);
-  return text ? ParseHash(*text) : std::nullopt;
+  return text ? base::ParseHash(*text) : std::nullopt;
 }
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
@@ -58,7 +58,7 @@ Result<FileSum> ParseFile(const Json& json) {
     if (!entry.is_array() || entry.size() != 3 || !entry[0].is_string() || !entry[1].is_number_unsigned() ||
         !entry[2].is_string())
       return Error{"a tensor of " + *name + " in it is not described by name, bytes and hash.", 0};
-    const auto hash = ParseHash(entry[2].get_ref<const std::string&>());
+    const auto hash = base::ParseHash(entry[2].get_ref<const std::string&>());
     TensorSum tensor{entry[0].get<std::string>(), entry[1].get<std::uint64_t>(), hash.value_or(0)};
     if (!hash || tensor.bytes > kMaxBytes || __builtin_add_overflow(sum, tensor.bytes, &sum))
       return Error{"a tensor of " + *name + " in it has no proper length and hash.", 0};
@@ -101,17 +101,17 @@ std::string FormatManifest(const Manifest& manifest) {
   for (const FileSum& file : manifest.files) {
     text += (text.back() == '[' ? "\n" : ",\n");
     text += "{\"name\":" + quoted(file.name) + ",\"bytes\":" + std::to_string(file.bytes) +
-            ",\"head_bytes\":" + std::to_string(file.head_bytes) + ",\"head_hash\":\"" + FormatHash(file.head_hash) +
-            "\",\"tensors\":[";
+            ",\"head_bytes\":" + std::to_string(file.head_bytes) + ",\"head_hash\":\"" +
+            base::FormatHash(file.head_hash) + "\",\"tensors\":[";
     for (const TensorSum& tensor : file.tensors) {
       text += (text.back() == '[' ? "\n" : ",\n");
       text += "[";
-      text += quoted(tensor.name) + "," + std::to_string(tensor.bytes) + ",\"" + FormatHash(tensor.hash) + "\"]";
+      text += quoted(tensor.name) + "," + std::to_string(tensor.bytes) + ",\"" + base::FormatHash(tensor.hash) + "\"]";
     }
     text += "]}";
   }
   text += "]";
-  const std::string hash = FormatHash(HashOf(text));
+  const std::string hash = base::FormatHash(base::HashOf(text));
   return text + std::string(kTailBegin) + hash + std::string(kTailEnd);
 }
 
@@ -122,7 +122,7 @@ Result<Manifest> ParseManifest(std::string_view text) {
   const std::string_view tail = text.substr(vouched.size());
   if (tail.substr(0, kTailBegin.size()) != kTailBegin || tail.substr(kTailBegin.size() + 16) != kTailEnd)
     return Error{"it does not end with its checksum: it is cut short or damaged.", 0};
-  if (ParseHash(tail.substr(kTailBegin.size(), 16)) != HashOf(vouched))
+  if (base::ParseHash(tail.substr(kTailBegin.size(), 16)) != base::HashOf(vouched))
     return Error{"its checksum is wrong: it is damaged.", 0};
 
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);

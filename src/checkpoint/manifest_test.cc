@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "checkpoint/hash.h"
+#include "base/hash.h"
 #include "checkpoint/scalar_state.h"
 
 namespace fulldeck::checkpoint {
@@ -27,7 +27,7 @@ Manifest Example() {
 
 // The same text with a checksum that fits, as somebody who writes manifests by hand would make it.
 std::string Sealed(const std::string& body) {
-  return body + ",\n\"manifest_hash\":\"" + FormatHash(HashOf(body)) + "\"}\n";
+  return body + ",\n\"manifest_hash\":\"" + base::FormatHash(base::HashOf(body)) + "\"}\n";
 }
 
 TEST(Manifest, IsReadAsItWasWritten) {

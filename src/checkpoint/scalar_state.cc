@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/text.h"
-#include "checkpoint/hash.h"
 #include "checkpoint/quoting.h"
 
 namespace fulldeck::checkpoint {
@@ -42,7 +42,7 @@ Json ToJson(const Scalar& value) {
     return IsUtf8(*text) ? Json(*text) : Json{{"hex", Hex(*text)}};
   }
   if (const auto* number = std::get_if<double>(&value)) {
-    if (!std::isfinite(*number)) return Json{{"double_bits", FormatHash(std::bit_cast<std::uint64_t>(*number))}};
+    if (!std::isfinite(*number)) return Json{{"double_bits", base::FormatHash(std::bit_cast<std::uint64_t>(*number))}};
     return Json(*number);
   }
   if (const auto* number = std::get_if<std::int64_t>(&value)) return Json(*number);
@@ -66,7 +66,7 @@ std::optional<Scalar> FromJson(const Json& json) {
     return bytes ? std::optional<Scalar>(std::move(*bytes)) : std::nullopt;
   }
   if (json.begin().key() == "double_bits") {
-    const auto bits = ParseHash(text);
+    const auto bits = base::ParseHash(text);
     return bits ? std::optional<Scalar>(std::bit_cast<double>(*bits)) : std::nullopt;
   }
   return std::nullopt;

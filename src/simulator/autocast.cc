@@ -19,6 +19,7 @@ at::Tensor RefuseBinaryCrossEntropy(const at::Tensor&, const at::Tensor&, const 
 void RegisterAutocast(torch::Library& library, torch::Library& rest) {
   // The macros register with what is called `m`, and name functions as in namespace at.
   torch::Library& m = library;
+  using at::DimnameList;
   using at::IntArrayRef;
   using at::Scalar;
   using at::ScalarType;

@@ -8,6 +8,7 @@
 #include "fulldeck/error.h"
 #include "torch_runtime/backend.h"
 #include "torch_runtime/gloo_groups.h"
+#include "training/nccl_library.h"
 
 namespace fulldeck::training {
 namespace {
@@ -90,7 +91,7 @@ BackendChoice ChooseBackend(const BackendFacts& facts) {
 
 std::string WhatNcclLacks(c10::DeviceType type) {
   if (type != c10::kCUDA) return "NCCL moves tensors of cuda only";
-  return "NCCL is not reachable from C++ in this build";
+  return WhyNoNcclLibrary();
 }
 
 std::string WhatFulldeckLacks(int world_size) {
@@ -106,8 +107,15 @@ c10::intrusive_ptr<c10d::ProcessGroup> MakeGroup(const Team& team, BackendKind k
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, team.rank, team.world_size);
   using Type = c10d::ProcessGroup::BackendType;
   switch (kind) {
-    case BackendKind::kNccl:
-      throw Error("NCCL is not reachable from C++ in this build.");
+    case BackendKind::kNccl: {
+      group->setBackend(team.device.type(), Type::NCCL,
+                        MakeNccl({store, team.rank, team.world_size, team.device, team.timeout}));
+      const auto host = torch_runtime::MakeGlooGroup(c10::make_intrusive<c10d::PrefixStore>("host", store), team.rank,
+                                                     team.world_size, team.timeout);
+      group->setBackend(c10::kCPU, Type::GLOO, host);
+      group->setDefaultBackend(Type::NCCL);
+      break;
+    }
     case BackendKind::kFulldeck: {
       const auto backend = MakeFulldeck(team, store, name);
       group->setBackend(c10::kCPU, Type::CUSTOM, backend);

@@ -3,12 +3,12 @@
 
 #pragma push_macro("CHECK")
 #undef CHECK
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "checkpoint/background_saver.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/hash.h"
 #include "checkpoint/kept_buffer.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/quoting.h"

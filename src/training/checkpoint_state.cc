@@ -99,7 +99,7 @@ void SetGenerators(const std::vector<std::string>& saved, Loading& loading) {
   const auto step = loading.reader().manifest().step;
   const auto seed = [&](const char* what) {
     const std::string text = saved.at(0) + what + std::to_string(step) + "/" + std::to_string(team.rank);
-    return checkpoint::HashOf(text);
+    return base::HashOf(text);
   };
   const auto reseed = [&](c10::Device device, const char* what) {
     at::Generator generator = GeneratorOf(device);

@@ -51,12 +51,19 @@ void LoadTorchPlugin(const std::string& path) {
   loaded.insert(path);
 }
 
-std::string SimulatedCardsPlugin() {
-  const std::string folder = FolderOf(reinterpret_cast<const void*>(&SimulatedCardsPlugin));
-  const std::string beside = folder + "libfulldeck_sim.so";
+std::string LibraryBeside(const std::string& name) {
+  const std::string folder = FolderOf(reinterpret_cast<const void*>(&LibraryBeside));
   // A program that has this code inside itself lies beside lib/, not in it.
-  const std::string in_lib = folder + "../lib/libfulldeck_sim.so";
-  return access(beside.c_str(), F_OK) != 0 && access(in_lib.c_str(), F_OK) == 0 ? in_lib : beside;
+  for (const char* const from_there : {"", "../lib/"}) {
+    if (std::string path = folder + from_there + name; access(path.c_str(), F_OK) == 0) return path;
+  }
+  return {};
+}
+
+std::string SimulatedCardsPlugin() {
+  constexpr const char* kName = "libfulldeck_sim.so";
+  const std::string found = LibraryBeside(kName);
+  return found.empty() ? FolderOf(reinterpret_cast<const void*>(&LibraryBeside)) + kName : found;
 }
 
 bool LoadLibraryOfTorch(const char* name, std::string* reason) {

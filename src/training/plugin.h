@@ -15,7 +15,10 @@ namespace fulldeck::training {
 // Throws an Error that names the library. Loading one again does nothing.
 void LoadTorchPlugin(const std::string& path);
 
-// The library of simulated cards that was built with this one: it lies in the same folder, or in lib/ beside it.
+// A library that was built with this one: it lies in the same folder, or in lib/ beside it. Empty: it is in neither.
+std::string LibraryBeside(const std::string& name);
+
+// The library of simulated cards; where it is missing, the place where it should be.
 std::string SimulatedCardsPlugin();
 
 // A library of torch's own that stands beside libtorch_cpu and may or may not be there ("libtorch_cuda.so"). False: it

@@ -3,72 +3,32 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <utility>
 
+#include "base/hash.h"
 #include "training/replica_check_words.h"
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define FULLDECK_WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define FULLDECK_WIDE
-#endif
 
 namespace fulldeck {
 namespace {
 
-// Sixteen lanes of 64 bits. Taking in a word (xor, rotate, times 513, xor) can be undone, so that two inputs that
-// differ in one word, or in several of one lane that do not conspire, never come to the same lane; the order of words
-// counts. Only shifts and sums: compilers make it wide on every processor.
-constexpr std::size_t kLanes = 16;
-constexpr std::size_t kStripe = kLanes * sizeof(std::uint64_t);
-constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15U;
-constexpr std::uint64_t kOther = 0xc2b2ae3d27d4eb4fU;
-constexpr std::size_t kPiece = 4 << 20;  // of a card's tensor, on its way through the host
-
-using Lanes = std::array<std::uint64_t, kLanes>;
-
-std::uint64_t Stirred(std::uint64_t value) {
-  value ^= value >> 29;
-  value *= 0xbf58476d1ce4e5b9U;
-  value ^= value >> 32;
-  value *= 0x94d049bb133111ebU;
-  return value ^ (value >> 31);
-}
-
-FULLDECK_WIDE void AddStripes(std::uint64_t* lanes, const unsigned char* bytes, std::size_t stripes) {
-  using Four = std::uint64_t __attribute__((vector_size(32)));
-  constexpr std::size_t kFours = kStripe / sizeof(Four);
-  Four sums[kFours];
-  std::memcpy(sums, lanes, sizeof sums);
-  for (std::size_t stripe = 0; stripe < stripes; ++stripe, bytes += kStripe) {
-#pragma GCC unroll 4
-    for (std::size_t i = 0; i < kFours; ++i) {
-      Four words;
-      std::memcpy(&words, bytes + i * sizeof words, sizeof words);
-      const Four mixed = sums[i] ^ words;
-      const Four turned = (mixed << 27) | (mixed >> 37);
-      const Four spread = turned + (turned << 9);
-      sums[i] = spread ^ (spread >> 29);
-    }
-  }
-  std::memcpy(lanes, sums, sizeof sums);
-}
+constexpr std::uint64_t kAlignment = 64;  // of the parts that a round is cut into
+constexpr std::size_t kPiece = 4 << 20;   // of a card's tensor, on its way through the host
 
 at::Tensor BytesOf(const at::Tensor& tensor) {
   // What counts are the values, in their order.
   return tensor.detach().contiguous().reshape({-1}).view(at::kByte);
 }
 
-std::uint64_t HashOfPart(const at::Tensor& bytes, std::int64_t begin, std::int64_t end, std::uint64_t seed) {
-  if (bytes.device().is_cpu())
-    return HashOfBytes(bytes.const_data_ptr<std::uint8_t>() + begin, static_cast<std::size_t>(end - begin), seed);
+// Wherever the bytes lie, the sum is the same.
+void AddPart(base::Hash& hash, const at::Tensor& bytes, std::int64_t begin, std::int64_t end) {
+  if (bytes.device().is_cpu()) {
+    hash.Add(bytes.const_data_ptr<std::uint8_t>() + begin, static_cast<std::size_t>(end - begin));
+    return;
+  }
   for (std::int64_t at = begin; at < end; at += kPiece) {
     const at::Tensor piece = bytes.slice(0, at, std::min<std::int64_t>(end, at + kPiece)).cpu();
-    seed = HashOfBytes(piece.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(piece.numel()), seed);
+    hash.Add(piece.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(piece.numel()));
   }
-  return seed;
 }
 
 // One row of words of every rank.
@@ -98,29 +58,18 @@ at::Tensor RowsOfRanks(const Team& team, const at::Tensor& mine) {
 }  // namespace training
 
 std::uint64_t HashOfBytes(const void* data, std::size_t bytes, std::uint64_t seed) {
-  Lanes lanes;
-  for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = Stirred(seed + (lane + 1) * kOther);
-  const auto* const from = static_cast<const unsigned char*>(data);
-  const std::size_t stripes = bytes / kStripe;
-  AddStripes(lanes.data(), from, stripes);
-  if (const std::size_t left = bytes - stripes * kStripe; left > 0) {
-    std::array<unsigned char, kStripe> last{};
-    std::memcpy(last.data(), from + stripes * kStripe, left);
-    AddStripes(lanes.data(), last.data(), 1);
-  }
-  std::uint64_t hash = Stirred(seed ^ bytes);
-  for (const std::uint64_t lane : lanes) hash = Stirred(hash + lane) * kOdd;
-  return Stirred(hash);
+  base::Hash hash;
+  hash.Add(&seed, sizeof seed);
+  hash.Add(data, bytes);
+  return hash.Sum();
 }
 
 std::uint64_t HashOfTensor(const at::Tensor& tensor, std::uint64_t seed) {
   const at::Tensor bytes = BytesOf(tensor);
-  // By pieces on the host too: the same hash wherever the tensor lies.
-  const std::int64_t end = bytes.numel();
-  for (std::int64_t at = 0; at < end; at += kPiece) {
-    seed = HashOfPart(bytes, at, std::min<std::int64_t>(end, at + kPiece), seed);
-  }
-  return Stirred(seed + static_cast<std::uint64_t>(end));
+  base::Hash hash;
+  hash.Add(&seed, sizeof seed);
+  AddPart(hash, bytes, 0, bytes.numel());
+  return hash.Sum();
 }
 
 std::string CompareOverRanks(const Team& team, const std::vector<NamedTensor>& tensors) {
@@ -140,22 +89,24 @@ void ReplicaCheck::Step(const std::vector<NamedTensor>& tensors, std::uint64_t s
   std::uint64_t total = 0;
   for (const NamedTensor& named : tensors) total += named.tensor.nbytes();
   const auto border = [&](std::uint64_t part) {
-    return part == every_ ? total : total / every_ * part / kStripe * kStripe;
+    return part == every_ ? total : total / every_ * part / kAlignment * kAlignment;
   };
   const std::uint64_t begin = border(part_);
   const std::uint64_t end = border(part_ + 1);
+  base::Hash hash;
+  hash.Add(&hash_, sizeof hash_);  // of the parts before
   std::uint64_t at = 0;
   for (const NamedTensor& named : tensors) {
     const std::uint64_t length = named.tensor.nbytes();
     const std::uint64_t from = std::max(begin, at);
     const std::uint64_t to = std::min(end, at + length);
     if (from < to) {
-      hash_ = HashOfPart(BytesOf(named.tensor), static_cast<std::int64_t>(from - at),
-                         static_cast<std::int64_t>(to - at), hash_);
+      AddPart(hash, BytesOf(named.tensor), static_cast<std::int64_t>(from - at), static_cast<std::int64_t>(to - at));
     }
     at += length;
     if (at >= end) break;
   }
+  hash_ = hash.Sum();
   if (++part_ < every_) return;
 
   part_ = 0;

@@ -1,11 +1,11 @@
-// Hash: the 64-bit checksum of everything in a checkpoint. Against damage, not against people who forge.
+// Hash: a 64-bit checksum of bytes, for checkpoints and for comparing ranks. Against damage, not against people who
+// forge.
 //
 // Eight lanes of 64 bits take the little-endian words of the data in turn; a lane's step is lane = rotl(lane ^ word,
-// 29)
-// * odd number. That is one-to-one in the lane and in the word, and so is every step of the end, so a change within any
-// eight aligned bytes (every single bit, byte or word) is found for certain; any other damage is missed once in 2^64.
-// The length is part of the sum. docs/checkpoints.md has the definition and a value to compare with. More than 10 GB/s
-// a core, with plain arithmetic, and the same value on every processor.
+// 29) times an odd number. That is one-to-one in the lane and in the word, and so is every step of the end, so a change
+// within any eight aligned bytes (every single bit, byte or word) is found for certain; any other damage is missed once
+// in 2^64. The length is part of the sum. docs/checkpoints.md has the definition and a value to compare with. As fast
+// as memory, with plain arithmetic, and the same value on every processor.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-namespace fulldeck::checkpoint {
+namespace fulldeck::base {
 
 // Takes data in pieces of any length; the pieces do not change the sum. Not thread safe.
 class Hash {
@@ -39,4 +39,4 @@ std::uint64_t HashOf(std::string_view data);
 std::string FormatHash(std::uint64_t sum);
 std::optional<std::uint64_t> ParseHash(std::string_view text);
 
-}  // namespace fulldeck::checkpoint
+}  // namespace fulldeck::base

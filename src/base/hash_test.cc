@@ -1,11 +1,11 @@
-#include "checkpoint/hash.h"
+#include "base/hash.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 
-namespace fulldeck::checkpoint {
+namespace fulldeck::base {
 namespace {
 
 std::string Numbers(std::size_t count) {
@@ -75,4 +75,4 @@ TEST(Hash, IsReadBackFromItsTextAndFromNothingElse) {
 }
 
 }  // namespace
-}  // namespace fulldeck::checkpoint
+}  // namespace fulldeck::base

@@ -1,4 +1,4 @@
-#include "checkpoint/hash.h"
+#include "base/hash.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace fulldeck::checkpoint {
+namespace fulldeck::base {
 namespace {
 
 constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15;  // odd: 2^64 divided by the golden ratio
@@ -111,4 +111,4 @@ std::optional<std::uint64_t> ParseHash(std::string_view text) {
   return base::ParseInteger<std::uint64_t>(text, 16);
 }
 
-}  // namespace fulldeck::checkpoint
+}  // namespace fulldeck::base
