@@ -29,6 +29,12 @@ function(find_torch_of_python)
   elseif(CMAKE_CROSSCOMPILING OR NOT FULLDECK_PYTHON)
     no_torch("there is no FULLDECK_PYTHON whose torch it could be built against")
   endif()
+  # Torch brings the shared C++ library into the process. A program with a second one linked into it crashes in streams.
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.so OUTPUT_VARIABLE cxx_library
+                  OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(cxx_library STREQUAL "libstdc++.so")
+    no_torch("${CMAKE_CXX_COMPILER} has no shared libstdc++, which programs with torch need; name another compiler in CXX")
+  endif()
   execute_process(COMMAND ${FULLDECK_PYTHON} ${PROJECT_SOURCE_DIR}/python/build_backend/torch_facts.py
                   OUTPUT_VARIABLE answer ERROR_VARIABLE problem RESULT_VARIABLE code TIMEOUT 300)
   string(REGEX MATCH "[^\n]+\n*$" answer "${answer}")

@@ -21,6 +21,7 @@
 constexpr std::int64_t kInputs = 32;
 constexpr std::int64_t kClasses = 4;
 constexpr std::uint64_t kSamples = 1 << 16;
+constexpr char kKnown[] = "? Known: --global-batch N, --steps N, --seed N, --checkpoints DIR, --save-every N";
 
 struct Net : torch::nn::Module {
   torch::nn::Linear in = register_module("in", torch::nn::Linear(kInputs, 128));
@@ -28,30 +29,22 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out(at::gelu(in(x))); }
 };
 
-struct Batch {
-  at::Tensor inputs, labels;
-};
-
 // Samples are made from their numbers, so whichever rank gets one sees the same.
-Batch MakeBatch(const std::vector<std::uint64_t>& samples, std::uint64_t seed, c10::Device device) {
-  Batch batch = {at::empty({static_cast<std::int64_t>(samples.size()), kInputs}), {}};
-  float* value = batch.inputs.data_ptr<float>();
+at::Tensor MakeInputs(const std::vector<std::uint64_t>& samples, std::uint64_t seed) {
+  at::Tensor inputs = at::empty({static_cast<std::int64_t>(samples.size()), kInputs});
+  float* value = inputs.data_ptr<float>();
   for (const std::uint64_t sample : samples) {
     fulldeck::RandomStream random(seed, fulldeck::Purpose::kUser, 0, sample);
     for (std::int64_t i = 0; i < kInputs; ++i) *value++ = static_cast<float>(random.Normal());
   }
-  batch.labels = batch.inputs.reshape({-1, kClasses, kInputs / kClasses}).sum(2).argmax(1);
-  return {batch.inputs.to(device), batch.labels.to(device)};
+  return inputs;
 }
 
 std::map<std::string, std::string> ReadOptions(int argc, char** argv) {
   std::map<std::string, std::string> options = {
       {"--global-batch", "64"}, {"--steps", "100"}, {"--seed", "42"}, {"--checkpoints", ""}, {"--save-every", "50"}};
   for (int i = 1; i < argc; i += 2) {
-    if (i + 1 == argc || options.count(argv[i]) == 0) {
-      throw fulldeck::Error(std::string("what is ") + argv[i] +
-                            "? Known: --global-batch N, --steps N, --seed N, --checkpoints DIR, --save-every N");
-    }
+    if (i + 1 == argc || !options.count(argv[i])) throw fulldeck::Error(std::string("what is ") + argv[i] + kKnown);
     options[argv[i]] = argv[i + 1];
   }
   return options;
@@ -68,9 +61,8 @@ int main(int argc, char** argv) try {
   session->SeedDropout();
   fulldeck::DataParallel model(net, *session);
   torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(3e-3));
-  fulldeck::Sampler sampler(
-      {.size = kSamples, .global_batch = std::stoull(options["--global-batch"]), .seed = session->seed()},
-      session->team());
+  const std::uint64_t global_batch = std::stoull(options["--global-batch"]);
+  fulldeck::Sampler sampler({kSamples, global_batch, session->seed()}, session->team());
 
   fulldeck::State state;
   state.Module("model", *net).Optimizer("optimizer", optimizer).Object("sampler", sampler).Random();
@@ -81,19 +73,16 @@ int main(int argc, char** argv) try {
     if (const auto resumed = checkpoints->Load(state)) step = resumed->step;
   }
   session->SetProgress(static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(steps), sampler.epoch());
-
   double loss_of_all = 0;
   while (step < steps) {
     auto clock = session->BeginStep();
     auto samples = sampler.Next();
-    if (!samples) {
-      sampler.NextEpoch();
-      continue;
-    }
-    const Batch batch = MakeBatch(samples->indices, session->seed(), session->device());
+    for (; !samples; samples = sampler.Next()) sampler.NextEpoch();
+    const at::Tensor inputs = MakeInputs(samples->indices, session->seed()).to(session->device());
+    const at::Tensor labels = inputs.reshape({-1, kClasses, kInputs / kClasses}).sum(2).argmax(1);
     clock.Enter(fulldeck::Phase::kCompute);
     optimizer.zero_grad();
-    at::Tensor loss = torch::nn::functional::cross_entropy(model.Forward(batch.inputs), batch.labels);
+    at::Tensor loss = torch::nn::functional::cross_entropy(model.Forward(inputs), labels);
     loss.backward();
     fulldeck::ClipGradNorm(model, 1.0);
     model.Step(optimizer);

@@ -11,7 +11,8 @@
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::checkpoint;
   const std::string body(fulldeck::fuzz::AsText(data, size));
-  const auto manifest = ParseManifest(body + ",\n\"manifest_hash\":\"" + FormatHash(fulldeck::base::HashOf(body)) + "\"}\n");
+  const auto manifest = ParseManifest(body + ",\n\"manifest_hash\":\"" +
+                                      fulldeck::base::FormatHash(fulldeck::base::HashOf(body)) + "\"}\n");
   if (manifest) {
     CHECK(manifest->world_size >= 1 && manifest->step <= kMaxStep);
     for (const FileSum& file : manifest->files)

@@ -50,6 +50,11 @@ std::vector<FlagRow> MakeTable() {
        "nothing.",
        kCards, false, false},
       {Id::kIdleCardAfter, "--idle-card-after", "SECONDS", "That time. Default: 60.", kCards, false, false},
+      {Id::kTorchPlugin, "--torch-plugin", "LIBRARY[:LIBRARY]",
+       "Libraries that teach torch the cards of a vendor, for programs in C++ (FULLDECK_TORCH_PLUGIN in the ranks); "
+       "they "
+       "come before those of the variable.",
+       kCards, false, false},
       {Id::kVirtualLocalRank, "--virtual-local-rank", "",
        "LOCAL_RANK is 0 in every rank, and the vendor's visible-device list holds the rank's own card alone.", kCards,
        true, true},

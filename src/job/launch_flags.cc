@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/text.h"
 #include "job/device_choice.h"
@@ -75,6 +76,19 @@ class FlagReader {
     return static_cast<int>(*number);
   }
 
+  // The ranks may have another folder.
+  static Result<std::string> ParseLibraries(const std::string& text) {
+    std::vector<std::string> paths;
+    for (const std::string_view part : base::Split(text, ':')) {
+      const std::string path(part);
+      char* const absolute = realpath(path.c_str(), nullptr);
+      if (absolute == nullptr) return Error{"there is no library " + base::Printable(path)};
+      paths.emplace_back(absolute);
+      std::free(absolute);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
+    }
+    return base::Join(paths, ":");
+  }
+
   void ReadSwitches() {
     const auto is_on = [&](FlagId id) { return arguments_.Has(id); };
     flags_.standalone = is_on(FlagId::kStandalone);
@@ -140,6 +154,8 @@ class FlagReader {
       return std::chrono::seconds(*number);
     };
     read = Read(FlagId::kIdleCardAfter, seconds, flags_.idle_card_after);
+    if (!read) return read;
+    read = Read(FlagId::kTorchPlugin, ParseLibraries, flags_.torch_plugins);
     if (!read) return read;
     return ReadChoice<NumaBinding>(FlagId::kNumaBinding,
                                    {{"node", NumaBinding::kNode},

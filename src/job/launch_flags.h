@@ -65,6 +65,7 @@ struct LaunchFlags {
   bool ignore_leases = false;  // --share-leases: run on cards that another run has leased
   IdleCardPolicy idle_card = IdleCardPolicy::kWarn;
   std::chrono::seconds idle_card_after{60};
+  std::string torch_plugins;  // absolute paths, separated by colons; empty: none
 
   // Several hosts. kNone on one host.
   AskedMeetingPoint asked;
@@ -134,6 +135,7 @@ enum class FlagId {
   kShareLeases,
   kIdleCard,
   kIdleCardAfter,
+  kTorchPlugin,
   kNumaBinding,
   kVirtualLocalRank,
   kNodeRank,

@@ -184,6 +184,7 @@ TEST(LaunchFlags, RefusesWhatItCannotHonourAndSaysWhatToDo) {
       {"--idle-card maybe t.py", "it must be one of warn, fail, off"},
       {"--idle-card-after 0 t.py", "whole number of seconds from 1 on"},
       {"--idle-card-after 1m t.py", "whole number of seconds"},
+      {"--torch-plugin /no/such.so t.py", "there is no library /no/such.so"},
       {"--numa-binding numa t.py", "node, socket, exclusive, core-complex"},
       // Several hosts.
       {"--rdzv-backend etcd --nnodes 2 t.py", "the backends are static"},
@@ -469,6 +470,7 @@ TEST(LaunchFlags, ReadsTheRest) {
   EXPECT_EQ(flags.role, "trainer");
   EXPECT_EQ(flags.log_dir, "/var/log/x");
   EXPECT_TRUE(Parsed("--detach t.py").detach);
+  EXPECT_EQ(Parsed("--torch-plugin /proc/./version:/proc/stat t.py").torch_plugins, "/proc/version:/proc/stat");
   for (const char* number : {"5", "0.1", ".5", "5.", "1e-3", "2E+1", "0"}) {
     EXPECT_TRUE(Parse(std::string("--monitor-interval ") + number + " t.py").ok()) << number;
   }

@@ -127,6 +127,11 @@ void SetOurVariables(base::Environment& environment, const AttemptContext& attem
   SetOrRemove(environment, wire::kCardSerialVariable, serial);
   SetOrRemove(environment, wire::kShareCardsVariable,
               attempt.share_cards ? std::optional<std::string>("1") : std::nullopt);
+  if (!attempt.torch_plugins.empty()) {
+    const auto callers = environment.Get(wire::kTorchPluginVariable);
+    environment.Set(wire::kTorchPluginVariable,
+                    attempt.torch_plugins + (callers && !callers->empty() ? ":" + std::string(*callers) : ""));
+  }
   // The spawner knows the pid; that of an outer run's rank must not be taken for it.
   environment.Remove(wire::kRankPidVariable);
 }

@@ -29,6 +29,7 @@ struct AttemptContext {
   bool cpu_asked = false;  // --devices cpu, or no card at all was found
   bool virtual_local_rank = false;
   bool share_cards = false;                  // --share-cards
+  std::string torch_plugins;                 // --torch-plugin; come before the caller's
   std::optional<std::string> agent_library;  // absolute path; appended to LD_PRELOAD
   std::optional<std::string> python_hook;    // folder; put first on PYTHONPATH
   // A visible-device list that replaces the caller's, where LOCAL_RANK would otherwise not be the number of the rank's

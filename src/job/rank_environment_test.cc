@@ -247,6 +247,15 @@ TEST(RankEnvironment, SaysThatRanksMayShareACardOnlyWhereTheyMay) {
   EXPECT_EQ(Variables({}, attempt, ThirdRank()).at("FULLDECK_SHARE_CARDS"), "1");
 }
 
+TEST(RankEnvironment, PutsTheAskedTorchPluginsBeforeTheCallers) {
+  AttemptContext attempt = SecondHost();
+  const Environment callers = {{"FULLDECK_TORCH_PLUGIN", "/opt/b.so"}};
+  EXPECT_EQ(Variables(callers, attempt, ThirdRank()).at("FULLDECK_TORCH_PLUGIN"), "/opt/b.so");
+  attempt.torch_plugins = "/opt/a.so";
+  EXPECT_EQ(Variables(callers, attempt, ThirdRank()).at("FULLDECK_TORCH_PLUGIN"), "/opt/a.so:/opt/b.so");
+  EXPECT_EQ(Variables({}, attempt, ThirdRank()).at("FULLDECK_TORCH_PLUGIN"), "/opt/a.so");
+}
+
 TEST(RankEnvironment, SetsTheListThatTheLauncherChose) {
   AttemptContext attempt = SecondHost();
   attempt.visible_devices = {"CUDA_VISIBLE_DEVICES", "4,5"};

@@ -39,6 +39,7 @@ job::AttemptContext ContextOf(const RunPlan& plan, const AttemptStart& start) {
   context.cpu_asked = plan.cpu_asked;
   context.virtual_local_rank = plan.flags.virtual_local_rank;
   context.share_cards = plan.flags.share_cards;
+  context.torch_plugins = plan.flags.torch_plugins;
   context.agent_library = plan.agent_library;
   context.python_hook = plan.python_hook;
   context.visible_devices = plan.visible_devices;

@@ -17,13 +17,10 @@ at::Tensor RefuseBinaryCrossEntropy(const at::Tensor&, const at::Tensor&, const 
 }  // namespace
 
 void RegisterAutocast(torch::Library& library, torch::Library& rest) {
-  // The macros register with what is called `m`, and name functions as in namespace at.
+  // The macros register with what is called `m`, and name functions and types, in each version of torch others, as in
+  // namespace at.
   torch::Library& m = library;
-  using at::DimnameList;
-  using at::IntArrayRef;
-  using at::Scalar;
-  using at::ScalarType;
-  using at::Tensor;
+  using namespace at;  // NOLINT(google-build-using-namespace)
 #define FULLDECK_LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
 #define FULLDECK_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
 #define FULLDECK_FP32_SET(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)

@@ -1,12 +1,7 @@
 #include "training/checkpoint_optimizer.h"
 
 #include <ATen/ops/empty.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
-#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <set>
@@ -15,123 +10,13 @@
 #include <utility>
 
 #include "training/checkpoint_layer.h"
+#include "training/optimizer_kinds.h"
 
 namespace fulldeck::training {
 namespace {
 
 using checkpoint::TensorEntry;
 using torch::optim::Optimizer;
-
-// What each kind keeps: of a group, and of a parameter. `visit(name, reference)` is called for each.
-template <typename Options, typename Visit>
-void VisitAdam(Options& options, const Visit& visit) {
-  visit("lr", options.lr());
-  visit("betas", options.betas());
-  visit("eps", options.eps());
-  visit("weight_decay", options.weight_decay());
-  visit("amsgrad", options.amsgrad());
-}
-template <typename State, typename Visit>
-void VisitAdamState(State& state, const Visit& visit) {
-  visit("step", state.step());
-  visit("exp_avg", state.exp_avg());
-  visit("exp_avg_sq", state.exp_avg_sq());
-  visit("max_exp_avg_sq", state.max_exp_avg_sq());
-}
-
-struct AdamKind {
-  static constexpr const char* kName = "Adam";
-  using Options = torch::optim::AdamOptions;
-  using State = torch::optim::AdamParamState;
-  template <typename Visit>
-  static void VisitOptions(Options& options, const Visit& visit) {
-    VisitAdam(options, visit);
-  }
-  template <typename Visit>
-  static void VisitState(State& state, const Visit& visit) {
-    VisitAdamState(state, visit);
-  }
-  static int TensorsToCome(const Options& options) { return options.amsgrad() ? 3 : 2; }
-};
-
-struct AdamWKind {
-  static constexpr const char* kName = "AdamW";
-  using Options = torch::optim::AdamWOptions;
-  using State = torch::optim::AdamWParamState;
-  template <typename Visit>
-  static void VisitOptions(Options& options, const Visit& visit) {
-    VisitAdam(options, visit);
-  }
-  template <typename Visit>
-  static void VisitState(State& state, const Visit& visit) {
-    VisitAdamState(state, visit);
-  }
-  static int TensorsToCome(const Options& options) { return options.amsgrad() ? 3 : 2; }
-};
-
-struct SgdKind {
-  static constexpr const char* kName = "SGD";
-  using Options = torch::optim::SGDOptions;
-  using State = torch::optim::SGDParamState;
-  template <typename Visit>
-  static void VisitOptions(Options& options, const Visit& visit) {
-    visit("lr", options.lr());
-    visit("momentum", options.momentum());
-    visit("dampening", options.dampening());
-    visit("weight_decay", options.weight_decay());
-    visit("nesterov", options.nesterov());
-  }
-  template <typename Visit>
-  static void VisitState(State& state, const Visit& visit) {
-    visit("momentum_buffer", state.momentum_buffer());
-  }
-  static int TensorsToCome(const Options& options) { return options.momentum() != 0 ? 1 : 0; }
-};
-
-struct RmspropKind {
-  static constexpr const char* kName = "RMSprop";
-  using Options = torch::optim::RMSpropOptions;
-  using State = torch::optim::RMSpropParamState;
-  template <typename Visit>
-  static void VisitOptions(Options& options, const Visit& visit) {
-    visit("lr", options.lr());
-    visit("alpha", options.alpha());
-    visit("eps", options.eps());
-    visit("weight_decay", options.weight_decay());
-    visit("momentum", options.momentum());
-    visit("centered", options.centered());
-  }
-  template <typename Visit>
-  static void VisitState(State& state, const Visit& visit) {
-    visit("step", state.step());
-    visit("square_avg", state.square_avg());
-    visit("momentum_buffer", state.momentum_buffer());
-    visit("grad_avg", state.grad_avg());
-  }
-  static int TensorsToCome(const Options& options) {
-    return 1 + (options.momentum() > 0 ? 1 : 0) + (options.centered() ? 1 : 0);
-  }
-};
-
-struct AdagradKind {
-  static constexpr const char* kName = "Adagrad";
-  using Options = torch::optim::AdagradOptions;
-  using State = torch::optim::AdagradParamState;
-  template <typename Visit>
-  static void VisitOptions(Options& options, const Visit& visit) {
-    visit("lr", options.lr());
-    visit("lr_decay", options.lr_decay());
-    visit("weight_decay", options.weight_decay());
-    visit("initial_accumulator_value", options.initial_accumulator_value());
-    visit("eps", options.eps());
-  }
-  template <typename Visit>
-  static void VisitState(State& state, const Visit& visit) {
-    visit("sum", state.sum());
-    visit("step", state.step());
-  }
-  static int TensorsToCome(const Options&) { return 0; }
-};
 
 // Calls with the kind of the optimizer; throws an Error for one that is not known.
 template <typename Body>

@@ -84,8 +84,8 @@ DeviceName ParseDeviceName(std::string_view text) {
   }
   if (!valid) {
     throw Error("\"" + base::Printable(text.substr(0, 80)) +
-                "\" is no name of a device. Names are like cpu, cuda:0, gcu:3, npu:1; without a number the local rank "
-                "is the number.");
+                "\" is no name of a device. Names are like cpu, cuda:0, gcu:3, npu:1; without a number it is the "
+                "launcher's choice of that kind, else the local rank.");
   }
   return name;
 }
@@ -145,7 +145,12 @@ ChosenDevice ChooseDevice(const DeviceRequest& request) {
     throw Error("the device " + asked + " is asked for " + by + ", and nobody has taught torch that name; it knows " +
                 WhatIsThere(RegisteredStacks()) + ". Name the vendor's library in " + wire::kTorchPluginVariable + ".");
   }
-  const auto index = static_cast<c10::DeviceIndex>(name.index.value_or(facts.local_rank));
+  std::optional<int> launchers_index;
+  if (!facts.device.empty()) {
+    const DeviceName given = ParseDeviceName(facts.device);
+    if (TypeOf(given.word, RegisteredStacks()) == type) launchers_index = given.index.value_or(facts.local_rank);
+  }
+  const auto index = static_cast<c10::DeviceIndex>(name.index.value_or(launchers_index.value_or(facts.local_rank)));
   const c10::impl::VirtualGuardImpl guard(*type);
   const int count = guard.deviceCount();
   chosen.device = c10::Device(*type, index);
@@ -154,11 +159,7 @@ ChosenDevice ChooseDevice(const DeviceRequest& request) {
                 std::to_string(count) + " of them (numbers from 0). Start fewer ranks, or make more cards visible.");
   }
   guard.setDevice(chosen.device);
-  if (!facts.device.empty()) {
-    const DeviceName given = ParseDeviceName(facts.device);
-    const auto given_type = TypeOf(given.word, RegisteredStacks());
-    chosen.is_launchers = given_type == type && given.index.value_or(facts.local_rank) == index;
-  }
+  chosen.is_launchers = launchers_index == index;
   return chosen;
 }
 

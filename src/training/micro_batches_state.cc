@@ -3,15 +3,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
 
 #include <cstring>
 #include <functional>
 #include <string>
+
+#include "training/optimizer_kinds.h"
 
 namespace fulldeck::training {
 namespace {
@@ -21,43 +18,42 @@ using torch::optim::OptimizerParamState;
 
 // What an optimizer keeps of one parameter.
 struct Parts {
-  char kind = '?';
+  char kind = '?';               // 'a' for the first of AnyKind, 'b' for the second …
   std::int64_t* step = nullptr;  // null: it counts none
   std::vector<at::Tensor*> tensors;
 };
 
+struct CollectParts {
+  Parts& parts;
+  void operator()(const char*, std::int64_t& step) const { parts.step = &step; }
+  void operator()(const char*, at::Tensor& tensor) const { parts.tensors.push_back(&tensor); }
+};
+
 Parts PartsOf(OptimizerParamState& state) {
-  using namespace torch::optim;
-  if (auto* adam = dynamic_cast<AdamParamState*>(&state)) {
-    return {'a', &adam->step(), {&adam->exp_avg(), &adam->exp_avg_sq(), &adam->max_exp_avg_sq()}};
-  }
-  if (auto* adamw = dynamic_cast<AdamWParamState*>(&state)) {
-    return {'w', &adamw->step(), {&adamw->exp_avg(), &adamw->exp_avg_sq(), &adamw->max_exp_avg_sq()}};
-  }
-  if (auto* sgd = dynamic_cast<SGDParamState*>(&state)) return {'s', nullptr, {&sgd->momentum_buffer()}};
-  if (auto* rms = dynamic_cast<RMSpropParamState*>(&state)) {
-    return {'r', &rms->step(), {&rms->square_avg(), &rms->momentum_buffer(), &rms->grad_avg()}};
-  }
-  if (auto* adagrad = dynamic_cast<AdagradParamState*>(&state)) return {'g', &adagrad->step(), {&adagrad->sum()}};
-  throw Refusal("the state of this optimizer is not known, so that it cannot be repaired after a failure.");
+  Parts parts;
+  char kind = 'a';
+  const bool known = AnyKind([&](auto of_kind) {
+    using Kind = decltype(of_kind);
+    auto* const its_state = dynamic_cast<typename Kind::State*>(&state);
+    if (its_state == nullptr) return ++kind, false;
+    Kind::VisitState(*its_state, CollectParts{parts});
+    parts.kind = kind;
+    return true;
+  });
+  if (!known) throw Refusal("the state of this optimizer is not known, so that it cannot be repaired after a failure.");
+  return parts;
 }
 
-std::unique_ptr<OptimizerParamState> MakeState(char kind) {
-  using namespace torch::optim;
-  switch (kind) {
-    case 'a':
-      return std::make_unique<AdamParamState>();
-    case 'w':
-      return std::make_unique<AdamWParamState>();
-    case 's':
-      return std::make_unique<SGDParamState>();
-    case 'r':
-      return std::make_unique<RMSpropParamState>();
-    case 'g':
-      return std::make_unique<AdagradParamState>();
-    default:
-      throw Error("another rank sent an optimizer state of a kind that is not known here.");
-  }
+std::unique_ptr<OptimizerParamState> MakeState(char wanted) {
+  std::unique_ptr<OptimizerParamState> made;
+  char kind = 'a';
+  AnyKind([&](auto of_kind) {
+    if (kind++ != wanted) return false;
+    made = std::make_unique<typename decltype(of_kind)::State>();
+    return true;
+  });
+  if (!made) throw Error("another rank sent an optimizer state of a kind that is not known here.");
+  return made;
 }
 
 void ForEachParameter(Optimizer& optimizer, const std::function<void(at::Tensor&)>& visit) {
@@ -131,11 +127,8 @@ Row RowAt(const std::uint8_t* packed) {
 }  // namespace
 
 void CheckOptimizerIsKnown(const Optimizer& optimizer) {
-  using namespace torch::optim;
-  const bool known =
-      dynamic_cast<const Adam*>(&optimizer) != nullptr || dynamic_cast<const AdamW*>(&optimizer) != nullptr ||
-      dynamic_cast<const SGD*>(&optimizer) != nullptr || dynamic_cast<const RMSprop*>(&optimizer) != nullptr ||
-      dynamic_cast<const Adagrad*>(&optimizer) != nullptr;
+  const bool known = AnyKind(
+      [&](auto of_kind) { return dynamic_cast<const typename decltype(of_kind)::Type*>(&optimizer) != nullptr; });
   if (!known) {
     throw Refusal(
         "oom = \"halve\" must be able to repair an optimizer that ran out of memory half-way, and can do so "

@@ -65,6 +65,18 @@ class Folder {
   char path_[64] = "/tmp/fulldeck-session-test-XXXXXX";
 };
 
+TEST(SimulatedSession, AKindWithoutANumberIsTheLaunchersCard) {
+  NEEDS_SIMULATED_CARDS();
+  const Folder folder;
+  RunSession(2, [&](const RankOfTest&) {
+    GiveCard("gcu:4", 1, folder.path());
+    SessionOptions options;
+    options.device = "gcu";
+    options.share_cards = true;
+    MUST(Session::FromEnvironment(options)->device().str() == "gcu:1");
+  });
+}
+
 TEST(SimulatedSession, EachRankHasItsOwnCardAndTheySumTogether) {
   NEEDS_SIMULATED_CARDS();
   const Folder folder;
@@ -154,6 +166,38 @@ TEST(SimulatedSession, MemoryOfTheCardIsToldAndItsEndIsKnown) {
       known = IsOutOfMemory(std::current_exception());
     }
     MUST(known);
+  });
+}
+
+TEST(SimulatedSession, CachesAreGivenBackAboveTheWatermarkAndItIsSaidOnce) {
+  NEEDS_SIMULATED_CARDS();
+  const Folder folder;
+  RunSession(1, [&](const RankOfTest&) {
+    GiveCard("gcu:1,memory=64MiB", 0, folder.path());
+    SessionOptions options;
+    options.memory_watermark = 0.5;
+    const auto session = Session::FromEnvironment(options);
+    const at::Tensor block = at::zeros({48 << 20}, at::TensorOptions(session->device()).dtype(at::kByte));
+    testing::internal::CaptureStderr();
+    std::string said;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    // Looked at after a step, now and then.
+    for (int steps = 0; said.empty() && std::chrono::steady_clock::now() < deadline; ++steps) {
+      session->BeginStep().Done(1.0, 1);
+      usleep(10'000);
+      if (steps % 20 == 19) {
+        said += testing::internal::GetCapturedStderr();
+        testing::internal::CaptureStderr();
+      }
+    }
+    for (int steps = 0; steps < 50; ++steps) {
+      session->BeginStep().Done(1.0, 1);
+      usleep(10'000);
+    }
+    said += testing::internal::GetCapturedStderr();
+    MUST(Has(said, "rank 0: more than 50 % of the memory of gcu:0 was taken (48.0 MiB used"));
+    MUST(Has(said, "caches were given back, and will be from now on"));
+    MUST(said.find("was taken") == said.rfind("was taken"));
   });
 }
 

@@ -40,7 +40,7 @@ std::span<const VariableRow> Variables() {
        "/tmp/trace"},
       {kTorchPluginVariable,
        "Libraries that teach torch a vendor's device, separated by colons: a C++ training program loads them when its "
-       "device needs them.",
+       "device needs them. Those of fulldeck run --torch-plugin come first.",
        "/opt/vendor/lib/libtorch_gcu.so"},
       {kBackendVariable,
        "Backend of a C++ training program's process group: nccl, fulldeck or gloo. Default: chosen from the device.",
