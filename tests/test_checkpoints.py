@@ -31,8 +31,8 @@ def hash_of(data):
     lanes = [scramble(lane + 1) for lane in range(8)]
     padded = data + bytes(-len(data) % 64)
     for place, (word,) in enumerate(struct.iter_unpack("<Q", padded)):
-        mixed = lanes[place % 8] ^ word
-        lanes[place % 8] = ((mixed << 29 | mixed >> 35) & MASK) * 0x9E3779B97F4A7C15 & MASK
+        mixed = (lanes[place % 8] ^ word) * 0x9E3779B97F4A7C15 & MASK
+        lanes[place % 8] = mixed ^ mixed >> 32
     total = scramble(len(data))
     for lane in lanes:
         total = scramble(total ^ lane)

@@ -13,7 +13,8 @@ constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15;  // odd: 2^64 divided 
 constexpr std::uint64_t kSecond = 0xC2B2AE3D27D4EB4F;      // odd: a prime
 
 std::uint64_t Step(std::uint64_t lane, std::uint64_t word) {
-  return std::rotl(lane ^ word, 29) * kMultiplier;
+  const std::uint64_t mixed = (lane ^ word) * kMultiplier;
+  return mixed ^ (mixed >> 32);  // so that a change of the highest bits does not stay one
 }
 
 std::uint64_t LoadLittleEndian(const unsigned char* at) {

@@ -1,11 +1,11 @@
 // Hash: a 64-bit checksum of bytes, for checkpoints and for comparing ranks. Against damage, not against people who
 // forge.
 //
-// Eight lanes of 64 bits take the little-endian words of the data in turn; a lane's step is lane = rotl(lane ^ word,
-// 29) times an odd number. That is one-to-one in the lane and in the word, and so is every step of the end, so a change
-// within any eight aligned bytes (every single bit, byte or word) is found for certain; any other damage is missed once
-// in 2^64. The length is part of the sum. docs/checkpoints.md has the definition and a value to compare with. As fast
-// as memory, with plain arithmetic, and the same value on every processor.
+// Eight lanes of 64 bits take the little-endian words of the data in turn; a lane's step is m = (lane ^ word) times an
+// odd number, lane = m ^ (m >> 32). That is one-to-one in the lane and in the word, and so is every step of the end, so
+// a change within any eight aligned bytes (every single bit, byte or word) is found for certain; other damage is missed
+// by chance alone, once in 2^64. The length is part of the sum. docs/checkpoints.md has the definition and a value to
+// compare with. As fast as memory, with plain arithmetic, and the same value on every processor.
 #pragma once
 
 #include <cstddef>

