@@ -40,6 +40,7 @@ def timed(body):
 
 
 def main():
+    os.makedirs(sys.argv[1], exist_ok=True)
     path = os.path.join(sys.argv[1], "torch.pt")
     model = Model(int(sys.argv[2]) if len(sys.argv) > 2 else 24)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
