@@ -344,7 +344,7 @@ print("all runs are over")
 
 
 def test_and_do_so_again_and_again():
-    ended = run_python(FORKS, TOP, "21", seconds=300)
+    ended = run_python(FORKS, TOP, "8", seconds=300)  # make package-runs: 200
     assert (ended.code, ended.err) == (0, ""), ended
     assert ended.out.endswith("all runs are over\n")
 
