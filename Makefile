@@ -37,17 +37,15 @@ help: ## show this list
 setup: ## install what is missing: Debian packages, and .venv with torch
 	@$(setup)
 
-train: build ## train the example on a simulated server of 8 cards, with the proof that each card works
+train: build ## the main job on a simulated server of 8 cards: learns land cover, proves that each card works, writes a report
 	FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck devices
-	@if [[ -x build/bin/example-train ]]; then \
-	  set -x; FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck run --idle-card fail --idle-card-after 60 --log-dir build/runs \
-	    --no-python build/bin/example-train --global-batch 512 --steps 400; \
+	@if [[ -x build/bin/fulldeck-train ]]; then \
+	  set -x; FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck train configs/demo.toml --fresh; \
 	else \
 	  echo "fulldeck: this build has no torch: eight ranks in C keep the simulated cards busy instead."; \
 	  set -x; FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck run --idle-card fail --idle-card-after 20 --log-dir build/runs \
 	    --no-python build/examples/simulated_rank 60 50; \
 	fi
-	@echo "fulldeck: the vision job is not in this version yet; what trained above is examples/train.cc."
 
 test: build ## build everything and run all tests
 	@scripts/test build

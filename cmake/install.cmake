@@ -27,6 +27,8 @@ if(FULLDECK_HAS_TORCH)
   # Not exported: its target would carry the paths of this torch. The package makes fulldeck::runtime itself, for the torch
   # that it finds.
   install(TARGETS fulldeck_runtime fulldeck_torch fulldeck_sim LIBRARY DESTINATION lib)
+  install(TARGETS fulldeck-train fulldeck-predict RUNTIME DESTINATION bin)
+  install(DIRECTORY configs DESTINATION share/fulldeck)
   if(TARGET fulldeck_nccl)
     install(TARGETS fulldeck_nccl LIBRARY DESTINATION lib)
   endif()

@@ -6,14 +6,15 @@ if(NOT FULLDECK_HAS_TORCH)
   return()
 endif()
 
-# fulldeck_torch_layer(NAME WINDOWS folder... LIBRARIES library... [INCLUDES folder...])
+# fulldeck_torch_layer(NAME WINDOWS folder... LIBRARIES library... [INCLUDES folder...] [WITH object...])
 #
 # Compiles src/NAME/*.cc to the objects fulldeck_NAME_objects, and, in builds with tests, src/NAME/*_test.cc together with
 # these objects (tests look inside) to NAME_test. WINDOWS: the folders through which the layers that it uses are seen
 # (FULLDECK_WINDOWS of layer.cmake); its own is made here, and is the first of the result's FULLDECK_WINDOWS.
-# LIBRARIES: what the test is linked with. INCLUDES: further folders of headers, for the objects alone.
+# LIBRARIES: what the test is linked with. INCLUDES: further folders of headers, for the objects alone. WITH: objects of
+# other layers that the test needs. main.cc is left to add_executable.
 function(fulldeck_torch_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 LAYER "" "" "WINDOWS;LIBRARIES;INCLUDES")
+  cmake_parse_arguments(PARSE_ARGV 1 LAYER "" "" "WINDOWS;LIBRARIES;INCLUDES;WITH")
   if(LAYER_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "fulldeck_torch_layer(${name}): what is '${LAYER_UNPARSED_ARGUMENTS}'?")
   endif()
@@ -24,7 +25,7 @@ function(fulldeck_torch_layer name)
 
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
   file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*_test.cc)
-  list(REMOVE_ITEM sources ${tests})
+  list(REMOVE_ITEM sources ${tests} ${PROJECT_SOURCE_DIR}/src/${name}/main.cc)
 
   add_library(fulldeck_${name}_objects OBJECT ${sources})
   target_include_directories(fulldeck_${name}_objects PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include ${LAYER_INCLUDES})
@@ -36,7 +37,7 @@ function(fulldeck_torch_layer name)
   set_property(TARGET fulldeck_${name}_objects PROPERTY FULLDECK_WINDOWS ${windows})
 
   if(BUILD_TESTING AND tests)
-    add_executable(${name}_test ${tests} $<TARGET_OBJECTS:fulldeck_${name}_objects>)
+    add_executable(${name}_test ${tests} $<TARGET_OBJECTS:fulldeck_${name}_objects> ${LAYER_WITH})
     target_include_directories(${name}_test PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(${name}_test PRIVATE torch_of_python ${LAYER_LIBRARIES} fulldeck_compile_options
                                                GTest::gmock GTest::gtest_main)

@@ -82,6 +82,7 @@ int Run(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  fulldeck run train.py --epochs 3              one rank a card, as torchrun would start it\n"
+      "  fulldeck train configs/demo.toml              the vision job that a recipe describes\n"
       "  fulldeck devices                              the cards of this machine\n"
       "  FULLDECK_SIMULATE=gcu:8 fulldeck devices      a simulated server of eight\n"
       "  fulldeck ps                                   your runs; then: logs -f, top, stop\n"
@@ -95,6 +96,8 @@ int Run(int argc, char** argv) {
   };
   add(AddRun);
   add(AddLaunch);
+  add(AddTrain);
+  add(AddPredict);
   add(AddDevices);
   add(AddPs);
   add(AddTop);

@@ -17,6 +17,8 @@ namespace fulldeck::cli {
 using Action = std::function<wire::ExitCode()>;
 
 // Adds the command to `app` and returns what it does. The options' storage belongs to the action.
+Action AddTrain(CLI::App& app);
+Action AddPredict(CLI::App& app);
 Action AddDevices(CLI::App& app);
 Action AddRun(CLI::App& app);
 Action AddLaunch(CLI::App& app);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "recipe/keys.h"
 #include "wire/variables.h"
 
 namespace fulldeck::cli {
@@ -40,26 +41,54 @@ std::string VariablesTable() {
   return text;
 }
 
+// One table for each table of the TOML file.
+std::string RecipeTables() {
+  std::string text;
+  std::string last = "?";
+  const recipe::Recipe defaults;
+  for (const recipe::Key& key : recipe::Keys()) {
+    const std::string_view name = key.name;
+    const std::size_t dot = name.rfind('.');
+    const std::string table(dot == std::string_view::npos ? "" : name.substr(0, dot));
+    if (table != last) {
+      if (!text.empty()) text += "\n";
+      text += table.empty() ? "Above all tables:\n\n" : fmt::format("`[{}]`\n\n", table);
+      text += "| key | value | default | meaning |\n|---|---|---|---|\n";
+      last = table;
+    }
+    const std::string range = key.RangeInWords();
+    text += fmt::format("| `{}` | {}{} | `{}` | {}{} |\n", dot == std::string_view::npos ? name : name.substr(dot + 1),
+                        Cell(key.TypeInWords()), range.empty() ? "" : ", " + range, Cell(key.Get(defaults)),
+                        Cell(key.sentence), key.rules.fixed ? " (†)" : "");
+  }
+  return text;
+}
+
+std::string Table(const std::string& topic) {
+  if (topic == "recipe") return RecipeTables();
+  return topic == "environment" ? VariablesTable() : ExitCodesTable();
+}
+
 }  // namespace
 
 std::vector<std::string> HelpTopics(const CLI::App& app) {
   std::vector<std::string> topics = CommandNames(app);
-  topics.insert(topics.end(), {"exit-codes", "environment"});
+  topics.insert(topics.end(), {"exit-codes", "environment", "recipe"});
   return topics;
 }
 
 Action AddHelp(CLI::App& app) {
   auto topic = std::make_shared<std::string>();
-  CommandOptions command(app, "help", "Explain a command, the exit codes or the environment variables");
-  command.Option("TOPIC", *topic, "A command, exit-codes, or environment");
+  CommandOptions command(app, "help", "Explain a command, the exit codes, the environment variables or the recipe");
+  command.Option("TOPIC", *topic, "A command, exit-codes, environment, or recipe");
   command.Footer("Examples:\n  fulldeck help devices\n  fulldeck help exit-codes");
   return [&app, topic] {
     if (topic->empty()) {
       std::fputs(HelpText(app).c_str(), stdout);
       return wire::ExitCode::kOk;
     }
-    if (*topic == "exit-codes" || *topic == "environment") {
-      std::fputs((*topic == "environment" ? VariablesTable() : ExitCodesTable()).c_str(), stdout);
+    if (*topic == "exit-codes" || *topic == "environment" || *topic == "recipe") {
+      std::fputs(Table(*topic).c_str(), stdout);
       return wire::ExitCode::kOk;
     }
     for (const std::string& name : CommandNames(app)) {

@@ -24,6 +24,11 @@ OptionRules& OptionRules::ValueMayBeLeftOut(const std::string& value_then) {
   return *this;
 }
 
+OptionRules& OptionRules::OneEachTime() {
+  option_.allow_extra_args(false);
+  return *this;
+}
+
 OptionRules& OptionRules::Hidden() {
   option_.group("");
   return *this;

@@ -30,6 +30,8 @@ class OptionRules {
   OptionRules& ShowDefault();
   // The option may stand without a value, and then has this one.
   OptionRules& ValueMayBeLeftOut(const std::string& value_then);
+  // An option of several values takes one each time it stands on the line, and no word behind that.
+  OptionRules& OneEachTime();
   // Not in the help, not in completions.
   OptionRules& Hidden();
 

@@ -68,6 +68,15 @@ std::string RanksThere(const std::string& attempt_folder) {
                      *std::max_element(ranks.begin(), ranks.end()));
 }
 
+// `fulldeck train` lets work_dirs/JOB/logs/train.log point to RUN/logs/train.log. The name of that run.
+std::optional<std::string> LastRunOfJob(const std::string& folder) {
+  const auto target = base::SystemRoot().ReadLink(folder + kMergedLog);
+  if (!target || !target->ends_with(kMergedLog)) return std::nullopt;
+  const std::string run = target->substr(0, target->size() - std::string_view(kMergedLog).size());
+  if (run.empty() || run.find('/') != std::string::npos || !LooksLikeARun(folder + "/logs/" + run)) return std::nullopt;
+  return run;
+}
+
 }  // namespace
 
 base::Result<RunLogs> FindRunLogs(const RunRegistry& registry, std::string_view which,
@@ -91,6 +100,10 @@ base::Result<RunLogs> FindRunLogs(const RunRegistry& registry, std::string_view 
   if (entry) return OfEntry(*entry);
   const std::string given(which);
   const std::string folder = given.front() == '/' ? given : working_directory + "/" + given;
+  if (const auto run = LastRunOfJob(folder)) {
+    const auto running = registry.Find(*run);
+    return running ? OfEntry(*running) : OfFolder(folder + "/logs/" + *run);
+  }
   if (LooksLikeARun(folder)) return OfFolder(folder);
   if (which.find('/') == std::string_view::npos) {
     if (LooksLikeARun(runs + "/" + given)) return OfFolder(runs + "/" + given);

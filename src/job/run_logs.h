@@ -21,8 +21,9 @@ struct RunLogs {
   std::optional<RunRegistry::Entry> entry;  // of a run that the registry knows
 };
 
-// `which`: a run id or the beginning of one (running, or ended below `working_directory`/fulldeck_runs), or a run
-// directory. Empty: the only run that is running, else the newest below fulldeck_runs. The error says where was looked.
+// `which`: a run id or the beginning of one (running, or ended below `working_directory`/fulldeck_runs), a run
+// directory, or the folder of a job of `fulldeck train`, which has the logs of its last run. Empty: the only run that
+// is running, else the newest below fulldeck_runs. The error says where was looked.
 base::Result<RunLogs> FindRunLogs(const RunRegistry& registry, std::string_view which,
                                   const std::string& working_directory);
 

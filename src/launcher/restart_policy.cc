@@ -18,13 +18,15 @@ bool MadeProgress(const std::vector<AttemptRecord>& attempts, std::size_t which)
 
 RestartDecision AfterAttempt(const std::vector<AttemptRecord>& attempts, int max_restarts) {
   constexpr int kCrashLoop = 3;
+  constexpr milliseconds kAfterProgress{100};
   constexpr milliseconds kFirstDelay{1'000};
   int without_progress = 0;
   for (std::size_t i = attempts.size(); i > 0 && !MadeProgress(attempts, i - 1); --i) ++without_progress;
   const int restarts_so_far = static_cast<int>(attempts.size()) - 1;
   if (restarts_so_far >= max_restarts) return {AfterFailure::kGiveUp, milliseconds(0)};
   if (without_progress >= kCrashLoop) return {AfterFailure::kCrashLoop, milliseconds(0)};
-  return {AfterFailure::kRestart, kFirstDelay * (1 << std::max(without_progress - 1, 0))};
+  if (without_progress == 0) return {AfterFailure::kRestart, kAfterProgress};
+  return {AfterFailure::kRestart, kFirstDelay * (1 << (without_progress - 1))};
 }
 
 }  // namespace fulldeck::launcher

@@ -25,8 +25,8 @@ struct RestartDecision {
 bool MadeProgress(const std::vector<AttemptRecord>& attempts, std::size_t which);
 
 // `attempts` are all so far, the failed one last. Without restarts left the run gives up; with some left, three
-// attempts in a row without progress are a crash loop. The delay is 1 s, and doubles with each attempt without
-// progress.
+// attempts in a row without progress are a crash loop. The delay is 0.1 s after progress; without any it is 1 s, and
+// doubles with each such attempt.
 RestartDecision AfterAttempt(const std::vector<AttemptRecord>& attempts, int max_restarts);
 
 }  // namespace fulldeck::launcher

@@ -1,0 +1,65 @@
+# The vision job, where there is a torch (find_torch.cmake):
+#   fulldeck_dinov3_objects   the model (src/dinov3)
+#   fulldeck-train            what `fulldeck train` runs on every card (src/trainer)
+#   fulldeck-predict          what `fulldeck predict` runs (src/predict/program)
+# and without one what of it needs none: the layer `predict`, and the program by which tests look at reports.
+add_layer(predict USES base recipe imagery dataset report checkpoint HEADERS_OF fmt json)
+# Its headers show what these layers are made of.
+target_link_libraries(fulldeck_predict PUBLIC fulldeck_dataset fulldeck_imagery fulldeck_random)
+if(BUILD_TESTING)
+  # What tests/test_report.py reads back with other people's programs.
+  get_property(report_windows TARGET fulldeck_report PROPERTY FULLDECK_WINDOWS)
+  add_executable(report_tool tests/programs/report_tool.cc)
+  target_include_directories(report_tool PRIVATE ${report_windows})
+  target_link_libraries(report_tool PRIVATE fulldeck_report fulldeck_base headers_of_fmt fulldeck_compile_options)
+  set_target_properties(report_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
+
+if(NOT FULLDECK_HAS_TORCH)
+  return()
+endif()
+
+get_property(dataset_windows TARGET fulldeck_dataset PROPERTY FULLDECK_WINDOWS)
+set(dinov3_libraries fulldeck_runtime fulldeck_recipe fulldeck_base)
+fulldeck_torch_layer(dinov3 WINDOWS ${CMAKE_BINARY_DIR}/layers/recipe ${CMAKE_BINARY_DIR}/layers/base LIBRARIES ${dinov3_libraries})
+set(trainer_libraries fulldeck_runtime fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_recipe fulldeck_base)
+fulldeck_torch_layer(trainer WINDOWS ${CMAKE_BINARY_DIR}/layers/dinov3 ${CMAKE_BINARY_DIR}/layers/report ${dataset_windows}
+                     LIBRARIES ${trainer_libraries} WITH $<TARGET_OBJECTS:fulldeck_dinov3_objects>)
+
+# add_torch_program(NAME SOURCES file... WINDOWS folder... LIBRARIES library... [OBJECTS object...] [FOLDER folder])
+function(add_torch_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 PROGRAM "" "FOLDER" "SOURCES;WINDOWS;LIBRARIES;OBJECTS")
+  add_executable(${name} ${PROGRAM_SOURCES} ${PROGRAM_OBJECTS} $<TARGET_OBJECTS:fulldeck_dinov3_objects>)
+  target_include_directories(${name} PRIVATE ${PROGRAM_WINDOWS} ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(${name} PRIVATE torch_of_python ${PROGRAM_LIBRARIES} fulldeck_compile_options)
+  # As the headers were compiled, which g++ insists on.
+  target_compile_options(${name} PRIVATE -O1 -fPIC)
+  target_precompile_headers(${name} REUSE_FROM torch_headers)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF BUILD_RPATH ${FULLDECK_TORCH_LIBRARIES}
+                                           INSTALL_RPATH "$ORIGIN/../lib;${FULLDECK_TORCH_LIBRARIES}")
+  if(PROGRAM_FOLDER)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROGRAM_FOLDER})
+  endif()
+endfunction()
+
+get_property(trainer_windows TARGET fulldeck_trainer_objects PROPERTY FULLDECK_WINDOWS)
+add_torch_program(fulldeck-train SOURCES src/trainer/main.cc OBJECTS $<TARGET_OBJECTS:fulldeck_trainer_objects>
+                  WINDOWS ${trainer_windows} LIBRARIES ${trainer_libraries})
+
+set(predict_libraries fulldeck_runtime fulldeck_predict fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_recipe fulldeck_checkpoint
+                      fulldeck_base)
+get_property(predict_windows TARGET fulldeck_predict PROPERTY FULLDECK_WINDOWS)
+list(APPEND predict_windows ${CMAKE_BINARY_DIR}/layers/dinov3)
+file(GLOB predict_sources CONFIGURE_DEPENDS src/predict/program/*.cc)
+add_torch_program(fulldeck-predict SOURCES ${predict_sources} WINDOWS ${predict_windows} LIBRARIES ${predict_libraries})
+
+if(BUILD_TESTING)
+  target_compile_definitions(dinov3_test PRIVATE FULLDECK_BUILD_DIR="${CMAKE_BINARY_DIR}")
+  # Makes the models that tests/test_predict.py predicts with.
+  add_torch_program(predict_model SOURCES tests/programs/predict_model.cc WINDOWS ${predict_windows} LIBRARIES ${predict_libraries}
+                    FOLDER ${CMAKE_BINARY_DIR}/tests)
+  # The backbone as a program, for tests/test_dinov3_parity.py.
+  get_property(dinov3_windows TARGET fulldeck_dinov3_objects PROPERTY FULLDECK_WINDOWS)
+  add_torch_program(dinov3_parity SOURCES tests/programs/dinov3_parity.cc WINDOWS ${dinov3_windows} LIBRARIES ${dinov3_libraries}
+                    FOLDER ${CMAKE_BINARY_DIR}/tests)
+endif()

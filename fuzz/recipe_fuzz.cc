@@ -1,0 +1,63 @@
+#include <string>
+
+#include "base/check.h"
+#include "fuzz_target.h"
+#include "recipe/plan.h"
+#include "recipe/read.h"
+
+namespace {
+
+using namespace fulldeck::recipe;
+
+// What was accepted can be written, read back as the same, and planned.
+void CheckAccepted(const Recipe& recipe) {
+  const std::string text = ToResolvedText(recipe);
+  const auto again = FromResolvedText(text, "again");
+  CHECK(again.ok());
+  CHECK(*again == recipe);
+  CHECK(ToResolvedText(*again) == text);
+  MachineFacts machine;
+  machine.ranks = 8;
+  machine.cards = 8;
+  machine.training_samples = 1000;
+  const auto plan = MakePlan(recipe, machine);
+  if (plan) CHECK(!plan->ToText(recipe, machine).empty());
+}
+
+void CheckRefused(const std::string& message) {
+  CHECK(!message.empty() && message.size() < 1'000'000);
+  CHECK(message.find('\x1b') == std::string::npos);
+}
+
+}  // namespace
+
+// Three readers: the first byte says which. 's': lines of --set on a good recipe; 'r': the resolved form; else TOML.
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text = fulldeck::fuzz::AsText(data, size);
+  if (text.starts_with('s')) {
+    std::vector<std::string> assignments;
+    std::string line;
+    for (const char letter : text.substr(1)) {
+      if (letter == '\n' && assignments.size() < 100) {
+        assignments.push_back(std::move(line));
+        line.clear();
+      } else {
+        line += letter;
+      }
+    }
+    assignments.push_back(line);
+    const auto recipe = ReadToml("name = \"x\"\nsteps = 5000\n", "f", assignments);
+    recipe ? CheckAccepted(*recipe) : CheckRefused(recipe.error().message);
+    return 0;
+  }
+  if (text.starts_with('r')) {
+    const auto recipe = FromResolvedText(text.substr(1), "f");
+    recipe ? CheckAccepted(*recipe) : CheckRefused(recipe.error().message);
+    const auto older = FromOlderResolvedText(text.substr(1), "f");
+    if (!older) CheckRefused(older.error().message);
+    return 0;
+  }
+  const auto recipe = ReadToml(text, "f", {});
+  recipe ? CheckAccepted(*recipe) : CheckRefused(recipe.error().message);
+  return 0;
+}

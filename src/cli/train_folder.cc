@@ -1,0 +1,184 @@
+#include "cli/train_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/text.h"
+#include "recipe/checks.h"
+#include "recipe/read.h"
+
+namespace fulldeck::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using base::Error;
+using recipe::WorkFolder;
+
+bool IsThere(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+base::Result<void> WriteFile(const std::string& path, const std::string& text) {
+  const std::string unfinished = path + ".new";
+  base::UniqueFd file(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.valid()) return base::ErrnoError("cannot write " + base::Printable(path));
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t written = write(file.get(), rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return base::ErrnoError("cannot write " + base::Printable(path));
+    rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+  if (rename(unfinished.c_str(), path.c_str()) != 0) return base::ErrnoError("cannot write " + base::Printable(path));
+  return {};
+}
+
+base::Result<base::UniqueFd> TakeLock(const WorkFolder& folder) {
+  base::UniqueFd lock(open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!lock.valid()) return base::ErrnoError("cannot write " + base::Printable(folder.lock()));
+  // A file system without locks does without.
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return Error{fmt::format(
+        "another fulldeck train is running in {}; watch it with fulldeck logs -f, stop it with fulldeck stop, or give "
+        "this one another name: --set name=OTHER",
+        base::Printable(folder.path))};
+  }
+  return lock;
+}
+
+// demo becomes demo.old-1, or the next number that is free.
+base::Result<std::string> SetAside(const WorkFolder& folder) {
+  constexpr int kMost = 10'000;
+  for (int number = 1; number < kMost; ++number) {
+    const std::string aside = fmt::format("{}.old-{}", folder.path, number);
+    if (IsThere(aside)) continue;
+    if (rename(folder.path.c_str(), aside.c_str()) != 0) {
+      return base::ErrnoError(
+          fmt::format("cannot rename {} to {}", base::Printable(folder.path), base::Printable(aside)));
+    }
+    return aside;
+  }
+  return Error{fmt::format("there are {} folders {}.old-N; remove some", kMost, base::Printable(folder.path))};
+}
+
+// Whether the settings fit those that the checkpoints were made with.
+base::Result<void> CheckSettings(const recipe::Recipe& recipe, const WorkFolder& folder,
+                                 std::vector<std::string>* notes) {
+  const auto text = ReadWholeFile(folder.resolved(), recipe::kLargestRecipe);
+  if (!text) {
+    return Error{
+        fmt::format("{}: it says with which settings the checkpoints of {} were made, so they cannot be resumed "
+                    "without it; start anew with --fresh, which sets the folder aside",
+                    text.error().message, base::Printable(folder.path))};
+  }
+  const auto before = recipe::FromOlderResolvedText(*text, folder.resolved());
+  if (!before) return before.error();
+  std::vector<std::string> hard, soft;
+  for (const recipe::Change& change : recipe::ChangesBetween(*before, recipe)) {
+    (change.fixed ? hard : soft)
+        .push_back(base::Printable(fmt::format("{} was {} and is now {}", change.key, change.before, change.after)));
+  }
+  if (!hard.empty()) {
+    return Error{
+        fmt::format("the checkpoints in {} do not fit this recipe: {}. Set it back to resume them, or train under "
+                    "another name: --set name=OTHER",
+                    base::Printable(folder.path), base::Join(hard, "; "))};
+  }
+  for (const std::string& change : soft) notes->push_back("resumed with another setting: " + change);
+  return {};
+}
+
+}  // namespace
+
+base::Result<std::string> ReadWholeFile(const std::string& path, std::size_t most) {
+  base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return base::ErrnoError("cannot read " + base::Printable(path));
+  std::string text;
+  std::array<char, 16384> chunk;
+  for (;;) {
+    const ssize_t got = read(file.get(), chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return base::ErrnoError("cannot read " + base::Printable(path));
+    if (got == 0) return text;
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+    if (text.size() > most) {
+      return Error{fmt::format("{} is larger than {}", base::Printable(path), base::FormatByteSize(most))};
+    }
+  }
+}
+
+base::Result<void> CheckFolder(const recipe::Recipe& recipe, Earlier earlier, std::vector<std::string>* notes) {
+  const WorkFolder folder(recipe);
+  const std::vector<std::string> checkpoints = folder.Checkpoints();
+  switch (earlier) {
+    case Earlier::kRefuse:
+      if (checkpoints.empty()) return {};
+      return Error{
+          fmt::format("{} has checkpoints of an earlier run (the newest is {}): go on from there with --resume, start "
+                      "anew with --fresh "
+                      "(which renames the folder), or give this run another name: --set name=OTHER",
+                      base::Printable(folder.path), base::Printable(checkpoints.back()))};
+    case Earlier::kSetAside:
+      return {};
+    case Earlier::kResume:
+      break;
+  }
+  if (!IsThere(folder.path)) {
+    return Error{fmt::format("there is nothing to resume: there is no folder {}; leave --resume away to start",
+                             base::Printable(folder.path))};
+  }
+  if (checkpoints.empty()) {
+    notes->push_back(
+        fmt::format("{} has no checkpoint yet: the training starts at the beginning", base::Printable(folder.path)));
+    return {};
+  }
+  notes->push_back(fmt::format("resumes from {}", base::Printable(folder.checkpoints() + "/" + checkpoints.back())));
+  return CheckSettings(recipe, folder, notes);
+}
+
+base::Result<base::UniqueFd> PrepareFolder(const recipe::Recipe& recipe, const std::string& config_text,
+                                           Earlier earlier, const std::string& run_id,
+                                           std::vector<std::string>* notes) {
+  const WorkFolder folder(recipe);
+  if (earlier == Earlier::kSetAside && IsThere(folder.path)) {
+    // Who runs there now must not have its folder renamed.
+    const auto lock = TakeLock(folder);
+    if (!lock) return lock.error();
+    const auto aside = SetAside(folder);
+    if (!aside) return aside.error();
+    notes->push_back(fmt::format("the earlier {} is now {}", base::Printable(folder.path), base::Printable(*aside)));
+  }
+  std::error_code error;
+  fs::create_directories(folder.logs(), error);
+  if (error) return Error{fmt::format("cannot make {}: {}", base::Printable(folder.logs()), error.message())};
+  auto lock = TakeLock(folder);
+  if (!lock) return lock.error();
+  // Before the lock was taken, another start may have come and gone.
+  std::vector<std::string> told_before;
+  const auto still = CheckFolder(recipe, earlier == Earlier::kSetAside ? Earlier::kRefuse : earlier, &told_before);
+  if (!still) return still.error();
+  const auto config = WriteFile(folder.config(), config_text);
+  if (!config) return config.error();
+  const auto resolved = WriteFile(folder.resolved(), recipe::ToResolvedText(recipe));
+  if (!resolved) return resolved.error();
+  const std::string unfinished = folder.merged_log() + ".new";
+  fs::remove(unfinished, error);
+  fs::create_symlink(run_id + "/logs/train.log", unfinished, error);
+  if (!error) fs::rename(unfinished, folder.merged_log(), error);
+  if (error) {
+    notes->push_back(fmt::format("{} cannot be made ({}): the log is {}/{}/logs/train.log",
+                                 base::Printable(folder.merged_log()), error.message(), base::Printable(folder.logs()),
+                                 run_id));
+  }
+  return std::move(*lock);
+}
+
+}  // namespace fulldeck::cli

@@ -1,0 +1,99 @@
+#include "predict/arguments.h"
+
+#include "base/text.h"
+#include "predict/sliding_window.h"
+
+namespace fulldeck::predict {
+namespace {
+
+constexpr int kLargestWindow = 16384;
+
+const std::vector<std::string>& Known() {
+  static const std::vector<std::string> names = {"--checkpoint", "--output", "--window", "--stride", "--flips",
+                                                 "--newest",     "--device", "--json",   "--help"};
+  return names;
+}
+
+base::Error Unknown(const std::string& word) {
+  const std::optional<std::string> meant = base::ClosestMatch(word, Known());
+  return {"what is " + base::Printable(word) + "? " +
+          (meant ? "Did you mean " + *meant + "?" : "Known: " + base::Join(Known(), ", ") + ".")};
+}
+
+base::Result<int> Pixels(const std::string& name, const std::string& value, bool patches) {
+  const std::optional<int> pixels = base::ParseInteger<int>(value);
+  if (!pixels || *pixels < 1 || *pixels > kLargestWindow || (patches && *pixels % kPatch != 0)) {
+    return base::Error{name + " is " + base::Printable(value) + ", and must be " +
+                       (patches ? "a multiple of 16 " : "a whole number ") + "of pixels, at most " +
+                       std::to_string(kLargestWindow) + "."};
+  }
+  return *pixels;
+}
+
+}  // namespace
+
+const char kHelp[] =
+    "Usage: fulldeck-predict --checkpoint DIR [options] IMAGE...\n"
+    "\n"
+    "Shows images to a model that `fulldeck train` has trained.\n"
+    "\n"
+    "  --checkpoint DIR  a checkpoint (…/checkpoints/step-000001000), or the job's folder: its best one\n"
+    "  --newest          of a job's checkpoints the newest and not the best\n"
+    "  --output DIR      where the results go (default: .)\n"
+    "  --window N        side of the sliding window in pixels, a multiple of 16 (default: as trained)\n"
+    "  --stride N        from window to window (default: two thirds of the window)\n"
+    "  --flips           the mean over the four flips of each window\n"
+    "  --device D        cpu, cuda, gcu:3 … (default: what the machine has)\n"
+    "  --json            the results as JSON on stdout\n"
+    "\n"
+    "Segmentation writes NAME_mask.png, NAME_overlay.png and, for a TIFF file, NAME_mask.tif with the tags that say\n"
+    "where it lies. Exit code: 0, 1 when something failed (the other images are still done), 2 for a wrong command "
+    "line.\n";
+
+base::Result<Arguments> ParseArguments(const std::vector<std::string>& words) {
+  Arguments arguments;
+  bool only_images = false;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::string word = words[i];
+    if (only_images || (word.empty() || word[0] != '-')) {
+      arguments.images.push_back(word);
+      continue;
+    }
+    if (word == "--") {
+      only_images = true;
+      continue;
+    }
+    if (word == "--flips" || word == "--newest" || word == "--json" || word == "--help" || word == "-h") {
+      arguments.flips = arguments.flips || word == "--flips";
+      arguments.newest = arguments.newest || word == "--newest";
+      arguments.json = arguments.json || word == "--json";
+      arguments.help = arguments.help || word == "--help" || word == "-h";
+      continue;
+    }
+    std::optional<std::string> value;
+    if (const std::size_t equals = word.find('='); equals != std::string::npos) {
+      value = word.substr(equals + 1);
+      word.resize(equals);
+    }
+    const bool takes_value =
+        word == "--checkpoint" || word == "--output" || word == "--window" || word == "--stride" || word == "--device";
+    if (!takes_value) return Unknown(words[i]);
+    if (!value && i + 1 < words.size()) value = words[++i];
+    if (!value || value->empty()) return base::Error{word + " needs a value."};
+    if (word == "--checkpoint") arguments.checkpoint = *value;
+    if (word == "--output") arguments.output = *value;
+    if (word == "--device") arguments.device = *value;
+    if (word == "--window" || word == "--stride") {
+      const base::Result<int> pixels = Pixels(word, *value, word == "--window");
+      if (!pixels) return pixels.error();
+      (word == "--window" ? arguments.window : arguments.stride) = *pixels;
+    }
+  }
+  if (arguments.help) return arguments;
+  if (arguments.checkpoint.empty())
+    return base::Error{"--checkpoint DIR is missing: the folder of a job or of one of its checkpoints."};
+  if (arguments.images.empty()) return base::Error{"there is no image to look at: name one or more files."};
+  return arguments;
+}
+
+}  // namespace fulldeck::predict

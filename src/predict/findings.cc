@@ -1,0 +1,100 @@
+#include "predict/findings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "report/text_table.h"
+
+namespace fulldeck::predict {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json ToJson(const Findings& findings) {
+  Json object = {{"image", findings.image}};
+  if (!findings.failure.empty()) {
+    object["error"] = findings.failure;
+    return object;
+  }
+  object["width"] = findings.width;
+  object["height"] = findings.height;
+  if (findings.files) {
+    object["mask"] = findings.files->mask;
+    object["overlay"] = findings.files->overlay;
+    if (findings.files->tiff) object["mask_tiff"] = *findings.files->tiff;
+    Json& classes = object["classes"] = Json::array();
+    for (const ClassShare& one : findings.shares)
+      classes.push_back({{"name", one.name}, {"pixels", one.pixels}, {"share", one.share}});
+  } else {
+    Json& guesses = object["categories"] = Json::array();
+    for (const Guess& guess : findings.guesses)
+      guesses.push_back({{"name", guess.name}, {"probability", guess.probability}});
+  }
+  return object;
+}
+
+}  // namespace
+
+std::vector<ClassShare> SharesOf(const imagery::Mask& mask, const std::vector<std::string>& classes) {
+  std::array<std::uint64_t, 256> counts{};
+  for (const std::uint8_t value : mask.values) ++counts[value];
+  std::vector<ClassShare> shares;
+  for (std::size_t i = 0; i < classes.size() && i < counts.size(); ++i) {
+    shares.push_back({classes[i], counts[i], static_cast<double>(counts[i]) / static_cast<double>(mask.values.size())});
+  }
+  return shares;
+}
+
+std::vector<Guess> LikeliestOf(const std::vector<float>& probabilities, const std::vector<std::string>& classes,
+                               std::size_t most) {
+  CHECK(probabilities.size() == classes.size());
+  std::vector<std::size_t> order(classes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return probabilities[a] > probabilities[b]; });
+  order.resize(std::min(order.size(), most));
+  std::vector<Guess> guesses;
+  for (const std::size_t i : order) guesses.push_back({classes[i], probabilities[i]});
+  return guesses;
+}
+
+std::string FindingsText(const Findings& findings) {
+  if (!findings.failure.empty()) return base::Printable(findings.image) + ": " + findings.failure + "\n";
+  std::string text = fmt::format("{} ({} × {})\n", base::Printable(findings.image), findings.width, findings.height);
+  if (findings.files) {
+    report::TextTable table({"  class", "%", "pixels"});
+    std::vector<ClassShare> shares = findings.shares;
+    std::stable_sort(shares.begin(), shares.end(),
+                     [](const ClassShare& a, const ClassShare& b) { return a.pixels > b.pixels; });
+    for (const ClassShare& one : shares) {
+      if (one.pixels > 0)
+        table.AddRow({"  " + one.name, fmt::format("{:.2f}", 100 * one.share), std::to_string(one.pixels)});
+    }
+    text += table.Text();
+    text += "  -> " + base::Printable(findings.files->mask) + "\n";
+    text += "  -> " + base::Printable(findings.files->overlay) + "\n";
+    if (findings.files->tiff) text += "  -> " + base::Printable(*findings.files->tiff) + "\n";
+  } else {
+    report::TextTable table({"  category", "%"});
+    for (const Guess& guess : findings.guesses)
+      table.AddRow({"  " + guess.name, fmt::format("{:.2f}", 100 * guess.probability)});
+    text += table.Text();
+  }
+  return text;
+}
+
+std::string FindingsJson(const TrainedModel& model, const std::vector<Findings>& all) {
+  Json object = {{"checkpoint", model.folder}, {"step", model.step}, {"weights", model.averaged ? "averaged" : "last"}};
+  Json& images = object["images"] = Json::array();
+  for (const Findings& one : all) images.push_back(ToJson(one));
+  // Names of files need not be UTF-8.
+  return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace fulldeck::predict

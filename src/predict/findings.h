@@ -1,0 +1,47 @@
+// What was found in an image, for people and as JSON. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "imagery/image.h"
+#include "predict/result_files.h"
+#include "predict/trained_model.h"
+
+namespace fulldeck::predict {
+
+struct ClassShare {
+  std::string name;
+  std::uint64_t pixels = 0;
+  double share = 0;  // of the image
+};
+
+struct Guess {
+  std::string name;
+  double probability = 0;
+};
+
+struct Findings {
+  std::string image;
+  std::string failure;  // not empty: nothing else is known
+  int width = 0, height = 0;
+  std::vector<ClassShare> shares;  // segmentation: every class, in the model's order
+  std::optional<ResultFiles> files;
+  std::vector<Guess> guesses;  // classification: the likeliest first
+};
+
+std::vector<ClassShare> SharesOf(const imagery::Mask& mask, const std::vector<std::string>& classes);
+
+// The `most` likeliest; of equal ones the first.
+std::vector<Guess> LikeliestOf(const std::vector<float>& probabilities, const std::vector<std::string>& classes,
+                               std::size_t most);
+
+// A table: classes that are there, the largest first; or the guesses.
+std::string FindingsText(const Findings& findings);
+
+// One object for the whole call.
+std::string FindingsJson(const TrainedModel& model, const std::vector<Findings>& all);
+
+}  // namespace fulldeck::predict

@@ -1,0 +1,190 @@
+#include "predict/trained_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/text.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "recipe/read.h"
+
+namespace fulldeck::predict {
+namespace {
+
+namespace fs = std::filesystem;
+using base::Error;
+using base::Result;
+using checkpoint::CheckpointReader;
+
+constexpr char kManifest[] = "manifest.json";
+constexpr char kRecipe[] = "recipe.resolved";
+constexpr char kTrainedWith[] = "trained_with.txt";
+constexpr std::int64_t kMostClasses = 100000;
+
+bool Exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::string Shown(const fs::path& path) {
+  return base::Printable(path.string());
+}
+
+struct Candidate {
+  std::string folder;
+  std::uint64_t step = 0;
+  std::optional<double> score;
+};
+
+// What of a directory may be taken, in the order in which it is tried.
+Result<std::vector<Candidate>> Candidates(checkpoint::Files& files, const std::string& directory, bool newest,
+                                          std::vector<std::string>& notes) {
+  const auto found = checkpoint::ListCheckpoints(files, directory);
+  if (!found) return found.error();
+  std::vector<Candidate> candidates;
+  for (const checkpoint::FoundCheckpoint& one : *found) {
+    const std::string folder = directory + "/" + one.folder;
+    const auto text = checkpoint::ReadWhole(files, folder + "/" + kManifest, checkpoint::kMaxManifestBytes);
+    const auto manifest = text ? checkpoint::ParseManifest(*text) : Result<checkpoint::Manifest>(text.error());
+    if (manifest) {
+      candidates.push_back({folder, manifest->step, manifest->score});
+    } else {
+      notes.push_back(Shown(folder) + " is passed over: " + manifest.error().message);
+    }
+  }
+  // They come newest first, and stay so among equals.
+  if (!newest) {
+    std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+      return a.score && (!b.score || *a.score > *b.score);
+    });
+  }
+  return candidates;
+}
+
+// Of the head's last layer; the rows of its weights are the classes.
+std::optional<std::int64_t> CountClasses(const CheckpointReader::PartReader& part) {
+  for (const checkpoint::TensorEntry& tensor : part.header.tensors) {
+    if (tensor.name != "head.classifier.weight" || tensor.shape.empty()) continue;
+    const std::uint64_t rows = tensor.shape[0];
+    if (rows >= 1 && rows <= kMostClasses) return static_cast<std::int64_t>(rows);
+  }
+  return std::nullopt;
+}
+
+// JOB/checkpoints/STEP gives JOB.
+fs::path JobOf(const std::string& checkpoint_folder) {
+  return fs::path(checkpoint_folder).parent_path().parent_path();
+}
+
+std::vector<std::string> NamesInCheckpoint(const CheckpointReader& reader) {
+  const auto found = reader.scalars().find("classes");
+  const auto* text = found != reader.scalars().end() ? std::get_if<std::string>(&found->second) : nullptr;
+  std::vector<std::string> names;
+  if (text == nullptr) return names;
+  for (const std::string_view name : base::Split(*text, '\n')) names.emplace_back(name);
+  return names;
+}
+
+// The line "classes = building, road" of what the job was trained with.
+std::vector<std::string> NamesInJob(checkpoint::Files& files, const fs::path& job) {
+  constexpr std::string_view kBegin = "classes = ";
+  std::vector<std::string> names;
+  const auto text = checkpoint::ReadWhole(files, (job / kTrainedWith).string(), recipe::kLargestRecipe);
+  if (!text) return names;
+  for (std::string_view line : base::Split(*text, '\n')) {
+    if (line.substr(0, kBegin.size()) != kBegin) continue;
+    for (const std::string_view name : base::Split(line.substr(kBegin.size()), ','))
+      names.emplace_back(base::Trim(name));
+  }
+  return names;
+}
+
+// The first list that has as many names as the model has classes.
+std::vector<std::string> NamesOf(checkpoint::Files& files, const CheckpointReader& reader, const fs::path& job,
+                                 const recipe::Recipe& recipe, std::size_t count) {
+  std::vector<std::string> names = NamesInCheckpoint(reader);
+  if (names.size() != count) names = recipe.data.classes;
+  if (names.size() != count) names = NamesInJob(files, job);
+  if (names.size() != count) {
+    names.clear();
+    for (std::size_t i = 0; i < count; ++i) names.push_back(fmt::format("class {}", i));
+  }
+  for (std::string& name : names) name = base::Printable(name);
+  return names;
+}
+
+Result<recipe::Recipe> ReadRecipe(checkpoint::Files& files, const std::string& checkpoint_folder) {
+  const fs::path job = JobOf(checkpoint_folder);
+  const fs::path path = job / kRecipe;
+  if (!Exists(path)) {
+    return Error{"there is no " + std::string(kRecipe) + " in " + Shown(job.empty() ? "." : job) +
+                 ", so it is not known what model the checkpoint " + Shown(checkpoint_folder) +
+                 " is of. A checkpoint must stand in the folder of its job: JOB/checkpoints/STEP."};
+  }
+  const auto text = checkpoint::ReadWhole(files, path.string(), recipe::kLargestRecipe);
+  if (!text) return text.error();
+  return recipe::FromResolvedText(*text, path.string());
+}
+
+Result<TrainedModel> Load(checkpoint::Files& files, const Candidate& candidate, recipe::Recipe recipe) {
+  const auto reader = CheckpointReader::Open(files, candidate.folder);
+  if (!reader) return reader.error();
+  const CheckpointReader::PartReader* part = recipe.model.ema > 0 ? reader->Find("ema") : nullptr;
+  TrainedModel model;
+  model.averaged = part != nullptr;
+  if (part == nullptr) part = reader->Find("model");
+  const std::optional<std::int64_t> classes = part != nullptr ? CountClasses(*part) : std::nullopt;
+  if (!classes)
+    return Error{Shown(candidate.folder) +
+                 " is a checkpoint, but not one of `fulldeck train`: it has no head.classifier.weight."};
+  std::vector<CheckpointReader::Wish> wishes;
+  for (std::size_t i = 0; i < part->header.tensors.size(); ++i) wishes.push_back({part, i, nullptr});
+  if (auto verified = reader->ReadTensors(wishes); !verified) return verified.error();
+  model.folder = candidate.folder;
+  model.step = reader->manifest().step;
+  model.score = reader->manifest().score;
+  model.weights_path = part->path;
+  model.classes = NamesOf(files, *reader, JobOf(candidate.folder), recipe, static_cast<std::size_t>(*classes));
+  model.recipe = std::move(recipe);
+  return model;
+}
+
+}  // namespace
+
+Result<TrainedModel> FindTrainedModel(const std::string& path, bool newest) {
+  checkpoint::RealFiles files;
+  std::error_code failure;
+  // Without a slash at its end, whose parent would be the folder itself.
+  fs::path given = fs::absolute(fs::path(path), failure).lexically_normal();
+  if (!given.has_filename()) given = given.parent_path();
+  if (!fs::is_directory(given, failure))
+    return Error{Shown(path) + (Exists(given) ? " is no folder" : " does not exist") +
+                 ". --checkpoint takes the folder of a job (work_dirs/NAME) or of one of its checkpoints."};
+  if (Exists(given / kManifest)) {
+    auto recipe = ReadRecipe(files, given.string());
+    if (!recipe) return recipe.error();
+    return Load(files, {given.string(), 0, std::nullopt}, std::move(*recipe));
+  }
+  const fs::path directory = Exists(given / "checkpoints") ? given / "checkpoints" : given;
+  std::vector<std::string> notes;
+  const auto candidates = Candidates(files, directory.string(), newest, notes);
+  if (!candidates) return candidates.error();
+  if (candidates->empty() && notes.empty())
+    return Error{Shown(path) + " has no checkpoints: there is neither a " + kManifest +
+                 " nor a folder step-… in it. --checkpoint takes the folder of a job (work_dirs/NAME) or of one of its "
+                 "checkpoints."};
+  for (const Candidate& candidate : *candidates) {
+    auto recipe = ReadRecipe(files, candidate.folder);
+    if (!recipe) return recipe.error();
+    auto model = Load(files, candidate, std::move(*recipe));
+    if (model) {
+      model->notes = std::move(notes);
+      return model;
+    }
+    notes.push_back(Shown(candidate.folder) + " is passed over: " + model.error().message);
+  }
+  return Error{"none of the checkpoints in " + Shown(directory) + " is good:\n  " + base::Join(notes, "\n  ")};
+}
+
+}  // namespace fulldeck::predict

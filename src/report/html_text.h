@@ -1,0 +1,18 @@
+// Pieces of HTML from things that may hold anything. Pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace fulldeck::report {
+
+// For text between tags and in quoted attributes: what cannot be shown becomes '?', and nothing in it is markup.
+std::string Escaped(std::string_view text);
+
+// "data:image/png;base64,…", for the src of an image.
+std::string PngAddress(std::string_view png);
+
+// "303,129,600".
+std::string Grouped(long long number);
+
+}  // namespace fulldeck::report

@@ -1,0 +1,82 @@
+#include "report/progress_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/text.h"
+#include "report/text_table.h"
+
+namespace fulldeck::report {
+namespace {
+
+struct Part {
+  std::string text;
+  int weight = 0;  // the part with the least goes first where there is no room
+};
+
+std::vector<Part> PartsOf(const Progress& progress) {
+  std::vector<Part> parts;
+  if (progress.total > 0) {
+    parts.push_back({fmt::format("step {}/{}", progress.step, progress.total), 9});
+    const double share = std::clamp(static_cast<double>(progress.step) / static_cast<double>(progress.total), 0.0, 1.0);
+    // Downwards: 100 % is said only of what is over.
+    parts.push_back({fmt::format("{}%", static_cast<int>(share * 100)), 2});
+  } else {
+    parts.push_back({fmt::format("step {}", progress.step), 9});
+  }
+  if (progress.loss) parts.push_back({fmt::format("loss {:.4f}", *progress.loss), 8});
+  if (progress.lr) parts.push_back({fmt::format("lr {:.2g}", *progress.lr), 1});
+  if (progress.samples_per_second) {
+    const double speed = *progress.samples_per_second;
+    parts.push_back({speed < 10 ? fmt::format("{:.2f} samples/s", speed) : fmt::format("{:.0f} samples/s", speed), 4});
+  }
+  if (progress.seconds_left) parts.push_back({"ETA " + FormatDuration(*progress.seconds_left), 7});
+  if (progress.cards_busy) parts.push_back({fmt::format("cards {}/{}", *progress.cards_busy, progress.cards), 5});
+  if (progress.metric)
+    parts.push_back({fmt::format("{} {:.4f}", base::Printable(progress.metric_name), *progress.metric), 3});
+  return parts;
+}
+
+std::string Joined(const std::vector<Part>& parts) {
+  std::string line;
+  for (const Part& part : parts) {
+    if (!line.empty()) line += "  ";
+    line += part.text;
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string ProgressLine(const Progress& progress) {
+  return Joined(PartsOf(progress));
+}
+
+std::string TerminalProgress(const Progress& progress, int columns) {
+  std::vector<Part> parts = PartsOf(progress);
+  // In the last column some terminals go on to the next row.
+  const std::size_t room = static_cast<std::size_t>(std::max(columns - 1, 1));
+  while (parts.size() > 1 && DisplayWidth(Joined(parts)) > room) {
+    parts.erase(
+        std::min_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.weight < b.weight; }));
+  }
+  std::string line = Joined(parts);
+  if (DisplayWidth(line) > room) line.resize(std::min(line.size(), room));
+  return "\r" + line + "\x1b[K";
+}
+
+std::string FormatDuration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return kAbsent;
+  const auto whole = static_cast<std::int64_t>(std::min(seconds + 0.5, 1e12));
+  const std::int64_t days = whole / 86400;
+  const std::int64_t hours = whole / 3600 % 24;
+  const std::int64_t minutes = whole / 60 % 60;
+  if (days > 0) return fmt::format("{} d {} h", days, hours);
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
+  return fmt::format("{}:{:02}", minutes, whole % 60);
+}
+
+}  // namespace fulldeck::report

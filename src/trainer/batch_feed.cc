@@ -1,0 +1,174 @@
+#include "trainer/batch_feed.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fulldeck/error.h>
+
+#include <numeric>
+
+#include "trainer/torch_free_layers.h"
+
+namespace fulldeck::trainer {
+namespace {
+
+constexpr std::uint8_t kIgnored = 255;
+
+// The simulated cards compute in the caller's thread, as the processors do: nothing would go on meanwhile.
+bool ComputesByItself(c10::Device device) {
+  return device.is_cuda() || device.is_xpu();
+}
+
+// Copies can only go on by themselves from memory that the kernel does not move.
+std::shared_ptr<void> PinnedMemory(std::size_t bytes) {
+  const at::Tensor held =
+      at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  return {held.data_ptr(), [held](void*) {}};
+}
+
+template <typename Value>
+at::Tensor View(const std::shared_ptr<Value>& memory, at::IntArrayRef sizes, at::ScalarType type) {
+  return at::from_blob(
+      memory.get(), sizes, [memory](void*) {}, at::TensorOptions().dtype(type));
+}
+
+[[noreturn]] void NoSuchClass(std::int64_t label, const std::string& name, std::int64_t classes) {
+  throw Error("the label " + std::to_string(label) + " of " + base::Printable(name) + " is none of the " +
+              std::to_string(classes) + " classes (0 to " + std::to_string(classes - 1) +
+              ", or the ignored label). Correct the mask, or data.classes; masks that count from 1 need "
+              "data.reduce_zero_label = true.");
+}
+
+std::int64_t CountLabels(const std::uint8_t* mask, std::int64_t pixels, std::int64_t classes, const std::string& name) {
+  // A histogram: one look at each pixel for both questions.
+  std::vector<std::int64_t> counts(256, 0);
+  for (std::int64_t i = 0; i < pixels; ++i) ++counts[mask[i]];
+  for (std::int64_t label = classes; label < kIgnored; ++label) {
+    if (counts[static_cast<std::size_t>(label)] != 0) NoSuchClass(label, name, classes);
+  }
+  return pixels - counts[kIgnored];
+}
+
+}  // namespace
+
+std::int64_t LabelledBatch::all_labelled() const {
+  return std::accumulate(labelled.begin(), labelled.end(), std::int64_t{0});
+}
+
+LabelledBatch OnDevice(const dataset::Batch& batch, const dataset::Source& source, std::int64_t classes,
+                       c10::Device device, bool aside) {
+  LabelledBatch made;
+  made.samples = batch.indices;
+  made.images = View(batch.images, {batch.count, batch.channels, batch.height, batch.width}, at::kFloat);
+  if (batch.masks != nullptr) {
+    const std::int64_t pixels = batch.height * batch.width;
+    for (std::int64_t row = 0; row < batch.count; ++row) {
+      const auto sample = batch.indices[static_cast<std::size_t>(row)];
+      made.labelled.push_back(CountLabels(batch.masks.get() + row * pixels, pixels, classes, source.Name(sample)));
+    }
+    made.labels = View(batch.masks, {batch.count, batch.height, batch.width}, at::kByte);
+  } else {
+    for (std::size_t row = 0; row < batch.categories.size(); ++row) {
+      const std::int64_t category = batch.categories[row];
+      if (category < 0 || category >= classes) NoSuchClass(category, source.Name(batch.indices[row]), classes);
+      made.labelled.push_back(1);
+    }
+    made.labels = at::tensor(batch.categories, at::kLong);
+  }
+  made.images = made.images.to(device, made.images.scalar_type(), aside);
+  made.labels = made.labels.to(device, made.labels.scalar_type(), aside).to(at::kLong);
+  return made;
+}
+
+struct BatchFeed::Staged {
+  TrainingBatch batch;
+  dataset::Batch host;
+  std::optional<c10::Event> copied;
+};
+
+BatchFeed::BatchFeed(const dataset::Source& source, const recipe::Data& data, Sampler sampler, std::int64_t classes,
+                     std::uint64_t seed, std::int64_t batches, c10::Device device)
+    : source_(source),
+      device_(device),
+      classes_(classes),
+      sampler_(std::move(sampler)),
+      left_(batches),
+      ahead_(static_cast<std::size_t>(std::max<std::int64_t>(data.prefetch, 1))) {
+  dataset::PipelineOptions options;
+  options.augment = true;
+  options.seed = seed;
+  if (device.is_cuda()) options.allocate = PinnedMemory;
+  options.on_corrupt = [this](const dataset::CorruptFile& file) { corrupt_.push_back(base::Printable(file.why)); };
+  pipeline_ = std::make_unique<dataset::Pipeline>(source, data, std::move(options));
+  RequestAhead();
+}
+
+BatchFeed::~BatchFeed() {
+  // What is still being copied reads the host's memory.
+  if (staged_ && staged_->copied) staged_->copied->synchronize();
+  if (before_ && before_->copied) before_->copied->synchronize();
+}
+
+void BatchFeed::RequestAhead() {
+  while (left_ > 0 && asked_.size() < ahead_) {
+    auto batch = sampler_.Next();
+    if (!batch) {
+      sampler_.NextEpoch();
+      continue;
+    }
+    pipeline_->Request({sampler_.epoch(), batch->indices});
+    asked_.push_back({sampler_.epoch(), *std::move(batch)});
+    --left_;
+  }
+}
+
+TrainingBatch BatchFeed::Next() {
+  if (staged_ == nullptr) return Fetch(false)->batch;
+  before_ = std::move(staged_);
+  const c10::impl::VirtualGuardImpl device(device_.type());
+  const c10::Stream current = device.getStream(device_);
+  before_->copied->block(current);
+  // They were allocated for the copying stream and are used on this one.
+  before_->batch.images.record_stream(current);
+  before_->batch.labels.record_stream(current);
+  return std::move(before_->batch);
+}
+
+std::unique_ptr<BatchFeed::Staged> BatchFeed::Fetch(bool aside) {
+  if (asked_.empty()) throw Error("more batches are asked for than the training has.");
+  auto got = pipeline_->Next();
+  if (!got.ok()) throw Error(got.error().message);
+  auto staged = std::make_unique<Staged>();
+  staged->host = *std::move(got);
+  const dataset::Batch& host = staged->host;
+  const Asked asked = std::move(asked_.front());
+  asked_.pop_front();
+  RequestAhead();
+  TrainingBatch& batch = staged->batch;
+  static_cast<LabelledBatch&>(batch) = OnDevice(host, source_, classes_, device_, aside);
+  batch.epoch = asked.epoch;
+  batch.number = asked.batch.number;
+  batch.after = asked.batch.after;
+  batch.first_of_epoch = asked.batch.after.consumed == asked.batch.global_size;
+  batch.fingerprint = host.fingerprint;
+  batch.wait_seconds = host.wait_seconds;
+  for (const std::uint64_t sample : host.left_out) batch.left_out.push_back(source_.Name(sample));
+  return staged;
+}
+
+void BatchFeed::Stage() {
+  if (!ComputesByItself(device_) || staged_ != nullptr || asked_.empty()) return;
+  if (!stream_) stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_);
+  // A step that needs it was handed over since, so that this hardly ever waits.
+  if (before_) before_->copied->synchronize();
+  before_.reset();
+  const c10::StreamGuard on_copy_stream(*stream_);
+  staged_ = Fetch(true);
+  staged_->copied.emplace(device_.type());
+  staged_->copied->record(*stream_);
+}
+
+}  // namespace fulldeck::trainer

@@ -1,0 +1,76 @@
+#include "trainer/failure.h"
+
+#include <c10/util/Exception.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <thread>
+
+#include "trainer/stop_signal.h"
+#include "trainer/torch_free_layers.h"
+
+namespace fulldeck::trainer {
+namespace {
+
+constexpr char kCount[] = "fulldeck-train failed";
+constexpr std::chrono::milliseconds kRankZeroFirst(150);
+constexpr std::chrono::milliseconds kFarewell(500);
+constexpr std::chrono::seconds kUntilEnded(3);
+constexpr std::size_t kLongest = 2000;  // of the reason that the others are given
+
+enum class Place { kFirst, kLater, kAlone };
+
+Place PlaceOf(Session& session) {
+  // What all ranks find out at the same time, rank 0 says.
+  if (!session.is_main() && StopSignals::Noted() == 0) std::this_thread::sleep_for(kRankZeroFirst);
+  try {
+    return session.team().store->add(kCount, 1) == 1 ? Place::kFirst : Place::kLater;
+  } catch (const std::exception&) {
+    return Place::kAlone;  // rank 0, which serves the store, is gone
+  }
+}
+
+std::string TextOf(const std::exception& error) {
+  // Where in torch it was thrown helps nobody who trains.
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+}
+
+void Say(const std::string& text) {
+  for (const std::string_view line : base::Split(text, '\n')) base::Log(base::Severity::kError, base::Printable(line));
+}
+
+// The others ask rank 0's store who was first.
+void WaitForTheOthers(Session& session) {
+  const auto end = std::chrono::steady_clock::now() + kFarewell;
+  while (session.team().store->add(kCount, 0) < session.world_size() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+}  // namespace
+
+void FailAndExit(Session& session, const std::exception& error) noexcept {
+  try {
+    const std::string text = TextOf(error);
+    const Place place = PlaceOf(session);
+    if (place == Place::kFirst) {
+      Say(text);
+      if (session.world_size() > 1) session.AbortGroup(text.substr(0, kLongest));
+    }
+    if (place == Place::kAlone) {
+      Say("rank " + std::to_string(session.rank()) + " stops, and rank 0 is gone: " + text.substr(0, text.find('\n')));
+    }
+    if (session.is_main() && session.world_size() > 1) WaitForTheOthers(session);
+    // One that came before was for this, and nobody sends another.
+    if (place == Place::kLater && StopSignals::Noted() == 0) std::this_thread::sleep_for(kUntilEnded);
+  } catch (const std::exception& second) {
+    std::fprintf(stderr, "fulldeck: error: %s\n", second.what());
+  }
+  std::fflush(nullptr);
+  std::_Exit(EXIT_FAILURE);
+}
+
+}  // namespace fulldeck::trainer

@@ -1,0 +1,113 @@
+#include "trainer/finish.h"
+
+#include <ATen/ops/softmax.h>
+#include <c10/core/GradMode.h>
+#include <fulldeck/memory.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <sstream>
+
+#include "trainer/batch_feed.h"
+#include "trainer/torch_free_layers.h"
+
+namespace fulldeck::trainer {
+namespace {
+
+// The first three bands (or the first, three times) as they were before they were normalised.
+imagery::Image8 Shown(const dataset::Batch& batch, const recipe::Data& data) {
+  imagery::Image8 image{static_cast<int>(batch.width), static_cast<int>(batch.height), 3, {}};
+  const std::int64_t pixels = batch.height * batch.width;
+  image.values.resize(static_cast<std::size_t>(pixels) * 3);
+  for (std::size_t band = 0; band < 3; ++band) {
+    const auto from =
+        std::min<std::size_t>(batch.channels >= 3 ? band : 0, static_cast<std::size_t>(batch.channels - 1));
+    const float* plane = batch.images.get() + static_cast<std::int64_t>(from) * pixels;
+    const double mean = from < data.mean.size() ? data.mean[from] : 0;
+    const double deviation = from < data.std.size() ? data.std[from] : 1;
+    for (std::int64_t i = 0; i < pixels; ++i) {
+      const double value = std::clamp(plane[i] * deviation + mean, 0.0, 1.0);
+      image.values[static_cast<std::size_t>(i) * 3 + band] = static_cast<std::uint8_t>(std::lround(value * 255));
+    }
+  }
+  return image;
+}
+
+imagery::Image8 Coloured(const std::uint8_t* mask, const dataset::Batch& batch,
+                         const std::vector<report::LegendEntry>& legend) {
+  imagery::Image8 image{static_cast<int>(batch.width), static_cast<int>(batch.height), 3, {}};
+  for (std::int64_t i = 0; i < batch.height * batch.width; ++i) {
+    // What is ignored is black.
+    const report::LegendEntry entry = mask[i] < legend.size() ? legend[mask[i]] : report::LegendEntry{};
+    image.values.insert(image.values.end(), {entry.red, entry.green, entry.blue});
+  }
+  return image;
+}
+
+report::Example ExampleOf(Learner& learner, const dataset::Batch& batch, const dataset::Source& val,
+                          const recipe::Recipe& recipe, c10::Device device) {
+  const auto classes = static_cast<std::int64_t>(val.classes().size());
+  const LabelledBatch sample = OnDevice(batch, val, classes, device);
+  const at::Tensor logits = learner.Logits(sample.images).to(at::kCPU, at::kFloat);
+  report::Example example;
+  example.name = val.Name(batch.indices[0]);
+  example.image_png = imagery::EncodePng(Shown(batch, recipe.data));
+  if (batch.masks != nullptr) {
+    const std::vector<report::LegendEntry> legend = report::PaletteOf(val.classes());
+    const at::Tensor predicted = logits[0].argmax(0).to(at::kByte).contiguous();
+    example.truth_png = imagery::EncodePng(Coloured(batch.masks.get(), batch, legend));
+    example.prediction_png = imagery::EncodePng(Coloured(predicted.const_data_ptr<std::uint8_t>(), batch, legend));
+  } else {
+    const auto predicted = logits[0].argmax(0).item<std::int64_t>();
+    char share[40];
+    std::snprintf(share, sizeof share, " (%.0f %%)", 100 * at::softmax(logits[0], 0)[predicted].item<double>());
+    example.truth_text = val.classes()[static_cast<std::size_t>(batch.categories[0])];
+    example.prediction_text = val.classes()[static_cast<std::size_t>(predicted)] + share;
+  }
+  return example;
+}
+
+}  // namespace
+
+std::vector<report::RankTimes> GatherTimes(Session& session, const LoopTimes& mine) {
+  const auto peak = ReadMemory(session.device()).peak;
+  std::ostringstream text;
+  text.precision(9);
+  text << mine.data << ' ' << mine.compute << ' ' << mine.communication << ' ' << mine.other << ' ' << mine.samples
+       << ' ' << (peak ? static_cast<long long>(*peak) : -1) << ' ' << session.device().str();
+  std::vector<report::RankTimes> ranks;
+  for (const std::string& of_rank : GatherTexts(session.team(), "times", text.str())) {
+    std::istringstream fields(of_rank);
+    report::RankTimes times;
+    long long peak_memory = -1;
+    times.rank = static_cast<int>(ranks.size());
+    fields >> times.data >> times.compute >> times.communication >> times.other >> times.samples >> peak_memory >>
+        times.device;
+    if (peak_memory >= 0) times.peak_memory = static_cast<std::uint64_t>(peak_memory);
+    ranks.push_back(std::move(times));
+  }
+  return ranks;
+}
+
+std::vector<report::Example> Examples(Learner& learner, Session& session, const dataset::Source& val,
+                                      const recipe::Recipe& recipe) {
+  std::vector<report::Example> examples;
+  const auto wanted = std::min<std::uint64_t>(static_cast<std::uint64_t>(recipe.log.examples), val.size());
+  if (wanted == 0) return examples;
+  const Learner::EvaluationMode evaluation(learner);
+  const c10::NoGradGuard no_grad;
+  dataset::PipelineOptions options;
+  options.augment = false;
+  options.whole = recipe.data.task == recipe::Task::kSegmentation;
+  options.seed = recipe.seed;
+  dataset::Pipeline pipeline(val, recipe.data, std::move(options));
+  for (std::uint64_t i = 0; i < wanted; ++i) {
+    pipeline.Request({0, {val.size() * i / wanted}});
+    const auto batch = pipeline.Next();
+    if (batch.ok()) examples.push_back(ExampleOf(learner, *batch, val, recipe, session.device()));
+  }
+  return examples;
+}
+
+}  // namespace fulldeck::trainer

@@ -1,0 +1,17 @@
+// The training job from its recipe to its report, as one rank runs it. docs/train.md tells what happens in which order.
+#pragma once
+
+#include "recipe/recipe.h"
+
+namespace fulldeck::trainer {
+
+struct JobOptions {
+  // Goes on from the newest checkpoint in the job's folder. A rank that the launcher started again does so by itself.
+  bool resume = false;
+};
+
+// Trains to the end (or until it is told to stop) and returns the exit code. A failure is told, and ends the process.
+// Throws only what the session throws while the ranks meet.
+int RunJob(const recipe::Recipe& recipe, const JobOptions& options);
+
+}  // namespace fulldeck::trainer

@@ -1,0 +1,210 @@
+#include "trainer/learner.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <c10/core/GradMode.h>
+#include <fulldeck/error.h>
+#include <fulldeck/gradients.h>
+
+#include <cstdio>
+
+namespace fulldeck::trainer {
+namespace {
+
+constexpr std::int64_t kIgnored = 255;
+
+GradScalerState ScalerFor(recipe::Precision precision) {
+  GradScalerState state;
+  state.enabled = precision == recipe::Precision::kFloat16;
+  return state;
+}
+
+// Rows of a batch that a part takes. Where files were corrupt a batch has fewer rows than the other ranks' batches; the
+// number of parts is theirs all the same, because batch normalisation meets in each. A part may then be empty.
+struct Rows {
+  std::int64_t begin = 0;
+  std::int64_t size = 0;
+};
+Rows RowsOf(const MicroBatch& part, std::int64_t rows) {
+  if (rows == part.total) return {part.begin, part.size};
+  const std::int64_t begin = rows * part.index / part.count;
+  return {begin, rows * (part.index + 1) / part.count - begin};
+}
+
+}  // namespace
+
+std::optional<at::ScalarType> TypeOf(recipe::Precision precision) {
+  switch (precision) {
+    case recipe::Precision::kFloat32:
+      return std::nullopt;
+    case recipe::Precision::kBfloat16:
+      return at::kBFloat16;
+    case recipe::Precision::kFloat16:
+      return at::kHalf;
+  }
+  return std::nullopt;
+}
+
+Learner::Learner(const recipe::Recipe& recipe, Session& session, std::int64_t classes, const recipe::StepShape& shape)
+    : recipe_(recipe), session_(session), scaler_(ScalerFor(recipe.train.precision)), share_(shape.rank_batch) {
+  const recipe::Train& train = recipe.train;
+  if (train.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
+  model_ = dinov3::VisionModel(recipe.model, recipe.data.task, classes,
+                               static_cast<std::int64_t>(recipe.data.bands.size()), session.team());
+  if (!recipe.model.weights.empty()) {
+    // Rank 0's go to all when the replicas are made; the report is of no use to the others.
+    session.OnMain("backbone weights", [&] { weights_ = dinov3::LoadBackbone(model_->backbone(), recipe.model); });
+  }
+  model_->to(session.device());
+  model_->train();
+  session.SeedDropout();
+
+  // Batch normalisation keeps a group too.
+  told_of_regroup_ = session.OnRegroup([this](const Team& team) { model_->UseTeam(team); });
+  DataParallelOptions options;
+  options.hash_every = static_cast<int>(train.hash_every);
+  // Synchronised statistics are the same on all ranks by themselves.
+  options.broadcast_buffers = false;
+  replicas_.emplace(model_, session, options);
+
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (dinov3::ParameterGroup& group : dinov3::GroupsOf(*model_, train.backbone_lr, train.decay_norm_and_bias)) {
+    if (group.parameters.empty()) continue;
+    auto of_group = std::make_unique<torch::optim::AdamWOptions>(train.lr * group.lr_factor);
+    of_group->betas({train.betas[0], train.betas[1]}).weight_decay(group.decayed ? train.weight_decay : 0.0);
+    groups.emplace_back(std::move(group.parameters), std::move(of_group));
+    lr_factors_.push_back(group.lr_factor);
+  }
+  if (groups.empty()) {
+    throw Error("no parameter of the model learns. Make model.freeze smaller.");
+  }
+  optimizer_ = std::make_unique<AdamW>(std::move(groups), torch::optim::AdamWOptions(train.lr));
+  if (recipe.model.ema > 0) ema_.emplace(*model_, recipe.model.ema);
+
+  MicroBatchOptions micro;
+  micro.micro_batch = shape.micro_batch;
+  micro.oom = train.oom == recipe::WhenMemoryEnds::kHalve ? OutOfMemory::kHalve : OutOfMemory::kFail;
+  micro.restored = model_->buffers();
+  micro.apply = [this] { Apply(); };
+  micro_.emplace(session, *optimizer_, std::move(micro));
+}
+
+bool Learner::Step(const TrainingBatch& batch, std::int64_t step, double lr, double labelled) {
+  auto& groups = optimizer_->param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(lr * lr_factors_[i]);
+  const at::Tensor labelled_per_rank =
+      at::full({}, labelled / session_.world_size(), at::TensorOptions().dtype(at::kFloat).device(session_.device()));
+  micro_->Run(share_, [&](const MicroBatch& part) { Part(batch, step, labelled_per_rank, part); });
+  if (ema_ && stepped_) ema_->Update();
+  return stepped_;
+}
+
+void Learner::Part(const TrainingBatch& batch, std::int64_t step, const at::Tensor& labelled, const MicroBatch& part) {
+  // A step that is repeated begins anew.
+  if (part.index == 0) losses_ = {};
+  Rows rows = RowsOf(part, batch.images.size(0));
+  const bool stands_in = rows.size == 0;
+  if (stands_in) rows = {0, 1};
+  const at::Tensor images = batch.images.narrow(0, rows.begin, rows.size);
+  at::Tensor labels = batch.labels.narrow(0, rows.begin, rows.size);
+  // Nothing is learnt from it; it only keeps the others company.
+  if (stands_in) labels = at::full_like(labels, kIgnored);
+
+  dinov3::ForwardRandom random;
+  random.seed = recipe_.seed;
+  random.epoch = batch.epoch;
+  random.step = static_cast<std::uint64_t>(step);
+  random.samples.assign(batch.samples.begin() + rows.begin, batch.samples.begin() + rows.begin + rows.size);
+
+  std::optional<DataParallelCore::Unsynchronised> quiet;
+  if (!part.is_last()) quiet.emplace(*replicas_);
+  dinov3::Losses losses;
+  {
+    const auto type = TypeOf(recipe_.train.precision);
+    std::optional<Autocast> cast;
+    if (type) cast.emplace(session_.device().type(), *type);
+    const dinov3::Prediction prediction = replicas_->Forward(images, &random);
+    losses = dinov3::LossesOf(prediction, labels, recipe_.model, kIgnored, recipe_.train.label_smoothing, labelled);
+  }
+  scaler_.Scale(losses.total).backward();
+
+  const c10::NoGradGuard no_grad;
+  const auto add = [](at::Tensor& sum, const at::Tensor& value) {
+    if (value.defined()) sum = sum.defined() ? sum + value.detach() : value.detach();
+  };
+  add(losses_.total, losses.total);
+  add(losses_.main, losses.main);
+  add(losses_.auxiliary, losses.auxiliary);
+}
+
+void Learner::Apply() {
+  if (look_at_gradients) look_at_gradients();
+  const double clip = recipe_.train.clip_norm;
+  if (scaler_.state().enabled) {
+    scaler_.Unscale(*replicas_);
+    if (clip > 0) ClipGradNorm(*replicas_, clip);
+    stepped_ = scaler_.Step(*replicas_, *optimizer_);
+    return;
+  }
+  if (clip > 0) {
+    replicas_->CheckReduced();
+    replicas_->CheckFinite();
+    ClipGradNorm(*replicas_, clip);
+  }
+  replicas_->Step(*optimizer_);
+  stepped_ = true;
+}
+
+Learner::EvaluationMode::EvaluationMode(Learner& learner) : learner_(learner) {
+  learner_.model_->eval();
+  if (learner_.ema_) learner_.ema_->Swap();
+}
+
+Learner::EvaluationMode::~EvaluationMode() {
+  if (learner_.ema_) learner_.ema_->Swap();
+  learner_.model_->train();
+}
+
+at::Tensor Learner::Logits(const at::Tensor& images) {
+  const c10::NoGradGuard no_grad;
+  const auto type = TypeOf(recipe_.train.precision);
+  std::optional<Autocast> cast;
+  if (type) cast.emplace(session_.device().type(), *type);
+  const dinov3::Prediction prediction = model_->forward(images);
+  if (recipe_.data.task == recipe::Task::kClassification) return prediction.logits;
+  return dinov3::Prediction::Enlarged(prediction.logits.to(at::kFloat), images.size(2), images.size(3));
+}
+
+void Learner::AddTo(State& state) {
+  state.Module("model", *model_).Optimizer("optimizer", *optimizer_).Random();
+  state.Text(
+      "scaler",
+      [this] {
+        char text[80];
+        std::snprintf(text, sizeof text, "%a %lld", scaler_.state().scale,
+                      static_cast<long long>(scaler_.state().steps_since_overflow));
+        return std::string(text);
+      },
+      [this](const std::string& text) {
+        GradScalerState loaded = scaler_.state();
+        long long since = 0;
+        if (std::sscanf(text.c_str(), "%la %lld", &loaded.scale, &since) != 2) {
+          throw Error("the scaler's state in the checkpoint cannot be read.");
+        }
+        loaded.steps_since_overflow = since;
+        scaler_.Load(loaded);
+      });
+  if (ema_) {
+    state.Tensors(
+        "ema", [this] { return ema_->Save(); }, [this](const State::NamedTensors& tensors) { ema_->Load(tensors); });
+  }
+}
+
+std::int64_t Learner::learning() const {
+  std::int64_t count = 0;
+  for (const at::Tensor& parameter : replicas_->parameters()) count += parameter.numel();
+  return count;
+}
+
+}  // namespace fulldeck::trainer

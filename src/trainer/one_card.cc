@@ -1,0 +1,103 @@
+#include "trainer/one_card.h"
+
+#include <fulldeck/adamw.h>
+#include <fulldeck/grad_scaler.h>
+#include <fulldeck/memory.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "dinov3/losses.h"
+#include "dinov3/vision_model.h"
+#include "trainer/batch_feed.h"
+#include "trainer/learner.h"
+
+namespace fulldeck::trainer {
+namespace {
+
+constexpr int kSteps = 5;
+constexpr double kLongest = 4;  // seconds; at least one step is measured
+constexpr std::int64_t kIgnored = 255;
+
+double Measure(const recipe::Recipe& recipe, Session& session, const dataset::Source& train,
+               const recipe::StepShape& shape) {
+  const c10::Device device = session.device();
+  dataset::PipelineOptions options;
+  options.seed = recipe.seed;
+  dataset::Pipeline pipeline(train, recipe.data, std::move(options));
+  dataset::BatchRequest request;
+  for (std::int64_t i = 0; i < shape.micro_batch; ++i) {
+    request.indices.push_back(static_cast<std::uint64_t>(i) % train.size());
+  }
+  pipeline.Request(std::move(request));
+  const auto host = pipeline.Next();
+  if (!host.ok()) return 0;
+  const auto classes = static_cast<std::int64_t>(train.classes().size());
+  const LabelledBatch batch = OnDevice(*host, train, classes, device);
+
+  recipe::Model described = recipe.model;
+  described.norm = recipe::Norm::kGroup;
+  dinov3::VisionModel model(described, recipe.data.task, classes, static_cast<std::int64_t>(recipe.data.bands.size()),
+                            session.team());
+  model->to(device);
+  std::vector<at::Tensor> learning;
+  for (const at::Tensor& parameter : model->parameters()) {
+    if (parameter.requires_grad()) learning.push_back(parameter);
+  }
+  AdamW optimizer(learning, torch::optim::AdamWOptions(1e-6));
+  dinov3::ForwardRandom random;
+  random.seed = recipe.seed;
+  random.samples = batch.samples;
+
+  const auto type = TypeOf(recipe.train.precision);
+  const auto step = [&] {
+    optimizer.zero_grad();
+    dinov3::Losses losses;
+    {
+      std::optional<Autocast> cast;
+      if (type) cast.emplace(device.type(), *type);
+      losses = dinov3::LossesOf(model->forward(batch.images, &random), batch.labels, recipe.model, kIgnored,
+                                recipe.train.label_smoothing);
+    }
+    losses.total.backward();
+    optimizer.step();
+    // The card is done when its number is here.
+    return losses.total.to(at::kCPU).item<double>();
+  };
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  step();  // allocations, the choice of kernels
+  const auto begin = Clock::now();
+  int done = 0;
+  while (done < kSteps && (done == 0 || seconds_since(begin) < kLongest)) {
+    step();
+    ++done;
+  }
+  return static_cast<double>(done * batch.images.size(0)) / seconds_since(begin);
+}
+
+}  // namespace
+
+std::optional<double> MeasureOneCard(const recipe::Recipe& recipe, Session& session, const dataset::Source& train,
+                                     const recipe::StepShape& shape) {
+  double speed = 0;
+  if (session.is_main()) {
+    try {
+      speed = Measure(recipe, session, train, shape);
+    } catch (const std::exception&) {
+      // Whatever it is, the training itself meets it too and says so; a comparison is not worth failing for.
+      speed = 0;
+    }
+    ReleaseCaches(session.device());
+  }
+  char text[40];
+  std::snprintf(text, sizeof text, "%.9g", speed);
+  const double of_rank_0 = std::strtod(GatherTexts(session.team(), "one card", text)[0].c_str(), nullptr);
+  return of_rank_0 > 0 ? std::optional<double>(of_rank_0) : std::nullopt;
+}
+
+}  // namespace fulldeck::trainer

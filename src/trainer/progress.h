@@ -1,0 +1,57 @@
+// What a person and their programs see of a run while it goes: a line on stdout, JSON lines, TensorBoard's events. Rank
+// 0 has one; none of it can fail a training: what cannot be written is told once and becomes a warning.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/torch_free_layers.h"
+#include "trainer/validation.h"
+
+namespace fulldeck::trainer {
+
+// Over all ranks, since the last such line.
+struct Measured {
+  std::int64_t step = 0;  // steps done
+  double loss = 0;        // means
+  double main_loss = 0;
+  std::optional<double> auxiliary_loss;
+  double lr = 0;
+  double seconds = 0;  // of training, without validation and checkpoints
+  double samples = 0;
+  double data_share = 0, communication_share = 0;  // of the time, mean of the ranks
+  int cards_busy = 0;
+  std::optional<double> scale;  // of the loss, in float16
+};
+
+class Progress {
+ public:
+  // `resumed_at`: steps that were done before.
+  Progress(std::string folder, std::int64_t total_steps, int cards, recipe::Task task,
+           std::optional<std::int64_t> resumed_at);
+
+  void Step(const Measured& measured);
+  void Validated(std::int64_t step, const ValidationResult& result, double seconds);
+
+  // Also those of before a resume.
+  std::vector<report::Curve> Curves() const;
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  void Note(const base::Result<void>& done);
+
+  const std::string path_;
+  const std::int64_t total_;
+  const int cards_;
+  const recipe::Task task_;
+  std::optional<report::JsonLines> lines_;
+  std::optional<report::EventFile> events_;
+  std::optional<double> metric_;
+  double seconds_of_step_ = 0;
+  std::int64_t last_step_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace fulldeck::trainer

@@ -1,0 +1,27 @@
+// The learning rate of a step: a linear warm-up, then a decay to the end of the training. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/torch_free_layers.h"
+
+namespace fulldeck::trainer {
+
+struct Schedule {
+  double peak = 0;   // after the warm-up
+  double first = 0;  // where the warm-up starts
+  double last = 0;   // where the decay ends
+  std::int64_t warmup = 0;
+  std::int64_t total = 0;
+  recipe::Decay decay = recipe::Decay::kPoly;
+  double power = 1;
+
+  // Of a step, counted from 0: `first` at 0, `peak` at `warmup`, near `last` at total − 1. A parameter group's factor
+  // is for the whole curve. A warm-up as long as the training (or longer) never comes to its end.
+  double At(std::int64_t step) const;
+};
+
+// `peak`: the recipe's lr, as it was scaled to the global batch (recipe::StepShape::lr).
+Schedule ScheduleOf(const recipe::Train& train, double peak, std::int64_t total_steps);
+
+}  // namespace fulldeck::trainer

@@ -1,0 +1,24 @@
+// The layers below that know no torch, for sources that also see torch: both define CHECK, and each keeps its own.
+#pragma once
+
+#pragma push_macro("CHECK")
+#undef CHECK
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "dataset/checks.h"
+#include "dataset/pipeline.h"
+#include "dataset/source.h"
+#include "imagery/files.h"
+#include "recipe/read.h"
+#include "recipe/recipe.h"
+#include "recipe/step_shape.h"
+#include "recipe/work_folder.h"
+#include "report/event_file.h"
+#include "report/json_lines.h"
+#include "report/palette.h"
+#include "report/progress_line.h"
+#include "report/run_report.h"
+#include "report/scores.h"
+#include "report/written_file.h"
+#pragma pop_macro("CHECK")

@@ -1,0 +1,338 @@
+#include "trainer/training_loop.h"
+
+#include <ATen/ops/from_blob.h>
+#include <fulldeck/error.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "trainer/stop_signal.h"
+#include "trainer/torch_free_layers.h"
+
+namespace fulldeck::trainer {
+namespace {
+
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+bool IsDue(std::int64_t step, std::int64_t every) {
+  return every > 0 && step % every == 0;
+}
+
+// One a line, what and evidence with a tab between.
+std::string ToText(const std::vector<report::Verified>& verified) {
+  std::string text;
+  for (const report::Verified& each : verified) text += each.what + "\t" + each.evidence + "\n";
+  return text;
+}
+
+std::vector<report::Verified> VerifiedFromText(const std::string& text) {
+  std::vector<report::Verified> verified;
+  for (const std::string_view line : base::Split(text, '\n')) {
+    const std::size_t tab = line.find('\t');
+    if (tab != std::string_view::npos)
+      verified.push_back({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1))});
+  }
+  return verified;
+}
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(const recipe::Recipe& recipe, Session& session, Learner& learner,
+                           const dataset::Source& train, const dataset::Source& val, const recipe::StepShape& shape,
+                           std::int64_t steps, std::vector<report::Verified> verified)
+    : recipe_(recipe),
+      session_(session),
+      learner_(learner),
+      train_(train),
+      val_(val),
+      shape_(shape),
+      steps_(steps),
+      schedule_(ScheduleOf(recipe.train, shape.lr, steps)),
+      verified_(std::move(verified)) {
+  learner_.AddTo(state_);
+  state_.Value("step", step_)
+      .Value("position", position_)
+      .Value("best_score", best_score_)
+      .Value("best_step", best_step_)
+      .Value("worse_in_a_row", worse_in_a_row_)
+      .Value("one_card", one_card_);
+  state_.Text(
+      "verified", [this] { return ToText(verified_); },
+      [this](const std::string& text) { verified_ = VerifiedFromText(text); });
+  CheckpointOptions options;
+  options.keep_last = static_cast<int>(recipe.checkpoint.keep_last);
+  options.keep_best = static_cast<int>(recipe.checkpoint.keep_best);
+  options.announce = false;
+  checkpoints_ = std::make_unique<Checkpoints>(recipe::WorkFolder(recipe).checkpoints(), session.team(), options);
+}
+
+void TrainingLoop::Resume(bool asked) {
+  session_.EnterPhase(Phase::kLoading);
+  // What this start has looked at counts more than what an earlier one has.
+  const std::vector<report::Verified> of_this_start = verified_;
+  const auto loaded = checkpoints_->Load(state_);
+  if (!of_this_start.empty()) verified_ = of_this_start;
+  if (!loaded) {
+    if (session_.is_main() && asked) {
+      base::Log(base::Severity::kWarning, "there is no checkpoint in " + base::Printable(checkpoints_->directory()) +
+                                              ": the job begins at step 0.");
+    }
+    return;
+  }
+  resumed_at_ = step_;
+  saved_step_ = step_;
+  if (session_.is_main()) {
+    for (const std::string& bad : loaded->passed_over) warnings_.push_back("a checkpoint was passed over: " + bad);
+    std::printf("resumed at step %lld from %s, which %d ranks saved\n", static_cast<long long>(step_),
+                loaded->folder.c_str(), loaded->saved_by_ranks);
+    std::fflush(stdout);
+  }
+}
+
+void TrainingLoop::Sum(std::vector<double>& values) {
+  const auto begin = Clock::now();
+  std::vector<at::Tensor> tensors = {
+      at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::TensorOptions().dtype(at::kDouble))};
+  session_.team().group->allreduce(tensors)->wait();
+  times_.communication += SecondsSince(begin);
+}
+
+void TrainingLoop::OneStep(BatchFeed& feed, FirstSteps& gates) {
+  auto clock = session_.BeginStep();
+  const auto begin = Clock::now();
+  TrainingBatch batch = feed.Next();
+  times_.data += SecondsSince(begin);
+  gates.LookAtBatch(batch);
+  for (const std::string& name : batch.left_out) corrupt_here_.push_back(name);
+  session_.SetFingerprints(batch.fingerprint, 0);
+
+  clock.Enter(Phase::kCompute);
+  // Everybody hears in the same step that somebody was told to stop.
+  std::vector<double> agreed = {static_cast<double>(batch.all_labelled()), StopSignals::Noted() == SIGTERM ? 1.0 : 0.0,
+                                StopSignals::Noted() == SIGUSR1 ? 1.0 : 0.0};
+  const auto before = Clock::now();
+  Sum(agreed);
+  session_.AddCommunicationTime(Clock::now() - before);
+  if (agreed[1] > 0 || agreed[2] > 0) {
+    stop_signal_ = agreed[1] > 0 ? SIGTERM : SIGUSR1;
+    return;
+  }
+
+  const auto compute = Clock::now();
+  learner_.Step(batch, step_, schedule_.At(step_), agreed[0]);
+  const double waited =
+      std::chrono::duration<double>(learner_.replicas().communication_wait().value_or(std::chrono::nanoseconds(0)))
+          .count();
+  times_.communication += waited;
+  times_.compute += SecondsSince(compute) - waited;
+  feed.Stage();
+  ++step_;
+  position_ = batch.after.ToText();
+  const auto samples = static_cast<std::uint64_t>(batch.samples.size());
+  times_.samples += samples;
+  interval_.samples += static_cast<double>(samples);
+  ++interval_.steps;
+  const auto add = [](at::Tensor& sum, const at::Tensor& value) {
+    if (value.defined()) sum = sum.defined() ? sum + value : value;
+  };
+  add(interval_.total, learner_.losses().total);
+  add(interval_.main, learner_.losses().main);
+  add(interval_.auxiliary, learner_.losses().auxiliary);
+  const bool ends_interval = IsDue(step_, recipe_.log.every) || step_ == steps_;
+  if (ends_interval || gates.wants_loss()) Measure(ends_interval, gates);
+  clock.Done(last_loss_, samples);
+}
+
+void TrainingLoop::Measure(bool ends_interval, FirstSteps& gates) {
+  if (gates.wants_loss()) {
+    std::vector<double> loss = {learner_.losses().total.to(at::kCPU, at::kDouble).item<double>()};
+    Sum(loss);
+    last_loss_ = loss[0] / session_.world_size();
+    gates.LookAtLoss(last_loss_);
+  }
+  if (!ends_interval) return;
+  const auto number = [](const at::Tensor& value) { return value.defined() ? value.to(at::kCPU).item<double>() : 0.0; };
+  const bool has_auxiliary = interval_.auxiliary.defined();
+  const LoopTimes& since = interval_.at_begin;
+  const double data = times_.data - since.data;
+  const double compute = times_.compute - since.compute;
+  const double communication = times_.communication - since.communication;
+  const double seconds = data + compute + communication;
+  std::vector<double> sums = {number(interval_.total),
+                              number(interval_.main),
+                              number(interval_.auxiliary),
+                              interval_.samples,
+                              interval_.samples > 0 ? 1.0 : 0.0,
+                              seconds,
+                              data,
+                              communication,
+                              static_cast<double>(corrupt_here_.size())};
+  Sum(sums);
+  const double ranks = session_.world_size();
+  const double steps = static_cast<double>(interval_.steps);
+  Measured measured;
+  measured.step = step_;
+  measured.loss = sums[0] / ranks / steps;
+  measured.main_loss = sums[1] / ranks / steps;
+  if (has_auxiliary) measured.auxiliary_loss = sums[2] / ranks / steps;
+  measured.lr = schedule_.At(step_ - 1);
+  measured.samples = sums[3];
+  measured.cards_busy = static_cast<int>(sums[4]);
+  measured.seconds = sums[5] / ranks;
+  measured.data_share = sums[5] > 0 ? sums[6] / sums[5] : 0;
+  measured.communication_share = sums[5] > 0 ? sums[7] / sums[5] : 0;
+  if (learner_.scaler().state().enabled) measured.scale = learner_.scaler().scale();
+  last_loss_ = measured.loss;
+  training_seconds_ += measured.seconds;
+  all_samples_ += measured.samples;
+  if (progress_) progress_->Step(measured);
+  if (sums[8] > 0) CountCorrupt();
+  interval_ = {};
+  interval_.at_begin = times_;
+}
+
+// Each rank's pipeline knows its own files alone, and a file may come to another rank in the next epoch.
+void TrainingLoop::CountCorrupt() {
+  for (const std::string& text : GatherTexts(session_.team(), "corrupt files", base::Join(corrupt_here_, "\n"))) {
+    for (const std::string_view name : base::Split(text, '\n')) {
+      if (!name.empty()) corrupt_.emplace(name);
+    }
+  }
+  corrupt_here_.clear();
+  if (corrupt_.size() <= static_cast<std::size_t>(recipe_.data.corrupt_allowed)) return;
+  throw Error(std::to_string(corrupt_.size()) + " files cannot be read, and data.corrupt_allowed is " +
+              std::to_string(recipe_.data.corrupt_allowed) + ": " +
+              base::Printable(base::Join({corrupt_.begin(), corrupt_.end()}, ", ")) +
+              ". Repair or remove them, or allow as many.");
+}
+
+void TrainingLoop::ValidateNow() {
+  const auto begin = Clock::now();
+  std::vector<std::string> corrupt;
+  auto result = Validate(learner_, session_, val_, recipe_, corrupt);
+  const double seconds = SecondsSince(begin);
+  times_.other += seconds;
+  for (std::string& why : corrupt) warnings_.push_back("validation: " + std::move(why));
+  if (!result) return;
+  validated_step_ = step_;
+  validation_ = std::move(result);
+  const double score = MetricOf(recipe_.data.task, validation_->scores);
+  if (best_step_ < 0 || score > best_score_) {
+    best_score_ = score;
+    best_step_ = step_;
+    worse_in_a_row_ = 0;
+  } else {
+    ++worse_in_a_row_;
+  }
+  if (progress_) progress_->Validated(step_, *validation_, seconds);
+}
+
+void TrainingLoop::Save(bool has_score) {
+  const auto begin = Clock::now();
+  session_.EnterPhase(Phase::kCheckpoint);
+  const SaveReport report = checkpoints_->Save(
+      step_, state_,
+      has_score ? std::optional<double>(MetricOf(recipe_.data.task, validation_->scores)) : std::nullopt);
+  if (report.earlier_failure) warnings_.push_back("a checkpoint was not saved: " + *report.earlier_failure);
+  saved_step_ = step_;
+  times_.other += SecondsSince(begin);
+}
+
+TrainingLoop::Next TrainingLoop::AfterStep() {
+  const bool is_last = step_ == steps_;
+  if (is_last || IsDue(step_, recipe_.validation.every)) ValidateNow();
+  const bool validated = validated_step_ == step_;
+  const bool gives_up = validated && recipe_.validation.patience > 0 && worse_in_a_row_ >= recipe_.validation.patience;
+  // The best model is kept even where no checkpoint is due.
+  const bool is_best = validated && best_step_ == step_ && recipe_.checkpoint.keep_best > 0;
+  if (is_last || gives_up || is_best || IsDue(step_, recipe_.checkpoint.every)) Save(validated);
+  if (gives_up && !is_last) {
+    if (session_.is_main()) {
+      std::printf("stopped early at step %lld: no better %s than %.4f (step %lld) in %lld validations\n",
+                  static_cast<long long>(step_), MetricName(recipe_.data.task).c_str(), best_score_,
+                  static_cast<long long>(best_step_), static_cast<long long>(worse_in_a_row_));
+      std::fflush(stdout);
+    }
+    return Next::kStop;
+  }
+  return is_last ? Next::kStop : Next::kGoOn;
+}
+
+LoopResult TrainingLoop::Run() {
+  if (session_.is_main()) {
+    progress_ = std::make_unique<Progress>(recipe::WorkFolder(recipe_).path, steps_, session_.world_size(),
+                                           recipe_.data.task, resumed_at_);
+  }
+  Sampler sampler(
+      {.size = train_.size(), .global_batch = static_cast<std::uint64_t>(shape_.global_batch), .seed = recipe_.seed},
+      session_.team());
+  if (!position_.empty()) sampler.FromText(position_);
+  FirstSteps gates(session_, learner_.replicas(), recipe_.model.drop_path > 0);
+  learner_.look_at_gradients = [&gates] { gates.LookAtGradients(); };
+  session_.SetProgress(static_cast<std::uint64_t>(step_), static_cast<std::uint64_t>(steps_), sampler.epoch());
+  checkpoints_->Prepare(state_);
+
+  LoopResult result;
+  {
+    const StopSignals signals;
+    BatchFeed feed(train_, recipe_.data, std::move(sampler), static_cast<std::int64_t>(train_.classes().size()),
+                   recipe_.seed, steps_ - step_, session_.device());
+    if (step_ >= steps_) ValidateNow();
+    bool stopped_early = false;
+    while (step_ < steps_) {
+      OneStep(feed, gates);
+      if (stop_signal_ != 0) break;
+      checkpoints_->Check();
+      if (AfterStep() == Next::kStop) {
+        stopped_early = step_ < steps_;
+        break;
+      }
+    }
+    for (const std::string& why : feed.corrupt()) warnings_.push_back("training: " + why);
+    if (stop_signal_ != 0) {
+      if (saved_step_ != step_ && step_ > 0) Save(false);
+      result.outcome = "stopped by " + SignalName(stop_signal_) + " at step " + std::to_string(step_) + " of " +
+                       std::to_string(steps_) + "; go on with --resume";
+      result.exit_code = ExitCodeAfter(stop_signal_);
+    } else if (stopped_early) {
+      result.outcome = "stopped early at step " + std::to_string(step_) + " of " + std::to_string(steps_);
+    } else {
+      result.outcome = "finished " + std::to_string(steps_) + " steps";
+    }
+    checkpoints_->Finish();
+  }
+  learner_.look_at_gradients = nullptr;
+
+  result.step = step_;
+  if (validated_step_ == step_) result.validation = validation_;
+  if (best_step_ >= 0) result.best = report::Point{best_step_, best_score_};
+  result.times = times_;
+  result.samples_per_second = training_seconds_ > 0 ? all_samples_ / training_seconds_ : 0;
+  if (one_card_ > 0) result.one_card = one_card_;
+  result.verified = verified_;
+  for (const report::Verified& each : gates.verified()) result.verified.push_back(each);
+  const auto compared = recipe_.train.hash_every > 0
+                            ? learner_.replicas().steps() / static_cast<std::uint64_t>(recipe_.train.hash_every)
+                            : 0;
+  if (session_.world_size() > 1 && compared > 0) {
+    result.verified.push_back(
+        {"parameters are the same bits on all " + std::to_string(session_.world_size()) + " ranks",
+         "hash compared " + std::to_string(compared) + " times in this start"});
+  }
+  if (result.validation) {
+    result.verified.push_back(
+        {"validation saw every sample exactly once", std::to_string(result.validation->samples) + " samples over " +
+                                                         std::to_string(session_.world_size()) + " ranks, " +
+                                                         std::to_string(result.validation->left_out) + " left out"});
+  }
+  result.warnings = warnings_;
+  if (progress_) {
+    for (const std::string& warning : progress_->warnings()) result.warnings.push_back(warning);
+  }
+  return result;
+}
+
+}  // namespace fulldeck::trainer

@@ -1,0 +1,114 @@
+// The loop: steps, and between them measurements, validations and checkpoints, until the last step, a better score that
+// does not come, or a signal. Threads: one; all ranks make the same calls.
+#pragma once
+
+#include <fulldeck/checkpoint.h>
+#include <fulldeck/sampler.h>
+#include <fulldeck/session.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trainer/batch_feed.h"
+#include "trainer/finish.h"
+#include "trainer/gates.h"
+#include "trainer/learner.h"
+#include "trainer/progress.h"
+#include "trainer/schedule.h"
+#include "trainer/torch_free_layers.h"
+#include "trainer/validation.h"
+
+namespace fulldeck::trainer {
+
+struct LoopResult {
+  std::int64_t step = 0;  // steps done
+  std::string outcome;    // "finished 300 steps"
+  int exit_code = 0;
+  std::optional<ValidationResult> validation;  // of the last step
+  std::optional<report::Point> best;           // the best score, and its step
+  LoopTimes times;
+  double samples_per_second = 0;  // of all ranks, while they trained
+  std::optional<double> one_card;
+  std::vector<report::Verified> verified;
+  std::vector<std::string> warnings;
+};
+
+class TrainingLoop {
+ public:
+  // A collective. Everything lives longer. `verified`: what was checked before; goes into the checkpoints too.
+  TrainingLoop(const recipe::Recipe& recipe, Session& session, Learner& learner, const dataset::Source& train,
+               const dataset::Source& val, const recipe::StepShape& shape, std::int64_t steps,
+               std::vector<report::Verified> verified);
+
+  // Samples/s of one card alone, for the report; kept in the checkpoints.
+  void set_one_card(double samples_per_second) { one_card_ = samples_per_second; }
+  // Goes on from the newest checkpoint. Without one it begins at 0, which is said where the resume was `asked` for.
+  void Resume(bool asked);
+  LoopResult Run();
+
+  // Rank 0's, once Run has begun; else null.
+  const Progress* progress() const { return progress_.get(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Next { kGoOn, kStop };
+
+  void OneStep(BatchFeed& feed, FirstSteps& gates);
+  void Measure(bool ends_interval, FirstSteps& gates);
+  void CountCorrupt();
+  void ValidateNow();
+  void Save(bool has_score);
+  Next AfterStep();
+  // Sums over the ranks, in place; the time counts as communication.
+  void Sum(std::vector<double>& values);
+
+  const recipe::Recipe& recipe_;
+  Session& session_;
+  Learner& learner_;
+  const dataset::Source& train_;
+  const dataset::Source& val_;
+  const recipe::StepShape shape_;
+  const std::int64_t steps_;
+  const Schedule schedule_;
+  std::unique_ptr<Progress> progress_;
+  State state_;
+  std::unique_ptr<Checkpoints> checkpoints_;
+
+  // ---- in the checkpoint ----
+  std::int64_t step_ = 0;
+  std::string position_;  // of the sampler; empty: the beginning
+  double best_score_ = 0;
+  std::int64_t best_step_ = -1;
+  std::int64_t worse_in_a_row_ = 0;
+  std::vector<report::Verified> verified_;
+  double one_card_ = 0;  // 0: not measured
+
+  // ---- of this process ----
+  std::optional<std::int64_t> resumed_at_;
+  int stop_signal_ = 0;
+  std::int64_t saved_step_ = -1;
+  std::int64_t validated_step_ = -1;
+  std::optional<ValidationResult> validation_;
+  std::set<std::string> corrupt_;          // of all ranks, as of the last line
+  std::vector<std::string> corrupt_here_;  // of this rank, since then
+  std::vector<std::string> warnings_;
+  LoopTimes times_;
+  // Since the last line.
+  struct Interval {
+    std::int64_t steps = 0;
+    double samples = 0;
+    LoopTimes at_begin;
+    at::Tensor total, main, auxiliary;
+  };
+  Interval interval_;
+  double last_loss_ = 0;
+  double training_seconds_ = 0;
+  double all_samples_ = 0;
+};
+
+}  // namespace fulldeck::trainer

@@ -1,0 +1,100 @@
+#include "trainer/validation.h"
+
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <fulldeck/error.h>
+
+#include <algorithm>
+
+#include "trainer/batch_feed.h"
+#include "trainer/stop_signal.h"
+#include "trainer/torch_free_layers.h"
+
+namespace fulldeck::trainer {
+namespace {
+
+constexpr std::int64_t kIgnored = 255;
+
+// [classes²] on the host, of one batch.
+at::Tensor CountsOf(const at::Tensor& logits, const at::Tensor& labels, std::int64_t classes) {
+  const at::Tensor counted = labels != kIgnored;
+  const at::Tensor pairs = (labels * classes + logits.argmax(1)).masked_select(counted);
+  return at::bincount(pairs, {}, classes * classes).to(at::kCPU);
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> ShareOf(std::uint64_t samples, int rank, int ranks) {
+  std::vector<std::uint64_t> share;
+  for (auto i = static_cast<std::uint64_t>(rank); i < samples; i += static_cast<std::uint64_t>(ranks))
+    share.push_back(i);
+  return share;
+}
+
+std::optional<ValidationResult> Validate(Learner& learner, Session& session, const dataset::Source& val,
+                                         const recipe::Recipe& recipe, std::vector<std::string>& corrupt) {
+  const auto classes = static_cast<std::int64_t>(val.classes().size());
+  const Learner::EvaluationMode evaluation(learner);
+  const c10::NoGradGuard no_grad;
+  session.EnterPhase(Phase::kValidation);
+
+  dataset::PipelineOptions options;
+  options.augment = false;
+  options.whole = recipe.data.task == recipe::Task::kSegmentation;
+  options.seed = recipe.seed;
+  options.on_corrupt = [&](const dataset::CorruptFile& file) { corrupt.push_back(base::Printable(file.why)); };
+  dataset::Pipeline pipeline(val, recipe.data, std::move(options));
+  const std::vector<std::uint64_t> share = ShareOf(val.size(), session.rank(), session.world_size());
+  const auto batch_size = static_cast<std::size_t>(recipe.validation.batch);
+  std::size_t asked = 0;
+  const auto ask = [&] {
+    if (asked >= share.size()) return;
+    const std::size_t end = std::min(asked + batch_size, share.size());
+    pipeline.Request(
+        {0, {share.begin() + static_cast<std::ptrdiff_t>(asked), share.begin() + static_cast<std::ptrdiff_t>(end)}});
+    asked = end;
+  };
+  for (std::int64_t i = 0; i < std::max<std::int64_t>(recipe.data.prefetch, 1); ++i) ask();
+
+  // counts, then: samples, left out, ranks that were told to stop
+  at::Tensor sums = at::zeros({classes * classes + 3}, at::kLong);
+  auto* extra = sums.data_ptr<std::int64_t>() + classes * classes;
+  while (pipeline.requested() > 0) {
+    if (StopSignals::Noted() != 0) break;
+    auto got = pipeline.Next();
+    if (!got.ok()) throw Error(got.error().message);
+    if (got->last) ask();
+    const LabelledBatch batch = OnDevice(*got, val, classes, session.device());
+    sums.narrow(0, 0, classes * classes) += CountsOf(learner.Logits(batch.images), batch.labels, classes);
+    extra[0] += got->count;
+    extra[1] += static_cast<std::int64_t>(got->left_out.size());
+  }
+  extra[2] = StopSignals::Noted() != 0 ? 1 : 0;
+  std::vector<at::Tensor> all = {sums};
+  session.team().group->allreduce(all)->wait();
+  if (extra[2] != 0) return std::nullopt;
+
+  ValidationResult result;
+  result.matrix.classes = classes;
+  result.matrix.counts.assign(sums.data_ptr<std::int64_t>(), extra);
+  result.samples = static_cast<std::uint64_t>(extra[0]);
+  result.left_out = static_cast<std::uint64_t>(extra[1]);
+  if (result.samples + result.left_out != val.size()) {
+    throw Error("validation saw " + std::to_string(result.samples) + " samples and left " +
+                std::to_string(result.left_out) + " out, but the val part has " + std::to_string(val.size()) +
+                ". The ranks do not see the same files: check the data folder on every host.");
+  }
+  result.scores = report::ScoresOf(result.matrix, val.classes());
+  return result;
+}
+
+std::string MetricName(recipe::Task task) {
+  return task == recipe::Task::kSegmentation ? "mIoU" : "accuracy";
+}
+
+double MetricOf(recipe::Task task, const report::Scores& scores) {
+  return task == recipe::Task::kSegmentation ? scores.miou : scores.accuracy;
+}
+
+}  // namespace fulldeck::trainer

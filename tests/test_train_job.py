@@ -1,0 +1,288 @@
+"""The vision job as a person runs it: `fulldeck train` on simulated cards and on the processor, killed, stopped and resumed, and
+refused where it would train wrongly. Needs a build with torch."""
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import zlib
+
+import pytest
+
+from launching import BUILD, FULLDECK, read, wait_until
+
+pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, "bin", "fulldeck-train")), reason="this build has no torch")
+
+SECONDS = 240
+
+# Everything that could make ranks differ is in it: normalisation over the ranks, drop path, two heads, averaged weights.
+RECIPE = """
+name = "job"
+steps = 60
+[data]
+kind = "synthetic"
+size = 32
+scale = [1.0, 1.0]
+cat_max_ratio = 1.0
+workers = 1
+[data.synthetic]
+train = 64
+val = 11
+size = 32
+[model]
+backbone = "dinov3-tiny"
+head = "up"
+head_channels = 32
+auxiliary_weight = 0.4
+drop_path = 0.2
+ema = 0.9
+[train]
+global_batch = 8
+batch = 8
+lr = 1e-3
+backbone_lr = 1.0
+warmup = 5
+clip_norm = 1.0
+hash_every = 10
+[validation]
+every = 30
+[checkpoint]
+every = 20
+keep_last = 9
+[log]
+every = 1
+[environment]
+threads = 1
+"""
+
+
+class Job:
+    def __init__(self, place, folder="job"):
+        self.place = place
+        self.folder = os.path.join(place.folder, "work_dirs", folder)
+        self.sets = ["--set", "name=" + folder]
+        self.config = place.write("job.toml", RECIPE)
+
+    def start(self, *arguments):
+        return self.place.start_program([FULLDECK, "train", self.config] + self.sets + [str(each) for each in arguments])
+
+    def run(self, *arguments):
+        return self.start(*arguments).wait(SECONDS)
+
+    def finished(self, *arguments):
+        done = self.run(*arguments)
+        assert done.code == 0, done
+        assert re.search(r"^(\[0\] )?mIoU 0\.\d{6}$", done.out, re.M), done
+        return done
+
+    def checkpoints(self):
+        return sorted(os.path.basename(os.path.dirname(path))
+                      for path in glob.glob(os.path.join(self.folder, "checkpoints", "step-*", "manifest.json")))
+
+    def weights(self, step=60):
+        folder = os.path.join(self.folder, "checkpoints", "step-%09d" % step)
+        found = {}
+        for name in ("model", "optimizer", "ema"):
+            with open(os.path.join(folder, name + ".safetensors"), "rb") as file:
+                found[name] = file.read()
+        return found
+
+    def lines(self):
+        return [json.loads(line) for line in read(os.path.join(self.folder, "metrics.jsonl")).splitlines()]
+
+    def losses(self):
+        return {line["step"]: line["loss"] for line in self.lines() if "loss" in line}
+
+    def scores(self):
+        return {line["step"]: line["mIoU"] for line in self.lines() if "mIoU" in line}
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The job on eight cards, from its beginning to its end. What the other tests compare with."""
+    from launching import Place
+    place = Place(tmp_path_factory.mktemp("straight"))
+    place.simulate("gcu:8")
+    job = Job(place)
+    job.done = job.finished()
+    return job
+
+
+def test_eight_cards_leave_curves_events_checkpoints_and_a_report(straight):
+    assert re.search(r"^\[0\] step 60/60 .*loss \d.* samples/s .*cards 8/8", straight.done.out, re.M), straight.done
+    assert straight.checkpoints()[-1] == "step-000000060"
+    assert sorted(straight.losses()) == list(range(1, 61))
+    assert sorted(straight.scores()) == [30, 60]
+    assert all("loss_main" in line and "loss_auxiliary" in line for line in straight.lines() if "loss" in line)
+    assert glob.glob(os.path.join(straight.folder, "events", "events.out.tfevents.*"))
+    report = read(os.path.join(straight.folder, "report.txt"))
+    for words in ("finished 60 steps", "every rank trains on samples of its own", "every parameter that learns gets a gradient",
+                  "the loss moves", "the order of the samples is another one", "same bits on all 8 ranks",
+                  "every sample exactly once: 11 samples over 8 ranks"):
+        assert words in report, report
+    assert "mIoU" in read(os.path.join(straight.folder, "report.html"))
+
+
+def test_one_card_with_the_whole_batch_has_the_same_curve(straight, place):
+    one = Job(place)
+    one.finished("--devices", "cpu")
+    mine, theirs = one.losses(), straight.losses()
+    for step in range(1, 11):
+        assert mine[step] == pytest.approx(theirs[step], abs=1e-5), step
+    assert one.scores()[60] == pytest.approx(straight.scores()[60], abs=0.05)
+
+
+def test_a_killed_rank_changes_no_bit_of_the_result(straight, place):
+    place.simulate("gcu:8")
+    job = Job(place)
+    running = job.start("--max-restarts", 1)
+    wait_until(job.checkpoints, "a checkpoint", SECONDS)
+    os.kill(place.ranks()[5], signal.SIGKILL)
+    done = running.wait(SECONDS)
+    assert done.code == 0 and re.search(r"resumed at step [24]0 from \S+, which 8 ranks saved", done.out), done
+    assert job.weights() == straight.weights()
+    assert job.losses() == straight.losses() and job.scores() == straight.scores()
+    assert [line["step"] for line in job.lines()] == [line["step"] for line in straight.lines()]
+    # Seen by the first start, told by the second.
+    assert "labels of the train part are classes" in read(os.path.join(job.folder, "report.txt"))
+
+
+def test_a_checkpoint_of_eight_cards_goes_on_with_four(straight, place):
+    place.simulate("gcu:4")
+    job = Job(place)
+    shutil.copytree(straight.folder, job.folder)
+    shutil.rmtree(os.path.join(job.folder, "checkpoints", "step-000000060"))
+    done = job.finished("--resume")
+    assert "resumed at step 40 from" in done.out and "cards: 8 before, 4 now" in done.err, done
+    mine, theirs = job.losses(), straight.losses()
+    assert sorted(mine) == list(range(1, 61))
+    for step in range(41, 61):
+        assert mine[step] == pytest.approx(theirs[step], abs=1e-3), step
+    assert mine[41] == pytest.approx(theirs[41], abs=1e-5)
+
+
+def test_stopped_by_sigterm_it_saves_and_goes_on_to_the_same_bits(place):
+    place.simulate("gcu:2")
+    whole, job = Job(place, "whole"), Job(place)
+    whole.finished()
+    running = job.start()
+    wait_until(lambda: len(job.lines()) > 5, "some steps", SECONDS)
+    running.signal(signal.SIGTERM)
+    stopped = running.wait(SECONDS)
+    assert stopped.code == 128 + signal.SIGTERM, stopped
+    reached = int(re.search(r"stopped by SIGTERM at step (\d+) of 60; go on with --resume", stopped.out).group(1))
+    assert job.checkpoints()[-1] == "step-%09d" % reached
+    again = job.run()
+    assert again.code == 2 and "--resume" in again.err, again
+    resumed = job.finished("--resume")
+    assert "resumed at step %d from" % reached in resumed.out, resumed
+    assert job.weights() == whole.weights() and job.losses() == whole.losses()
+
+
+def test_sigusr1_saves_and_ends_well(place):
+    job = Job(place)
+    running = job.start("--devices", "cpu", "--set", "steps=100000")
+    wait_until(lambda: len(job.lines()) > 2, "some steps", SECONDS)
+    running.signal(signal.SIGUSR1)
+    done = running.wait(SECONDS)
+    assert done.code == 0 and "stopped by SIGUSR1 at step" in done.out, done
+    assert len(job.checkpoints()) > 0
+
+
+# ---- refused where it would train wrongly
+
+
+def png(path, width, height, bands, value):
+    """`value(x, y, band)` gives the bytes."""
+    rows = b"".join(b"\0" + bytes(value(x, y, band) & 255 for x in range(width) for band in range(bands)) for y in range(height))
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2}[bands], 0, 0, 0)) +
+                   chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def folders(place, label=lambda x, y: x // 8 % 3, image=lambda x, y, band, number: x * 7 + y * 13 + band * 5 + number * 31):
+    """A data set of masks in folders, in train/val parts of 8 and 2."""
+    root = os.path.join(place.folder, "data")
+    for part, count, first in (("train", 8, 0), ("val", 2, 100)):
+        for number in range(count):
+            name = "%03d.png" % (first + number)
+            png(os.path.join(root, "img_dir", part, name), 32, 32, 3,
+                lambda x, y, band, number=first + number: image(x, y, band, number))
+            png(os.path.join(root, "ann_dir", part, name), 32, 32, 1, lambda x, y, band: label(x, y))
+    return root
+
+
+def mmseg(root, *more):
+    sets = ["data.kind=mmseg", "data.root=" + root, 'data.classes=["a", "b", "c"]', "train.global_batch=4", "train.batch=4",
+            "steps=4", "train.warmup=0"] + list(more)
+    return ["--devices", "cpu"] + [word for each in sets for word in ("--set", each)]
+
+
+def refused(done, *words):
+    assert done.code not in (0, 139, 134), done
+    for each in words:
+        assert each in done.err, done
+    assert "mIoU" not in done.out, done
+    # Once from the rank, and once in the launcher's report.
+    assert done.err.count(words[0]) <= 2, done
+
+
+def test_labels_are_looked_at_before_the_first_step(place):
+    root = folders(place, label=lambda x, y: 3 if x < 4 else x // 8 % 3)
+    done = Job(place).run(*mmseg(root))
+    refused(done, "Labels of 8 samples of train are out of range: 3", "data.kind = \"loveda\" or data.reduce_zero_label = true")
+    root = folders(place, label=lambda x, y: 0, image=lambda x, y, band, number: 100)
+    refused(Job(place, "b").run(*mmseg(root)), "have one value in all their pixels")
+
+
+def test_the_same_files_in_both_parts_are_refused(place):
+    root = folders(place)
+    os.remove(os.path.join(root, "img_dir", "val", "100.png"))
+    os.remove(os.path.join(root, "ann_dir", "val", "100.png"))
+    for kind in ("img_dir", "ann_dir"):
+        os.link(os.path.join(root, kind, "train", "003.png"), os.path.join(root, kind, "val", "200.png"))
+    refused(Job(place).run(*mmseg(root)), "data.overlap_allowed", "200.png")
+
+
+def test_a_broken_file_is_named_and_counted_and_never_replaced(place):
+    root = folders(place)
+    with open(os.path.join(root, "img_dir", "train", "003.png"), "r+b") as file:
+        file.truncate(60)
+    refused(Job(place).run(*mmseg(root)), "003.png", "data.corrupt_allowed")
+    allowed = Job(place, "allowed")
+    allowed.finished(*mmseg(root, "data.corrupt_allowed=1"))
+    assert "003.png" in read(os.path.join(allowed.folder, "report.txt"))
+
+
+def test_weights_that_do_not_fit_are_refused_with_every_key(place):
+    header = json.dumps({"norm.weight": {"dtype": "F32", "shape": [96], "data_offsets": [0, 384]}}).encode()
+    path = os.path.join(place.folder, "weights.safetensors")
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + bytes(384))
+    done = Job(place).run("--devices", "cpu", "--set", "model.weights=" + path)
+    refused(done, "layer.0.attention.q_proj.weight", "norm.weight")
+
+
+def test_a_number_that_is_not_finite_stops_all_ranks_with_one_message(straight, place):
+    path = os.path.join(place.folder, "spoilt.safetensors")
+    data = bytearray(straight.weights()["model"])
+    size = struct.unpack("<Q", data[:8])[0]
+    begin = json.loads(data[8:8 + size].decode())["backbone.norm.weight"]["data_offsets"][0]
+    data[8 + size + begin:8 + size + begin + 4] = struct.pack("<f", float("nan"))
+    with open(path, "wb") as file:
+        file.write(data)
+    place.simulate("gcu:2")
+    done = Job(place).run("--set", "model.weights=" + path, "--set", 'model.weights_may_have_more=["head.*", "auxiliary.*"]')
+    refused(done, "is not finite", "step 1:")
+
+
+def test_other_classes_are_refused_on_resume(place):
+    root = folders(place)
+    job = Job(place)
+    job.finished(*mmseg(root))
+    refused(job.run("--resume", *mmseg(root, 'data.classes=["a", "b", "c", "d"]', "steps=6")), "data.classes")
