@@ -64,11 +64,16 @@ def measure(build, ranks):
     try:
         with open(os.path.join(folder, "job.toml"), "w") as file:
             file.write(RECIPE)
+        # Simulated cards of its own, whatever else runs on this machine.
+        variables = dict(os.environ, FULLDECK_SIMULATE="gcu:%d" % ranks)
+        for variable in ("FULLDECK_LEASE_DIR", "FULLDECK_SIMULATE_DIR"):
+            variables[variable] = os.path.join(folder, variable)
+            os.mkdir(variables[variable], 0o700)
         began = time.monotonic()
         job = subprocess.Popen([os.path.join(build, "bin", "fulldeck"), "train", "job.toml", "--max-restarts", "1", "--set",
                                 "work_dirs=" + folder],
-                               cwd=folder, env=dict(os.environ, FULLDECK_SIMULATE="gcu:%d" % ranks), stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, universal_newlines=True)
+                               cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                               universal_newlines=True)
         clean = killed = fault = None
         for line in job.stdout:
             now = time.monotonic()

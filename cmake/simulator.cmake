@@ -27,7 +27,7 @@ if(FULLDECK_HAS_TORCH)
     target_include_directories(simulator_test PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(simulator_test PRIVATE torch_of_python fulldeck_simulated_card fulldeck_compile_options
                                                  GTest::gmock GTest::gtest_main)
-    target_compile_options(simulator_test PRIVATE -O0)
+    use_torch_headers(simulator_test)
     target_compile_definitions(simulator_test PRIVATE FULLDECK_SIM_LIBRARY="$<TARGET_FILE:fulldeck_sim>")
     add_dependencies(simulator_test fulldeck_sim)
     set_target_properties(simulator_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests

@@ -6,6 +6,14 @@ if(NOT FULLDECK_HAS_TORCH)
   return()
 endif()
 
+# use_torch_headers(PROGRAM): a program, which links fulldeck_compile_options, is compiled with torch_headers.
+function(use_torch_headers program)
+  # As the headers were compiled, which g++ insists on: -fPIC, and a level of optimisation; the least will do.
+  target_compile_options(${program} PRIVATE -O1 -fPIC)
+  target_precompile_headers(${program} REUSE_FROM torch_headers)
+  set_target_properties(${program} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+endfunction()
+
 # fulldeck_torch_layer(NAME WINDOWS folder... LIBRARIES library... [INCLUDES folder...] [WITH object...])
 #
 # Compiles src/NAME/*.cc to the objects fulldeck_NAME_objects, and, in builds with tests, src/NAME/*_test.cc together with
@@ -41,10 +49,8 @@ function(fulldeck_torch_layer name)
     target_include_directories(${name}_test PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(${name}_test PRIVATE torch_of_python ${LAYER_LIBRARIES} fulldeck_compile_options
                                                GTest::gmock GTest::gtest_main)
-    # As the headers were compiled, which g++ insists on: -fPIC, and a level of optimisation; the least will do.
-    target_compile_options(${name}_test PRIVATE -O1 -fPIC)
-    target_precompile_headers(${name}_test REUSE_FROM torch_headers)
-    set_target_properties(${name}_test PROPERTIES POSITION_INDEPENDENT_CODE OFF ENABLE_EXPORTS ON
+    use_torch_headers(${name}_test)
+    set_target_properties(${name}_test PROPERTIES ENABLE_EXPORTS ON
                                                   BUILD_RPATH ${FULLDECK_TORCH_LIBRARIES}
                                                   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)

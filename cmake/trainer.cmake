@@ -32,10 +32,8 @@ function(add_torch_program name)
   add_executable(${name} ${PROGRAM_SOURCES} ${PROGRAM_OBJECTS} $<TARGET_OBJECTS:fulldeck_dinov3_objects>)
   target_include_directories(${name} PRIVATE ${PROGRAM_WINDOWS} ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${name} PRIVATE torch_of_python ${PROGRAM_LIBRARIES} fulldeck_compile_options)
-  # As the headers were compiled, which g++ insists on.
-  target_compile_options(${name} PRIVATE -O1 -fPIC)
-  target_precompile_headers(${name} REUSE_FROM torch_headers)
-  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF BUILD_RPATH ${FULLDECK_TORCH_LIBRARIES}
+  use_torch_headers(${name})
+  set_target_properties(${name} PROPERTIES BUILD_RPATH ${FULLDECK_TORCH_LIBRARIES}
                                            INSTALL_RPATH "$ORIGIN/../lib;${FULLDECK_TORCH_LIBRARIES}")
   if(PROGRAM_FOLDER)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROGRAM_FOLDER})

@@ -272,8 +272,8 @@ def test_adapters_start_in_the_rank_and_one_that_fails_is_one_line(ranks, tmp_pa
     hook = tmp_path / "hook"
     hook.mkdir()
     text = open(os.path.join(HOOK, "sitecustomize.py")).read()
-    assert "\nADAPTERS = []\n" in text
-    (hook / "sitecustomize.py").write_text(text.replace("\nADAPTERS = []\n", "\nADAPTERS = ['bad', 'absent', 'good']\n"))
+    assert "\nADAPTERS = [\"adapters\"]\n" in text
+    (hook / "sitecustomize.py").write_text(text.replace("\nADAPTERS = [\"adapters\"]\n", "\nADAPTERS = ['bad', 'absent', 'good']\n"))
     (hook / "good.py").write_text("def start():\n    print('good is here')\n")
     (hook / "bad.py").write_text("def start():\n    raise ValueError('broken')\n")
     ended = ranks.python("-c", "print('runs')", hook=str(hook))
@@ -291,14 +291,16 @@ def test_a_hook_in_a_folder_that_is_a_link_takes_itself_off_the_path(ranks, tmp_
 
 
 def test_the_hook_is_beside_the_library():
-    with open(os.path.join(os.path.dirname(AGENT), "fulldeck_hook", "sitecustomize.py")) as built:
-        assert built.read() == open(os.path.join(HOOK, "sitecustomize.py")).read()
+    for name in ("sitecustomize.py", "adapters.py"):
+        with open(os.path.join(os.path.dirname(AGENT), "fulldeck_hook", name)) as built:
+            assert built.read() == open(os.path.join(HOOK, name)).read()
 
 
 def test_the_package_beside_the_hook_stands_behind_everything_else(ranks, tmp_path):
     hook = tmp_path / "lib" / "fulldeck_hook"
     hook.mkdir(parents=True)
-    shutil.copy(os.path.join(HOOK, "sitecustomize.py"), str(hook))
+    for name in ("sitecustomize.py", "adapters.py"):
+        shutil.copy(os.path.join(HOOK, name), str(hook))
     show = "import os, sys; print(os.environ.get('PYTHONPATH'), sys.path)"
     without = plain("-c", show).stdout
     assert ranks.python("-c", show, hook=str(hook)).out == without, "there is none"

@@ -228,6 +228,13 @@ def test_a_named_port_is_kept_in_every_attempt(place):
     assert read(os.path.join(place.folder, "seen")).split() == [str(port)] * 2
 
 
+def test_ranks_of_a_restart_live_although_a_straggler_had_to_be_killed(place):
+    script = ('[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && exit 0; if [ $RANK = 1 ]; then sleep 0.2; exit 3; fi; '
+              'trap "" TERM; while :; do sleep 0.1; done')
+    done = place.run_shell(2, script, "--max-restarts", 1, "--shutdown-timeout", 1)
+    assert done.code == 0 and "still there after" in done.ours and "restart 1 of 1" in done.ours, done
+
+
 def test_when_the_restarts_are_used_up_the_ranks_own_code_is_returned(place):
     done = place.run_shell(2, "exit $((RANK + 20))", "--max-restarts", 1)
     assert done.code in (20, 21), done

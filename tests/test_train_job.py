@@ -1,6 +1,8 @@
 """The vision job as a person runs it: `fulldeck train` on simulated cards and on the processor, killed, stopped and resumed, and
 refused where it would train wrongly. Needs a build with torch."""
+import base64
 import glob
+import io
 import json
 import os
 import re
@@ -125,6 +127,21 @@ def test_eight_cards_leave_curves_events_checkpoints_and_a_report(straight):
     assert "mIoU" in read(os.path.join(straight.folder, "report.html"))
 
 
+def test_a_tile_that_was_never_trained_on_is_predicted_as_the_report_shows(straight, place):
+    numpy, pictures = pytest.importorskip("numpy"), pytest.importorskip("PIL.Image")
+    report = read(os.path.join(straight.folder, "report.html"))
+    shown = {what: base64.b64decode(data) for data, what in
+             re.findall(r'src="data:image/png;base64,([^"]+)" alt="(image|prediction) of synthetic val tile 0"', report)}
+    tile = os.path.join(place.folder, "tile.png")
+    with open(tile, "wb") as file:
+        file.write(shown["image"])
+    done = place.start_program([FULLDECK, "predict", straight.folder, tile, "-o", place.folder, "--newest", "--device", "cpu"]).wait(SECONDS)
+    assert done.code == 0 and "tile_mask.png" in done.out and "averaged weights" in done.err, done
+    mine = numpy.asarray(pictures.open(os.path.join(place.folder, "tile_mask.png")).convert("RGB"))
+    theirs = numpy.asarray(pictures.open(io.BytesIO(shown["prediction"])).convert("RGB"))
+    assert mine.shape == theirs.shape and (mine == theirs).all(axis=2).mean() > 0.98, (mine.shape, theirs.shape)
+
+
 def test_one_card_with_the_whole_batch_has_the_same_curve(straight, place):
     one = Job(place)
     one.finished("--devices", "cpu")
@@ -166,19 +183,20 @@ def test_a_checkpoint_of_eight_cards_goes_on_with_four(straight, place):
 def test_stopped_by_sigterm_it_saves_and_goes_on_to_the_same_bits(place):
     place.simulate("gcu:2")
     whole, job = Job(place, "whole"), Job(place)
-    whole.finished()
-    running = job.start()
+    short = ["--set", "steps=24"]
+    whole.finished(*short)
+    running = job.start(*short)
     wait_until(lambda: len(job.lines()) > 5, "some steps", SECONDS)
     running.signal(signal.SIGTERM)
     stopped = running.wait(SECONDS)
     assert stopped.code == 128 + signal.SIGTERM, stopped
-    reached = int(re.search(r"stopped by SIGTERM at step (\d+) of 60; go on with --resume", stopped.out).group(1))
+    reached = int(re.search(r"stopped by SIGTERM at step (\d+) of 24; go on with --resume", stopped.out).group(1))
     assert job.checkpoints()[-1] == "step-%09d" % reached
-    again = job.run()
+    again = job.run(*short)
     assert again.code == 2 and "--resume" in again.err, again
-    resumed = job.finished("--resume")
+    resumed = job.finished("--resume", *short)
     assert "resumed at step %d from" % reached in resumed.out, resumed
-    assert job.weights() == whole.weights() and job.losses() == whole.losses()
+    assert job.weights(24) == whole.weights(24) and job.losses() == whole.losses()
 
 
 def test_sigusr1_saves_and_ends_well(place):
@@ -237,7 +255,7 @@ def test_labels_are_looked_at_before_the_first_step(place):
     done = Job(place).run(*mmseg(root))
     refused(done, "Labels of 8 samples of train are out of range: 3", "data.kind = \"loveda\" or data.reduce_zero_label = true")
     root = folders(place, label=lambda x, y: 0, image=lambda x, y, band, number: 100)
-    refused(Job(place, "b").run(*mmseg(root)), "have one value in all their pixels")
+    refused(Job(place, "b").run(*mmseg(root)), "8 of 8 samples of train", "have one value in all their pixels")
 
 
 def test_the_same_files_in_both_parts_are_refused(place):

@@ -10,7 +10,7 @@ import sys
 # Parts of fulldeck that want to be in a Python rank: names of modules in this folder, each with a function start() that
 # takes no argument and returns quickly. They are called in this order, in the rank process alone and not in its
 # children, before the program and any sitecustomize of its own run. One that fails is told in a line and left out.
-ADAPTERS = []
+ADAPTERS = ["adapters"]
 
 
 def attempt(what, step, *arguments):
@@ -58,8 +58,9 @@ def report_crashes():
 def start_adapter(folder, name):
     from importlib.util import module_from_spec, spec_from_file_location
 
-    spec = spec_from_file_location(name, os.path.join(folder, name + ".py"))
-    module = sys.modules[name] = module_from_spec(spec)
+    # Under a name that no module of the user's has.
+    spec = spec_from_file_location("_fulldeck_hook_" + name, os.path.join(folder, name + ".py"))
+    module = sys.modules[spec.name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     module.start()
 

@@ -105,6 +105,8 @@ int Run(int argc, char** argv) {
   add(AddStop);
   add(AddExplain);
   add(AddBench);
+  add(AddConfig);
+  add(AddPatch);
   add(AddCompletion);
   add(AddHelp);
   add(AddVendorHelper);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "job/launch_file.h"
 
 namespace fulldeck::cli {
 namespace {
@@ -20,6 +21,8 @@ std::vector<std::string> Arguments(const CLI::App& app, const std::string& comma
   if (command == "completion") return {"bash", "zsh"};
   if (command == "help") return HelpTopics(app);
   if (command == "bench") return {"collectives"};
+  if (command == "config") return job::LaunchFileNames();
+  if (command == "patch") return {"mmengine"};
   return {};
 }
 

@@ -15,6 +15,7 @@ constexpr char kCards[] = "Cards";
 constexpr char kHosts[] = "Several hosts";
 constexpr char kProgram[] = "Program and ranks";
 constexpr char kLogs[] = "Output";
+constexpr char kAdapters[] = "Python programs";
 constexpr char kRun[] = "This run";
 
 std::vector<FlagRow> MakeTable() {
@@ -142,6 +143,26 @@ std::vector<FlagRow> MakeTable() {
       {Id::kLogsSpecs, "--logs-specs", "NAME", "Refused: log specs are Python objects. See --redirects and --tee.",
        kLogs, true, false},
       {Id::kNoProgress, "--no-progress", "", "No progress line on the terminal.", kLogs, false, false},
+
+      {Id::kNoAdapt, "--no-adapt", "",
+       "Leave torch and the frameworks as they are installed: nothing that was written for CUDA is redirected to the "
+       "rank's card.",
+       kAdapters, false, false},
+      {Id::kPlace, "--place", "",
+       "A model that is not on its rank's card when DistributedDataParallel wraps it is moved there. Default: refused "
+       "with a report.",
+       kAdapters, false, false},
+      {Id::kTraceDdp, "--trace-ddp", "",
+       "Each rank says where its model is, and what that means, just before the model is wrapped.", kAdapters, false,
+       false},
+      {Id::kTimeout, "--timeout", "SECONDS",
+       "After which calls of torch.distributed give up, whatever the program says. Default: the program's own, else "
+       "torch's 1800.",
+       kAdapters, false, false},
+      {Id::kNoProbe, "--no-probe", "", "Do not try each rank's card with a small computation before it is used.",
+       kAdapters, false, false},
+      {Id::kAccelerateConfig, "--accelerate-config", "FILE",
+       "Give the program what `accelerate launch` would have given it from this file.", kAdapters, false, false},
 
       {Id::kDetach, "--detach", "", "Go on in the background; then fulldeck logs -f, ps and stop.", kRun, false, false},
       {Id::kDryRun, "--dry-run", "", "Show which rank would get which card and environment, and start nothing.", kRun,

@@ -33,7 +33,7 @@ class FlagReader {
     using Step = Result<void> (FlagReader::*)();
     for (const Step step : {&FlagReader::ReadSize, &FlagReader::ReadCards, &FlagReader::ReadMeetingPoint,
                             &FlagReader::ReadNames, &FlagReader::ReadRendezvousConf, &FlagReader::ReadRanks,
-                            &FlagReader::ReadLogs, &FlagReader::ReadWhatIsRefused}) {
+                            &FlagReader::ReadLogs, &FlagReader::ReadAdapters, &FlagReader::ReadWhatIsRefused}) {
       const auto read = (this->*step)();
       if (!read) return read;
     }
@@ -76,15 +76,22 @@ class FlagReader {
     return static_cast<int>(*number);
   }
 
-  // The ranks may have another folder.
+  // The ranks may have another folder. Nothing where there is no such file.
+  static std::optional<std::string> AbsolutePath(const std::string& path) {
+    char* const absolute = realpath(path.c_str(), nullptr);
+    if (absolute == nullptr) return std::nullopt;
+    std::string found(absolute);
+    std::free(absolute);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
+    return found;
+  }
+
   static Result<std::string> ParseLibraries(const std::string& text) {
     std::vector<std::string> paths;
     for (const std::string_view part : base::Split(text, ':')) {
       const std::string path(part);
-      char* const absolute = realpath(path.c_str(), nullptr);
-      if (absolute == nullptr) return Error{"there is no library " + base::Printable(path)};
-      paths.emplace_back(absolute);
-      std::free(absolute);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
+      auto absolute = AbsolutePath(path);
+      if (!absolute) return Error{"there is no library " + base::Printable(path)};
+      paths.push_back(std::move(*absolute));
     }
     return base::Join(paths, ":");
   }
@@ -103,6 +110,10 @@ class FlagReader {
     flags_.detach = is_on(FlagId::kDetach);
     flags_.dry_run = is_on(FlagId::kDryRun);
     flags_.progress = !is_on(FlagId::kNoProgress);
+    flags_.adapt = !is_on(FlagId::kNoAdapt);
+    flags_.probe = !is_on(FlagId::kNoProbe);
+    flags_.place = is_on(FlagId::kPlace);
+    flags_.trace_ddp = is_on(FlagId::kTraceDdp);
   }
 
   Result<void> ReadSize() {
@@ -270,6 +281,22 @@ class FlagReader {
     return Read(FlagId::kDuplicateStderrFilters, ParseFilters, flags_.stderr_filters);
   }
 
+  Result<void> ReadAdapters() {
+    const auto timeout = [](const std::string& text) -> Result<std::chrono::milliseconds> {
+      const auto seconds = ParseSeconds(text);
+      if (!seconds || seconds->count() == 0) return Error{"it must be a number of seconds above 0"};
+      return *seconds;
+    };
+    const auto read = Read(FlagId::kTimeout, timeout, flags_.timeout);
+    if (!read) return read;
+    const auto file = [](const std::string& text) -> Result<std::string> {
+      auto path = AbsolutePath(text);
+      if (!path) return Error{"there is no file " + base::Printable(text)};
+      return *path;
+    };
+    return Read(FlagId::kAccelerateConfig, file, flags_.accelerate_config);
+  }
+
   // Flags that change nothing here: kept as they stand, or refused.
   Result<void> ReadWhatIsRefused() {
     if (const GivenFlag* given = Find(FlagId::kLogsSpecs)) {
@@ -322,6 +349,15 @@ Result<void> CheckProgram(const LaunchArguments& arguments, const LaunchFlags& f
   if (flags.no_python && flags.add_local_rank) {
     return Error{fmt::format("launch mode adds --local-rank to the arguments of a Python script; with {} add --use-env",
                              called(FlagId::kNoPython))};
+  }
+  const bool asks_adapters =
+      flags.place || flags.trace_ddp || flags.timeout || !flags.probe || !flags.accelerate_config.empty();
+  if (asks_adapters && (!flags.adapt || !flags.agent)) {
+    return Error{
+        fmt::format("--place, --trace-ddp, --timeout, --no-probe and --accelerate-config are for the adapters in "
+                    "Python ranks, which "
+                    "{} leaves out",
+                    flags.agent ? "--no-adapt" : "--no-agent")};
   }
   if (flags.detach && flags.dry_run) return Error{"--detach and --dry-run contradict each other: nothing is started"};
   if (arguments.program.empty() || arguments.program[0].empty()) {

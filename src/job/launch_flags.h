@@ -102,6 +102,14 @@ struct LaunchFlags {
   std::vector<int> shown_local_ranks;  // --local-ranks-filter, sorted; empty: all
   std::vector<std::string> stdout_filters, stderr_filters;
 
+  // For the adapters in Python ranks.
+  bool adapt = true;       // --no-adapt
+  bool probe = true;       // --no-probe
+  bool place = false;      // --place
+  bool trace_ddp = false;  // --trace-ddp
+  std::optional<std::chrono::milliseconds> timeout;
+  std::string accelerate_config;  // absolute path; empty: none
+
   // Ours.
   bool agent = true;  // --no-agent
   bool detach = false;
@@ -165,6 +173,12 @@ enum class FlagId {
   kLogsSpecs,
   kEventLogHandler,
   kNoProgress,
+  kNoAdapt,
+  kPlace,
+  kTraceDdp,
+  kTimeout,
+  kNoProbe,
+  kAccelerateConfig,
   kDetach,
   kDryRun,
   kNoAgent,

@@ -471,10 +471,24 @@ TEST(LaunchFlags, ReadsTheRest) {
   EXPECT_EQ(flags.log_dir, "/var/log/x");
   EXPECT_TRUE(Parsed("--detach t.py").detach);
   EXPECT_EQ(Parsed("--torch-plugin /proc/./version:/proc/stat t.py").torch_plugins, "/proc/version:/proc/stat");
+  const LaunchFlags adapters =
+      Parsed("--place --trace-ddp --no-probe --timeout 90.5 --accelerate-config /proc/./version t.py");
+  EXPECT_TRUE(adapters.adapt && adapters.place && adapters.trace_ddp && !adapters.probe);
+  EXPECT_EQ(adapters.timeout, 90500ms);
+  EXPECT_EQ(adapters.accelerate_config, "/proc/version");
+  EXPECT_FALSE(Parsed("--no-adapt t.py").adapt);
   for (const char* number : {"5", "0.1", ".5", "5.", "1e-3", "2E+1", "0"}) {
     EXPECT_TRUE(Parse(std::string("--monitor-interval ") + number + " t.py").ok()) << number;
   }
   EXPECT_EQ(Parsed("--shutdown-timeout 0 t.py").grace, 0ms);
+}
+
+TEST(LaunchFlags, RefusesWhatAdaptersCannotBeTold) {
+  EXPECT_THAT(Refusal("--timeout 0 t.py"), HasSubstr("number of seconds above 0"));
+  EXPECT_THAT(Refusal("--timeout soon t.py"), HasSubstr("number of seconds above 0"));
+  EXPECT_THAT(Refusal("--accelerate-config /no/such.yaml t.py"), HasSubstr("there is no file /no/such.yaml"));
+  EXPECT_THAT(Refusal("--no-adapt --place t.py"), HasSubstr("which --no-adapt leaves out"));
+  EXPECT_THAT(Refusal("--no-agent --timeout 5 t.py"), HasSubstr("which --no-agent leaves out"));
 }
 
 TEST(LaunchFlags, RunsARunPathAsAScript) {

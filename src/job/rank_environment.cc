@@ -1,5 +1,7 @@
 #include "job/rank_environment.h"
 
+#include <fmt/format.h>
+
 #include "base/text.h"
 #include "device/vendor_traits.h"
 #include "wire/variables.h"
@@ -132,6 +134,7 @@ void SetOurVariables(base::Environment& environment, const AttemptContext& attem
     environment.Set(wire::kTorchPluginVariable,
                     attempt.torch_plugins + (callers && !callers->empty() ? ":" + std::string(*callers) : ""));
   }
+  for (const auto& variable : attempt.adapter_variables) environment.Set(variable.first, variable.second);
   // The spawner knows the pid; that of an outer run's rank must not be taken for it.
   environment.Remove(wire::kRankPidVariable);
 }
@@ -171,6 +174,22 @@ std::vector<std::string> RankEnvironment(const base::Environment& callers, const
   entries.reserve(environment.all().size());
   for (const auto& variable : environment.all()) entries.push_back(variable.first + "=" + variable.second);
   return entries;
+}
+
+std::vector<std::pair<std::string, std::string>> AdapterVariables(const LaunchFlags& flags) {
+  std::vector<std::pair<std::string, std::string>> variables;
+  if (!flags.adapt) variables.emplace_back(wire::kAdaptVariable, "0");
+  if (!flags.probe) variables.emplace_back(wire::kProbeVariable, "0");
+  if (flags.place) variables.emplace_back(wire::kPlaceVariable, "1");
+  if (flags.trace_ddp) variables.emplace_back(wire::kTraceDdpVariable, "1");
+  if (flags.timeout) {
+    const std::chrono::duration<double> seconds = *flags.timeout;
+    variables.emplace_back(wire::kTimeoutVariable, fmt::format("{:g}", seconds.count()));
+  }
+  if (!flags.accelerate_config.empty()) {
+    variables.emplace_back(wire::kAccelerateConfigVariable, flags.accelerate_config);
+  }
+  return variables;
 }
 
 std::optional<std::pair<std::string, std::string>> NarrowedVisibility(const base::Environment& callers,

@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "device/card.h"
+#include "job/launch_flags.h"
 
 namespace fulldeck::job {
 
@@ -28,8 +29,10 @@ struct AttemptContext {
   int group_world_size = 1;
   bool cpu_asked = false;  // --devices cpu, or no card at all was found
   bool virtual_local_rank = false;
-  bool share_cards = false;                  // --share-cards
-  std::string torch_plugins;                 // --torch-plugin; come before the caller's
+  bool share_cards = false;   // --share-cards
+  std::string torch_plugins;  // --torch-plugin; come before the caller's
+  // What the flags say to the adapters in Python ranks: name and value, as AdapterVariables gives them.
+  std::vector<std::pair<std::string, std::string>> adapter_variables;
   std::optional<std::string> agent_library;  // absolute path; appended to LD_PRELOAD
   std::optional<std::string> python_hook;    // folder; put first on PYTHONPATH
   // A visible-device list that replaces the caller's, where LOCAL_RANK would otherwise not be the number of the rank's
@@ -51,6 +54,9 @@ struct RankContext {
 // of an outer run of ours that do not hold for this one are taken out; all others pass.
 std::vector<std::string> RankEnvironment(const base::Environment& callers, const AttemptContext& attempt,
                                          const RankContext& rank);
+
+// What these flags say to the adapters. Variables of flags that were not given stay the caller's own.
+std::vector<std::pair<std::string, std::string>> AdapterVariables(const LaunchFlags& flags);
 
 // The vendor's visible-device list under which torch numbers `cards` 0, 1, 2 … in this order, written in the words of
 // the caller's list where there is one (it may hold UUIDs). Nothing when torch numbers them so already: then the

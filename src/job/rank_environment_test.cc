@@ -256,6 +256,29 @@ TEST(RankEnvironment, PutsTheAskedTorchPluginsBeforeTheCallers) {
   EXPECT_EQ(Variables({}, attempt, ThirdRank()).at("FULLDECK_TORCH_PLUGIN"), "/opt/a.so");
 }
 
+TEST(RankEnvironment, TellsTheAdaptersWhatTheFlagsSayAndLeavesTheCallersOwnElse) {
+  AttemptContext attempt = SecondHost();
+  LaunchFlags flags;
+  attempt.adapter_variables = AdapterVariables(flags);
+  EXPECT_TRUE(attempt.adapter_variables.empty());
+  const Environment callers = {{"FULLDECK_TIMEOUT", "7"}, {"FULLDECK_PROBE", "0"}};
+  EXPECT_EQ(Variables(callers, attempt, ThirdRank()).at("FULLDECK_TIMEOUT"), "7");
+  flags.adapt = false;
+  flags.probe = false;
+  flags.place = true;
+  flags.trace_ddp = true;
+  flags.timeout = std::chrono::milliseconds(1500);
+  flags.accelerate_config = "/a.yaml";
+  attempt.adapter_variables = AdapterVariables(flags);
+  const auto variables = Variables(callers, attempt, ThirdRank());
+  EXPECT_EQ(variables.at("FULLDECK_ADAPT"), "0");
+  EXPECT_EQ(variables.at("FULLDECK_PROBE"), "0");
+  EXPECT_EQ(variables.at("FULLDECK_PLACE"), "1");
+  EXPECT_EQ(variables.at("FULLDECK_TRACE_DDP"), "1");
+  EXPECT_EQ(variables.at("FULLDECK_TIMEOUT"), "1.5");
+  EXPECT_EQ(variables.at("FULLDECK_ACCELERATE_CONFIG"), "/a.yaml");
+}
+
 TEST(RankEnvironment, SetsTheListThatTheLauncherChose) {
   AttemptContext attempt = SecondHost();
   attempt.visible_devices = {"CUDA_VISIBLE_DEVICES", "4,5"};

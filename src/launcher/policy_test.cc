@@ -73,11 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
         RestartCase{"ThreeWithoutProgress", {Attempt(5), Attempt(5), Attempt(5)}, 9, AfterFailure::kCrashLoop, 0},
         RestartCase{"ThreeButNoneLeft", {Attempt(5), Attempt(5), Attempt(5)}, 2, AfterFailure::kGiveUp, 0},
         RestartCase{"AMinuteOfLifeIsProgress", {Attempt(5), Attempt(5), Attempt(60)}, 9, AfterFailure::kRestart, 100},
-        RestartCase{"AStepFurtherIsProgress",
-                    {Attempt(5, 10), Attempt(5, 10), Attempt(5, 11)},
-                    9,
-                    AfterFailure::kRestart,
-                    100},
+        RestartCase{
+            "AStepFurtherIsProgress", {Attempt(5, 10), Attempt(5, 10), Attempt(5, 11)}, 9, AfterFailure::kRestart, 100},
         RestartCase{"TheSameStepIsNone",
                     {Attempt(500, 10), Attempt(500, 10), Attempt(500, 10), Attempt(500, 9)},
                     9,

@@ -40,6 +40,7 @@ job::AttemptContext ContextOf(const RunPlan& plan, const AttemptStart& start) {
   context.virtual_local_rank = plan.flags.virtual_local_rank;
   context.share_cards = plan.flags.share_cards;
   context.torch_plugins = plan.flags.torch_plugins;
+  context.adapter_variables = job::AdapterVariables(plan.flags);
   context.agent_library = plan.agent_library;
   context.python_hook = plan.python_hook;
   context.visible_devices = plan.visible_devices;

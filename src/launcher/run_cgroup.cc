@@ -104,15 +104,15 @@ std::optional<RunCgroup> RunCgroup::Make(const std::string& run_id, std::string*
       continue;
     }
     made.folder_ = folder;
-    if (made.is_v2_) {
-      made.directory_.Reset(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      if (made.directory_.valid() && access((folder + "/cgroup.kill").c_str(), W_OK) == 0) return made;
-      *why_not = folder + " has no cgroup.kill (kernels before 5.14)";
-    } else {
-      made.procs_.Reset(open((folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
-      if (made.procs_.valid()) return made;
+    made.procs_.Reset(open((folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+    if (!made.procs_.valid()) {
       *why_not = base::ErrnoError(folder + "/cgroup.procs").message;
+      continue;
     }
+    if (!made.is_v2_) return made;
+    made.directory_.Reset(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (made.directory_.valid() && access((folder + "/cgroup.kill").c_str(), W_OK) == 0) return made;
+    *why_not = folder + " has no cgroup.kill (kernels before 5.14)";
   }
   return std::nullopt;
 }
@@ -128,7 +128,8 @@ std::vector<int> RunCgroup::Members() const {
   return members;
 }
 
-void RunCgroup::Kill() const {
+void RunCgroup::Kill() {
+  was_killed_ = true;
   job::KillCgroup(folder_);
 }
 

@@ -28,17 +28,19 @@ class RunCgroup {
 
   const std::string& folder() const { return folder_; }
   // For SpawnOptions: one of the two is -1.
-  int born_into() const { return is_v2_ ? directory_.get() : -1; }
-  int procs_fd() const { return procs_.get(); }
+  int born_into() const { return is_v2_ && !was_killed_ ? directory_.get() : -1; }
+  int procs_fd() const { return is_v2_ && !was_killed_ ? -1 : procs_.get(); }
 
   std::vector<int> Members() const;
-  // SIGKILL to every member; see job::KillCgroup.
-  void Kill() const;
+  // SIGKILL to every member; see job::KillCgroup. Who comes later enters by itself: kernels (6.18 for one) kill whoever
+  // is born into a cgroup that was killed before.
+  void Kill();
 
  private:
   RunCgroup() = default;
   std::string folder_;
   bool is_v2_ = false;
+  bool was_killed_ = false;
   base::UniqueFd directory_;
   base::UniqueFd procs_;
 };

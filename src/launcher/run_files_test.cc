@@ -105,7 +105,7 @@ TEST(RunCgroup, HoldsAChildFromItsBirthAndKillsAllMembers) {
   std::string why_not;
   std::string folder;
   {
-    const auto cgroup = RunCgroup::Make("test-" + std::to_string(getpid()), &why_not);
+    auto cgroup = RunCgroup::Make("test-" + std::to_string(getpid()), &why_not);
     if (!cgroup) GTEST_SKIP() << "no cgroup can be made here: " << why_not;
     folder = cgroup->folder();
     base::SpawnOptions options;

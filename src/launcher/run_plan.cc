@@ -242,6 +242,7 @@ std::vector<std::string> DescribeEnvironment(const RunPlan& plan) {
   attempt.virtual_local_rank = plan.flags.virtual_local_rank;
   attempt.share_cards = plan.flags.share_cards;
   attempt.torch_plugins = plan.flags.torch_plugins;
+  attempt.adapter_variables = job::AdapterVariables(plan.flags);
   attempt.agent_library = plan.agent_library;
   attempt.python_hook = plan.python_hook;
   attempt.visible_devices = plan.visible_devices;

@@ -26,6 +26,7 @@ constexpr milliseconds kKillInterval{200};
 constexpr milliseconds kConsolePatience{2'000};
 // A cluster's manager that ends a job signals every process of it, ranks first: our own copy follows within this.
 constexpr milliseconds kOwnCopyPatience{100};
+constexpr milliseconds kWatchPatience{200};
 
 }  // namespace
 
@@ -224,9 +225,15 @@ void Supervisor::GiveUpKilling() {
 void Supervisor::CheckAllGone() {
   if (!group_ || gave_up_killing_ || (phase_ != Phase::kRunning && phase_ != Phase::kStopping)) return;
   if (group_->alive() > 0 || own_copy_timer_ != 0) return;
+  const bool watched = card_watch_ != nullptr;
   card_watch_.reset();
   if (!HasChildren()) return AttemptOver();
   if (swept_ || killed_) return;
+  if (watched) {
+    // What the watch had asked a vendor's library dies with it, in a moment.
+    loop_.After(kWatchPatience, [this] { CheckAllGone(); });
+    return;
+  }
   // Every rank has ended, and something that they started has not.
   swept_ = true;
   if (phase_ == Phase::kRunning) {

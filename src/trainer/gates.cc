@@ -121,7 +121,9 @@ std::vector<report::Verified> CheckData(Session& session, const recipe::Data& da
     };
     survey(train, dataset::Part::kTrain, "train");
     survey(val, dataset::Part::kVal, "val");
-    if (data.overlap_allowed) {
+    if (train.Files(0).empty()) {
+      verified.push_back({"train and val are made from different random numbers", "made-up tiles have no files"});
+    } else if (data.overlap_allowed) {
       verified.push_back({"train and val may share files", "data.overlap_allowed"});
     } else {
       const std::vector<std::string> overlap = dataset::OverlapOf(train, val, kHashed);

@@ -137,7 +137,7 @@ void WriteReportOf(const LoopResult& result, TrainingLoop& loop, Learner& learne
   report.one_card_samples_per_second = result.one_card;
   if (session.world_size() > 1 && std::getenv("FULLDECK_SIMULATE") != nullptr) {
     report.facts.emplace_back("scaling",
-                              "simulated cards share the cores of this machine; on real cards it is another");
+                              "simulated cards share the cores of this machine, so this says nothing of real ones");
   } else if (session.world_size() > 1 && !result.one_card) {
     report.facts.emplace_back("scaling", "one card alone was not measured; run the job with --devices 1 to compare");
   }

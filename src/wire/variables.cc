@@ -45,6 +45,28 @@ std::span<const VariableRow> Variables() {
       {kBackendVariable,
        "Backend of a C++ training program's process group: nccl, fulldeck or gloo. Default: chosen from the device.",
        "gloo"},
+      {kAdaptVariable,
+       "0: Python ranks find torch and the frameworks as they are installed, without fulldeck's adapters "
+       "(docs/python.md). fulldeck run --no-adapt sets it.",
+       "0"},
+      {kProbeVariable,
+       "0: a Python rank does not try its card with a small computation before it uses it. fulldeck run --no-probe "
+       "sets it.",
+       "0"},
+      {kPlaceVariable,
+       "1: a module that is not on its rank's card when it is wrapped is moved there, not refused. fulldeck run "
+       "--place "
+       "sets it.",
+       "1"},
+      {kTimeoutVariable,
+       "Seconds after which the calls of torch.distributed in an unmodified Python program give up. fulldeck run "
+       "--timeout sets it. Default: what the program says, else torch's 30 minutes.",
+       "120"},
+      {kTraceDdpVariable,
+       "1: each Python rank says where its model is before it is wrapped. fulldeck run --trace-ddp sets it.", "1"},
+      {kAccelerateConfigVariable,
+       "File of Accelerate whose settings the Python ranks get, absolute. fulldeck run --accelerate-config sets it.",
+       "/data/accelerate.yaml"},
       {kRunIdVariable, "Set by the launcher in each rank: name of the run.", "20240517-101500-4242"},
       {kRunDirVariable, "Set by the launcher in each rank: the run's directory, absolute.",
        "/data/runs/20261115-091500-k3fq"},

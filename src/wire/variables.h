@@ -34,6 +34,14 @@ inline constexpr char kLeaseDirVariable[] = "FULLDECK_LEASE_DIR";
 inline constexpr char kTorchPluginVariable[] = "FULLDECK_TORCH_PLUGIN";
 inline constexpr char kBackendVariable[] = "FULLDECK_BACKEND";
 
+// What a user may give the adapters in Python ranks (python/fulldeck/adapters); flags of the launcher set them too.
+inline constexpr char kAdaptVariable[] = "FULLDECK_ADAPT";
+inline constexpr char kProbeVariable[] = "FULLDECK_PROBE";
+inline constexpr char kPlaceVariable[] = "FULLDECK_PLACE";
+inline constexpr char kTimeoutVariable[] = "FULLDECK_TIMEOUT";
+inline constexpr char kTraceDdpVariable[] = "FULLDECK_TRACE_DDP";
+inline constexpr char kAccelerateConfigVariable[] = "FULLDECK_ACCELERATE_CONFIG";
+
 // A meaning begins with "Set by the launcher" where a user has nothing to set.
 struct VariableRow {
   const char* name;

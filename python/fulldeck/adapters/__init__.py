@@ -1,0 +1,184 @@
+"""What is done to torch and to the frameworks when a rank of `fulldeck run` imports them, so that programs which were written for
+CUDA train on the rank's card without an edit. No file changes; `--no-adapt` (FULLDECK_ADAPT=0) leaves it all out. docs/python.md
+
+An adapter is a module with a function adapt(module), called once when the import of `module` has ended, whoever imported it and
+whenever. It returns what it did in a few words, for the one line that is said of its package, or None where there was nothing to
+do. It raises NotKnown where it does not know this version. Nothing that it raises reaches the program.
+"""
+import importlib
+import os
+import sys
+import threading
+import time
+
+# Module that is imported -> adapters, in this order; names of modules in this package.
+TABLE = {
+    "torch": ["cuda", "distributed", "data_parallel", "sync_batch_norm", "fingerprints"],
+    "mmengine": ["mmengine"],
+    "accelerate": ["accelerate"],
+}
+# The oldest version that is known; older ones are left as they are, with a line.
+OLDEST = {"torch": (2, 0)}
+# Modules that are not installed, and for which an adapter of ours may stand in.
+STAND_INS = {"torch_gcu": "torch_gcu"}
+
+
+class NotKnown(Exception):
+    """The adapter does not know this version; the text says which one it met. It must have changed nothing."""
+
+
+def say(text):
+    """A line of ours in the rank's output. Never raises."""
+    try:
+        sys.stderr.write("fulldeck: {}\n".format(text))
+        sys.stderr.flush()
+    except Exception:  # stderr may be closed or absent
+        pass
+
+
+_said = set()
+
+
+def say_once(text):
+    if text not in _said:
+        _said.add(text)
+        say(text)
+
+
+def asked(name):
+    """Whether a switch in the environment is on: FULLDECK_PLACE=1."""
+    return os.environ.get(name, "") not in ("", "0")
+
+
+class Loader:
+    """Stands in a module's spec until the module is executed, and then gives the place back to the real loader, so that
+    nothing of it is seen in the module."""
+
+    def __init__(self, real, finder):
+        self.real, self.finder = real, finder
+
+    def __getattr__(self, name):  # get_code, is_package, get_resource_reader …
+        return getattr(self.real, name)
+
+    def create_module(self, spec):
+        return self.real.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = self.real
+        module.__loader__ = self.real
+        # What fails here is the program's own error: the package is half installed, for example.
+        self.real.exec_module(module)
+        self.finder.imported(module.__name__)
+
+
+class Finder:
+    """Finds what the other finders find, and learns when it has been imported."""
+
+    def __init__(self):
+        self.waiting = {}
+        self.lock = threading.RLock()
+        self.searching = threading.local()
+
+    def on_import(self, name, function):
+        with self.lock:
+            self.waiting.setdefault(name, []).append(function)
+        module = sys.modules.get(name)
+        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            self.imported(name)
+
+    def find_spec(self, name, path=None, target=None):
+        if name in STAND_INS:
+            return self.stand_in(name, path, target)
+        if name not in self.waiting or getattr(self.searching, "name", None) == name:
+            return None
+        self.searching.name = name
+        try:
+            spec = self.elsewhere(name, path, target)
+        finally:
+            self.searching.name = None
+        if spec is None:
+            return None
+        # A namespace has no loader, and one of the old kind (load_module) cannot be wrapped: those pass.
+        if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = Loader(spec.loader, self)
+        return spec
+
+    def elsewhere(self, name, path, target):
+        """What the other finders find."""
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if finder is not self and find is not None else None
+            if spec is not None:
+                return spec
+        return None
+
+    def stand_in(self, name, path, target):
+        spec = self.elsewhere(name, path, target)
+        if spec is not None:
+            return spec
+        try:
+            return importlib.import_module("fulldeck.adapters." + STAND_INS[name]).find()
+        except Exception as error:
+            say("warning: there is no {} for simulated cards: {}: {}".format(name, type(error).__name__, error))
+            return None
+
+    def imported(self, name):
+        with self.lock:
+            functions = self.waiting.pop(name, [])
+        for function in functions:
+            try:
+                function(sys.modules[name])
+            except Exception as error:
+                say("warning: {} is not adapted: {}: {}".format(name, type(error).__name__, error))
+
+
+FINDER = Finder()
+
+
+def on_import(package, function):
+    """Calls function(module) when the import of `package` has ended: now, where that is so already. What it raises is a line."""
+    FINDER.on_import(package, function)
+
+
+def version_of(module):
+    """(2, 13) of "2.13.0+cpu"; very new where it cannot be told, as versions without a number are built from sources."""
+    try:
+        first, second = str(module.__version__).split(".")[:2]
+        return int(first), int(second)
+    except (AttributeError, ValueError):
+        return 1 << 30, 0
+
+
+# Module -> seconds of processor time that its adapters took; for people who measure.
+spent = {}
+
+
+def adapt(module):
+    """Runs the adapters that TABLE has for `module`, and says in one line what they did."""
+    name = module.__name__
+    if version_of(module) < OLDEST.get(name, (0, 0)):
+        say("warning: {} {} is left as it is: versions before {} are not known".format(
+            name, getattr(module, "__version__", "of unknown version"), ".".join(map(str, OLDEST[name]))))
+        return
+    begun = time.process_time()
+    done = []
+    for adapter in TABLE[name]:
+        try:
+            did = importlib.import_module("fulldeck.adapters." + adapter).adapt(module)
+            if did:
+                done.append(did)
+        except NotKnown as error:
+            say("warning: {} is left as it is ({}): {}".format(name, adapter, error))
+        except Exception as error:
+            say("warning: {} is not adapted ({}): {}: {}".format(name, adapter, type(error).__name__, error))
+    spent[name] = time.process_time() - begun
+    if done:
+        say("adapted {} {}: {}".format(name, getattr(module, "__version__", "of unknown version"), "; ".join(done)))
+
+
+def start():
+    """Called by the hook in the rank's process, at the first import of a package that it knows."""
+    if FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, FINDER)
+        for package in TABLE:
+            on_import(package, adapt)

@@ -1,0 +1,162 @@
+"""Accelerate on the rank's card, with the settings that `accelerate launch` would have given. docs/python-frameworks.md
+
+Accelerate takes its device, its backend and its own number from fixed lists of cards. On a card that is in none of them, and on the
+processors, it says nothing and takes every rank for rank 0 of 1: eight trainings of one, in one folder. Here each rank gets what the
+launcher said, and a state that contradicts it is refused."""
+import functools
+import os
+
+from fulldeck.adapters import NotKnown, accelerate_settings, card, on_import, say, say_once
+
+DEVICE = "ACCELERATE_TORCH_DEVICE"
+NAMED = ("npu", "mlu", "musa", "sdaa", "hpu", "xpu")  # cards that Accelerate has branches for
+
+
+def adapt(accelerate):
+    major = str(getattr(accelerate, "__version__", "")).partition(".")[0]
+    if major != "1":
+        raise NotKnown("this is Accelerate {}, and 1.x is known".format(getattr(accelerate, "__version__", "without a version")))
+    from accelerate import accelerator, state
+    from accelerate.utils import modeling
+
+    done = []
+    foreign = card.is_foreign() and not (card.kind() in NAMED and card.has_vendor_module())
+    if foreign:
+        give_the_card(state)
+        done.append("device {}".format(card.name()))
+        allow_half_precision(accelerator)
+        scale_on_the_card(accelerator, modeling)
+        on_import("safetensors.torch", load_by_way_of_the_host)
+    elif card.on_processors():
+        wait_on_the_processors(state)
+        if world() > 1:
+            done.append("ranks on the processors")
+    tell_of_dropped_precision(accelerator)
+    refuse_lone_ranks(state, foreign)
+    done += accelerate_settings.apply(accelerate)
+    return "; ".join(done) or None
+
+
+def world():
+    number = os.environ.get("WORLD_SIZE", "1")
+    return int(number) if number.isdigit() else 1
+
+
+def give_the_card(state):
+    chosen = os.environ.get(DEVICE)
+    if chosen is None:
+        os.environ[DEVICE] = card.name()
+    elif chosen != card.name():
+        say("warning: {}={} is followed, and this rank's card is {}".format(DEVICE, chosen, card.name()))
+
+    original = state.PartialState._prepare_backend
+
+    @functools.wraps(original)
+    def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
+        if cpu or sagemaker_dp or int(os.environ.get("LOCAL_RANK", -1)) == -1:
+            return original(self, cpu, sagemaker_dp, backend)
+        card.enter()
+        # A name that the program asked for has to come back as it was. "nccl" is what Accelerate has for cards; init_process_group
+        # puts the card's own in its place and says so.
+        return backend or "nccl", state.DistributedType.MULTI_GPU
+
+    state.PartialState._prepare_backend = _prepare_backend
+
+
+def wait_on_the_processors(state):
+    """wait_for_everyone() names a card for its barrier, and torch would take one that this rank was not given, if the machine has any."""
+    original = state.PartialState.wait_for_everyone
+
+    @functools.wraps(original)
+    def wait_for_everyone(self):
+        if self.distributed_type == state.DistributedType.MULTI_CPU:
+            state.torch.distributed.barrier()
+        else:
+            original(self)
+
+    state.PartialState.wait_for_everyone = wait_for_everyone
+
+
+def refuse_lone_ranks(state, foreign):
+    original = state.PartialState.__init__
+
+    @functools.wraps(original)
+    def __init__(self, cpu=False, **options):
+        fresh = state.PartialState._shared_state == {}
+        if fresh and foreign and cpu:
+            say("warning: the program asks Accelerate for the processors (cpu=True or ACCELERATE_USE_CPU), and gets them: {} stays idle. "
+                "Meant so? Then: fulldeck run --devices cpu".format(card.name()))
+            os.environ.pop(DEVICE, None)
+        if fresh and not cpu and card.on_processors() and world() > 1:
+            cpu = True
+        original(self, cpu, **options)
+        if fresh and world() > 1 and "LOCAL_RANK" in os.environ:
+            check(self)
+
+    state.PartialState.__init__ = __init__
+
+    def check(made):
+        rank = int(os.environ.get("RANK", "0"))
+        if (made.num_processes, made.process_index) == (world(), rank):
+            return
+        seen = "process {} of {}".format(made.process_index, made.num_processes)
+        device, backend = made.device, made.backend
+        state.PartialState._reset_state()
+        raise RuntimeError(
+            "fulldeck: Accelerate takes this rank for {}, and it is rank {} of {}: every rank would train by itself, and all would write "
+            "the same files. Its device is {}, its backend {}. Where the processors are meant: fulldeck run --devices cpu.".format(
+                seen, rank, world(), device, backend))
+
+
+def allow_half_precision(accelerator):
+    """The constructor has a list of cards for fp16 in it, as a constant."""
+    function = accelerator.Accelerator.__init__
+    code = getattr(function, "__wrapped__", function).__code__
+    lists = [value for value in code.co_consts if isinstance(value, tuple) and {"cuda", "npu"} <= set(value)]
+    if not lists:
+        say("warning: this Accelerate has no list of cards for fp16 where it is known to have one; fp16 may be refused")
+        return
+    constants = tuple(value + (card.kind(),) if value in lists else value for value in code.co_consts)
+    getattr(function, "__wrapped__", function).__code__ = code.replace(co_consts=constants)
+
+
+def tell_of_dropped_precision(accelerator):
+    original = accelerator.Accelerator.__init__
+
+    @functools.wraps(original)
+    def __init__(self, *arguments, **options):
+        original(self, *arguments, **options)
+        if self.mixed_precision == "fp16" and self.device.type == "cpu":
+            say_once("warning: mixed_precision fp16 does nothing on the processors, and Accelerate says nothing of it; bf16 works there")
+
+    accelerator.Accelerator.__init__ = __init__
+
+
+def scale_on_the_card(accelerator, modeling):
+    import torch
+
+    original = modeling.get_grad_scaler
+
+    @functools.wraps(original)
+    def get_grad_scaler(distributed_type=None, **options):
+        if str(getattr(distributed_type, "value", distributed_type)) == "FSDP":
+            return original(distributed_type, **options)
+        return torch.amp.GradScaler(card.kind(), **options)
+
+    modeling.get_grad_scaler = get_grad_scaler
+    if getattr(accelerator, "get_grad_scaler", None) is original:
+        accelerator.get_grad_scaler = get_grad_scaler
+
+
+def load_by_way_of_the_host(safetensors):
+    """load_state() reads weights straight to the device, by a reader that has a list of devices too."""
+    original = safetensors.load_file
+
+    @functools.wraps(original)
+    def load_file(filename, device="cpu", *arguments, **options):
+        if str(device).partition(":")[0] not in (card.kind(), "cuda"):
+            return original(filename, device, *arguments, **options)
+        tensors = original(filename, "cpu", *arguments, **options)
+        return {name: tensor.to(card.redirect(device)) for name, tensor in tensors.items()}
+
+    safetensors.load_file = load_file

@@ -1,0 +1,88 @@
+"""DistributedDataParallel in a rank of `fulldeck run`: a module that is not on the rank's card is refused with a report, or placed there
+(--place); `device_ids` is what it can be on the module's device. The class stays torch's own, and so do classes that derive from it."""
+import functools
+import inspect
+
+from fulldeck.adapters import asked, card, fingerprints, say, say_once, trace
+
+
+class Refused(RuntimeError):
+    """The module is not where this rank trains."""
+
+
+def adapt(torch):
+    wrapper = torch.nn.parallel.DistributedDataParallel
+    init = wrapper.__init__
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def wrap(self, *arguments, **named):
+        call = signature.bind(self, *arguments, **named).arguments
+        module = call.get("module")
+        if not isinstance(module, torch.nn.Module):
+            return init(self, *arguments, **named)
+        trace.wrapped()
+        if trace.is_on():
+            trace.say_report(module)
+        if not card.has_cuda():
+            check_place(module)
+            choose_device_ids(call, module)
+        try:
+            init(**call)
+        except Exception:
+            if not trace.is_on():
+                trace.say_report(module)
+            raise
+        fingerprints.watch(self)
+
+    wrapper.__init__ = wrap
+    return None
+
+
+def check_place(module):
+    """The rank's card is where the module must be. A rank without a card has nothing to compare with."""
+    if not card.is_foreign():
+        return
+    wanted = card.device()
+    wrong = trace.misplaced(module, wanted)
+    if not wrong:
+        return
+    if asked("FULLDECK_PLACE"):
+        before = list(map(id, module.parameters()))
+        module.to(wanted)
+        say("{} It was moved to {} (--place).{}".format(
+            wrong, wanted, "" if before == list(map(id, module.parameters())) else
+            " WARNING: its parameters are new objects: an optimizer that was made before now trains nothing. Make it after the wrap"))
+        return
+    raise Refused("fulldeck: DistributedDataParallel is refused: {}\n{}".format(wrong, trace.report(module, wanted)))
+
+
+def choose_device_ids(call, module):
+    """torch takes device_ids for modules on a card alone; there they are the module's own, to which inputs are then moved."""
+    given = {name: call[name] for name in ("device_ids", "output_device") if call.get(name) is not None}
+    if not given:
+        return
+    first = next(module.parameters(), None)
+    if first is None:
+        return
+    if first.device.type == "cpu":
+        for name in given:
+            call[name] = None
+        say_once("DistributedDataParallel: {} left out: the module is on the CPU".format(
+            " and ".join("{}={}".format(name, value) for name, value in given.items())))
+        return
+    here = first.device.index
+    for name, value in given.items():
+        numbers = [_number(each) for each in (value if isinstance(value, (list, tuple)) else [value])]
+        if numbers == [here]:
+            continue
+        if name == "device_ids" and len(numbers) != 1:
+            continue  # none, or several: torch has its own word for it
+        say_once("DistributedDataParallel: {} is {}, where the module is, and not {}".format(name, here, value))
+        call[name] = [here] if name == "device_ids" else here
+
+
+def _number(device):
+    if isinstance(device, int):
+        return device
+    return getattr(card.real_device(card.redirect(device)) if isinstance(device, str) else device, "index", None)

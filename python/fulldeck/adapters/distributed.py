@@ -1,0 +1,263 @@
+"""torch.distributed in a rank of `fulldeck run`: a backend that can work on the rank's device where the program names none or one that
+cannot; one group however often it is asked for; a line that says what it is; the launcher's timeout; a group that is smaller than the
+run refused. docs/python.md"""
+import datetime
+import functools
+import inspect
+import os
+import socket
+
+from fulldeck.adapters import card, probe, say, say_once, trace
+
+OURS = "fulldeck"
+TIMEOUT = "FULLDECK_TIMEOUT"
+
+
+def adapt(torch):
+    if not torch.distributed.is_available():
+        return None
+    c10d = torch.distributed.distributed_c10d
+    real_init, real_new_group, real_monitored = c10d.init_process_group, c10d.new_group, c10d.monitored_barrier
+    signature, group_signature = inspect.signature(real_init), inspect.signature(real_new_group)
+    trace.phase("torch was imported")
+
+    @functools.wraps(real_init)
+    def init_process_group(*arguments, **named):
+        call = signature.bind(*arguments, **named).arguments
+        if c10d.is_initialized() and _is_the_same(c10d, call):
+            say_once("init_process_group was called again: the group of {} ranks that is there stays".format(c10d.get_world_size()))
+            return None
+        trace.phase("in init_process_group")
+        _prove()
+        backend, reason = choose(torch, call.get("backend"))
+        call["backend"] = backend
+        timeout = asked_timeout()
+        if timeout is not None:
+            call["timeout"] = timeout
+        device_id = call.get("device_id")
+        if card.is_foreign() and device_id is not None and not isinstance(device_id, int):
+            call["device_id"] = card.redirect(device_id)
+        result = real_init(**_flat(call, signature))
+        _check_size(c10d)
+        say(_line(c10d, reason, timeout))
+        trace.phase("after init_process_group")
+        return result
+
+    @functools.wraps(real_new_group)
+    def new_group(*arguments, **named):
+        call = group_signature.bind(*arguments, **named).arguments
+        asked = call.get("backend")
+        if asked is not None and why_impossible(torch, asked, for_card=False) is not None:
+            call["backend"], _ = choose(torch, asked)
+        timeout = asked_timeout()
+        if timeout is not None:
+            call["timeout"] = timeout
+        return real_new_group(**_flat(call, group_signature))
+
+    @functools.wraps(real_monitored)
+    def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+        if c10d._rank_not_in_group(group) or c10d.get_backend(group) == "gloo":
+            return real_monitored(group, timeout, wait_all_ranks)
+        return _monitored_barrier(c10d, group, timeout, wait_all_ranks)
+
+    for name, replacement in (("init_process_group", init_process_group), ("new_group", new_group),
+                              ("monitored_barrier", monitored_barrier)):
+        for module in (torch.distributed, c10d):
+            setattr(module, name, replacement)
+    if card.is_foreign():
+        _redirect_meshes(torch)
+    return "torch.distributed chooses a backend for {}".format(card.name()) if card.is_foreign() else None
+
+
+def _flat(call, signature):
+    """Named arguments as the function was given them, **kwargs included."""
+    flat = dict(call)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            flat.update(flat.pop(name, {}))
+    return flat
+
+
+# ---- which backend
+
+def _parts(backend):
+    """{"cpu": "gloo", "cuda": "nccl"} of "cpu:gloo,cuda:nccl"; {"": "nccl"} of "nccl"."""
+    parts = {}
+    for part in str(backend).lower().split(","):
+        device, colon, name = part.strip().partition(":")
+        parts[device if colon else ""] = name if colon else device
+    return parts
+
+
+def why_impossible(torch, backend, for_card=True):
+    """Why a backend that the program named cannot work on this rank's device, in a few words; None where it can."""
+    c10d = torch.distributed.distributed_c10d
+    device = card.kind() or "cpu"
+    for where, name in _parts(backend).items():
+        if name == "nccl" and not card.has_cuda():
+            return "nccl is for NVIDIA cards"
+        if where == "cuda" and not card.has_cuda():
+            return "there is no CUDA card here"
+        if name == "gloo" and for_card and where != "cpu" and device not in ("cpu", "cuda"):
+            return "gloo moves tensors of cpu and cuda only"
+        if name not in c10d.Backend.backend_list:
+            return "there is no backend of the name {}".format(name)
+    return None
+
+
+def _why_ours_is_not_usable():
+    try:
+        from fulldeck import backend
+
+        backend.load_extension()
+        return None
+    except Exception as error:
+        return str(error).replace("fulldeck: ", "", 1)
+
+
+def choose(torch, asked):
+    """(backend, why) for this rank's device; the program's own where that can work."""
+    if card.has_cuda():
+        return asked, "the program's"
+    device = card.kind() or "cpu"
+    if asked is not None:
+        impossible = why_impossible(torch, asked)
+        if impossible is None:
+            return asked, "asked for by the program"
+        reason = "the program asks for {}, and {}".format(asked, impossible)
+    else:
+        reason = "the program names none"
+    vendors = torch.distributed.Backend.default_device_backend_map.get(device)
+    if device != "cpu" and vendors not in (None, OURS):
+        return "cpu:gloo,{}:{}".format(device, vendors), reason + "; {} is the vendor's".format(vendors)
+    lacking = _why_ours_is_not_usable()
+    if lacking is None:
+        return OURS, reason
+    if device == "cpu":
+        return "gloo", "{}; {} cannot be used: {}".format(reason, OURS, lacking)
+    raise RuntimeError("fulldeck: no backend of torch.distributed can work on {}: {}; the card's vendor registered none; {}: {}".format(
+        card.name(), reason, OURS, lacking))
+
+
+# ---- what is checked and said
+
+def asked_timeout():
+    """The launcher's --timeout; None where nothing was said."""
+    text = os.environ.get(TIMEOUT)
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+        if not 0 < seconds < 1e9:
+            raise ValueError(text)
+        return datetime.timedelta(seconds=seconds)
+    except ValueError:
+        raise ValueError("fulldeck: {}={}: it must be a number of seconds above 0.".format(TIMEOUT, text)) from None
+
+
+def _is_the_same(c10d, call):
+    """Another size or rank than the group's is no second call for the same group, and torch's to refuse."""
+    return call.get("world_size", -1) in (-1, c10d.get_world_size()) and call.get("rank", -1) in (-1, c10d.get_rank())
+
+
+def started_ranks():
+    """WORLD_SIZE as the launcher set it; a program may have changed it since."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            found = [entry[len(b"WORLD_SIZE="):] for entry in file.read().split(b"\0") if entry.startswith(b"WORLD_SIZE=")]
+        return int(found[0])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _check_size(c10d):
+    """Ranks that are each alone in a group of their own train N times the same, each on all of the data, into one folder."""
+    started = started_ranks()
+    if started is not None and started != c10d.get_world_size():
+        made = c10d.get_world_size()
+        c10d.destroy_process_group()
+        raise RuntimeError("fulldeck: the launcher started {} ranks, and the program made a group of {}. Let init_process_group take rank "
+                           "and size from the environment (no world_size, no rank, init_method env://), or start {}.".format(
+                               started, made, "one rank (--nproc-per-node 1)" if made == 1 else "{} ranks".format(made)))
+
+
+def _line(c10d, reason, timeout):
+    serial = os.environ.get("FULLDECK_CARD_SERIAL")
+    backend = c10d.get_backend()
+    return "rank {}/{}, backend {} ({}), device {}{}, host {}{}".format(
+        c10d.get_rank(), c10d.get_world_size(), backend, reason, card.name() or "cpu", ", card serial " + serial if serial else "",
+        socket.gethostname(), ", timeout {:g} s".format(timeout.total_seconds()) if timeout else "")
+
+
+def _prove():
+    if card.is_foreign():
+        card.enter()
+    elif card.kind() == "cuda":
+        probe.prove_once()
+
+
+# ---- what torch has for Gloo or CUDA alone
+
+_barriers = {}
+
+
+def _monitored_barrier(c10d, group, timeout, wait_all_ranks):
+    """As Gloo's: rank 0 of the group waits for each of the others and names those that did not come; all of them hear of it."""
+    group = group or c10d._get_default_group()
+    store, name = c10d._world.pg_map[group][1], group.group_name
+    if timeout is None:
+        timeout = c10d._get_default_timeout("gloo")
+    elif not isinstance(timeout, datetime.timedelta):
+        timeout = datetime.timedelta(seconds=timeout)
+    number = _barriers[name] = _barriers.get(name, 0) + 1
+    key = "fulldeck_monitored_barrier/{}/{}/".format(name, number)
+    rank, size = group.rank(), group.size()
+    if rank != 0:
+        store.set(key + str(rank), "here")
+        # Rank 0 may need the whole of its own time before it knows.
+        store.wait([key + "verdict"], timeout + datetime.timedelta(seconds=10))
+        verdict = store.get(key + "verdict").decode()
+        if verdict:
+            raise RuntimeError(verdict)
+        return
+    deadline = datetime.datetime.now() + timeout
+    missing = []
+    for other in range(1, size):
+        left = max(deadline - datetime.datetime.now(), datetime.timedelta(milliseconds=1))
+        try:
+            store.wait([key + str(other)], left)
+        except Exception:  # the kind depends on torch's version
+            missing.append(c10d.get_global_rank(group, other))
+            if not wait_all_ranks:
+                break
+    verdict = ""
+    if missing:
+        verdict = "fulldeck: {} did not come to monitored_barrier within {:g} s.".format(
+            "rank {}".format(missing[0]) if len(missing) == 1 else "ranks " + ", ".join(map(str, missing)), timeout.total_seconds())
+    store.set(key + "verdict", verdict)
+    if verdict:
+        raise RuntimeError(verdict)
+
+
+def _redirect_meshes(torch):
+    """init_device_mesh("cuda", …) and DeviceMesh("cuda", …)."""
+    mesh = getattr(torch.distributed, "device_mesh", None)
+    if mesh is None or not hasattr(mesh, "DeviceMesh"):
+        return
+    real, init = mesh.init_device_mesh, mesh.DeviceMesh.__init__
+
+    def kind_of(device_type):
+        return card.kind() if device_type == "cuda" else device_type
+
+    @functools.wraps(real)
+    def init_device_mesh(device_type, *arguments, **named):
+        return real(kind_of(device_type), *arguments, **named)
+
+    @functools.wraps(init)
+    def init_mesh(self, device_type, *arguments, **named):
+        return init(self, kind_of(device_type), *arguments, **named)
+
+    mesh.DeviceMesh.__init__ = init_mesh
+    for module in (mesh, torch.distributed):
+        if getattr(module, "init_device_mesh", None) is real:
+            module.init_device_mesh = init_device_mesh

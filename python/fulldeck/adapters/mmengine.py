@@ -1,0 +1,214 @@
+"""MMEngine on the rank's card: device, start, communication, mixed precision, SyncBN and resume. docs/python-frameworks.md
+
+MMEngine asks for cards by name, and has no name for some. Where the card is one of those, its modules get the card's name, and the
+functions that call CUDA without asking are replaced, each in the module that has it when that module is imported. What goes through
+torch.cuda (seeds, memory figures, empty_cache, synchronize) is redirected there (cuda.py), and `device_ids` of the wrapper by
+data_parallel.py.
+
+Resume works on every device: see allow_history()."""
+import contextlib
+import os
+
+from fulldeck.adapters import NotKnown, card, on_import, say, say_once
+
+VERSIONS = ((0, 7), (0, 11))  # from, and not to
+
+
+def version_of(module):
+    numbers = []
+    for part in str(getattr(module, "__version__", "")).split(".")[:2]:
+        digits = "".join(c for c in part if c.isdigit())
+        numbers.append(int(digits) if digits else -1)
+    return tuple(numbers)
+
+
+def adapt(mmengine):
+    if not VERSIONS[0] <= version_of(mmengine) < VERSIONS[1]:
+        raise NotKnown("this is MMEngine {}, and 0.7 to 0.10 are known".format(getattr(mmengine, "__version__", "without a version")))
+    on_import("mmengine.dist.utils", one_launcher)
+    on_import("mmengine.runner.checkpoint", allow_history)
+    if card.on_processors():
+        on_import("mmengine.dist.utils", start_without_cuda)
+        return "init_dist without CUDA, resume"
+    if not card.is_foreign() or own_name():
+        return "resume"
+    on_import("mmengine.device.utils", name_the_device)
+    on_import("mmengine.dist.utils", start_without_cuda)
+    on_import("mmengine.dist.utils", talk_on_the_card)
+    on_import("mmengine.runner.amp", autocast_on_the_card)
+    on_import("mmengine.optim.optimizer.amp_optimizer_wrapper", scale_on_the_card)
+    on_import("mmengine.model.utils", torchs_sync_bn)
+    return "device {}, init_dist, AMP, SyncBN, resume".format(card.kind())
+
+
+def own_name():
+    """Cards that MMEngine has branches for, with the vendor's module that these need."""
+    return card.kind() in ("npu", "mlu", "musa") and card.has_vendor_module()
+
+
+def replace(module, name, new):
+    """Puts `new` in the place of module.name, also where a package above has taken the name over already."""
+    import sys
+
+    old = getattr(module, name)
+    new.__fulldeck_original__ = old
+    place = module.__name__
+    while place:
+        holder = sys.modules.get(place)
+        if holder is not None and getattr(holder, name, None) is old:
+            setattr(holder, name, new)
+        place = place.rpartition(".")[0]
+
+
+def name_the_device(utils):
+    # get_device() returns this constant, and everybody asks get_device().
+    if utils.DEVICE not in ("cpu", "cuda"):
+        raise NotKnown("it has chosen the device {} itself".format(utils.DEVICE))
+    utils.DEVICE = card.kind()
+
+
+def one_launcher(utils):
+    """The variables of Slurm and of MPI are those of the launcher, the same in all ranks that it has started: with them every rank
+    would take the number of its host for its own."""
+    original = utils.init_dist
+
+    def init_dist(launcher, *arguments, **options):
+        if launcher in ("slurm", "mpi") and os.environ.get("RANK") is not None and os.environ.get("FULLDECK_RANK_PID"):
+            say_once("init_dist('{}') is taken as 'pytorch': rank {} of {} was started by fulldeck, not by {}".format(
+                launcher, os.environ["RANK"], os.environ.get("WORLD_SIZE"), launcher))
+            options.pop("port", None)
+            launcher = "pytorch"
+        return original(launcher, *arguments, **options)
+
+    replace(utils, "init_dist", init_dist)
+
+
+def start_without_cuda(utils):
+    original = utils._init_dist_pytorch
+
+    def _init_dist_pytorch(backend, init_backend="torch", **options):
+        if init_backend != "torch":
+            return original(backend, init_backend=init_backend, **options)
+        if card.is_foreign():
+            card.enter()  # in place of torch.cuda.set_device(local_rank): the launcher knows which card is this rank's
+        utils.torch_dist.init_process_group(backend=backend, **options)
+
+    replace(utils, "_init_dist_pytorch", _init_dist_pytorch)
+
+
+def talk_on_the_card(utils):
+    def get_comm_device(group=None):
+        backend = utils.get_backend(group)
+        if backend in (None, "gloo", "mpi"):
+            return utils.torch.device("cpu")
+        return card.device()
+
+    replace(utils, "get_comm_device", get_comm_device)
+
+
+def autocast_on_the_card(amp):
+    original = amp.autocast
+
+    @contextlib.contextmanager
+    def autocast(device_type=None, dtype=None, enabled=True, cache_enabled=None):
+        if device_type not in (None, "cuda", card.kind()):
+            with original(device_type, dtype, enabled, cache_enabled):
+                yield
+            return
+        # float16 as on CUDA, where MMEngine's default comes from.
+        with amp.torch.autocast(device_type=card.kind(), dtype=dtype or amp.torch.float16, enabled=enabled, cache_enabled=cache_enabled):
+            yield
+
+    replace(amp, "autocast", autocast)
+
+
+def scale_on_the_card(wrapper):
+    torch = wrapper.torch
+    if not hasattr(getattr(torch, "amp", None), "GradScaler"):
+        raise NotKnown("torch {} has no loss scaling for cards other than CUDA's".format(torch.__version__))
+
+    class GradScaler(torch.amp.GradScaler):
+        def __init__(self, *arguments, **options):
+            super().__init__(card.kind(), *arguments, **options)
+
+    # A scaler of CUDA's kind would turn itself off with no more than a warning.
+    wrapper.GradScaler = GradScaler
+    # What the constructor asserts: that there is a card for mixed precision.
+    wrapper.is_cuda_available = lambda: True
+
+
+def torchs_sync_bn(utils):
+    original = utils.convert_sync_batchnorm
+
+    def convert_sync_batchnorm(module, implementation="torch"):
+        if implementation == "mmcv":
+            say_once("sync_bn='mmcv' is taken as 'torch': the layer of MMCV is for CUDA alone, the one of torch works on {}".format(
+                card.kind()))
+            implementation = "torch"
+        return original(module, implementation)
+
+    replace(utils, "convert_sync_batchnorm", convert_sync_batchnorm)
+
+
+# What a checkpoint of MMEngine has in it beside tensors: the history of the log, which is an object of its own with numpy arrays.
+STATISTICS = ("min", "max", "current", "mean")
+
+
+def statistic_of_history(holder, name):
+    """Stands in the place of getattr in a checkpoint: gives the four methods of HistoryBuffer that one holds, and nothing else.
+    getattr itself would let a file call anything."""
+    from mmengine.logging.history_buffer import HistoryBuffer
+
+    if holder is not HistoryBuffer or name not in STATISTICS:
+        raise ValueError("a checkpoint asks for the attribute {!r} of {!r}; only min, max, current and mean of HistoryBuffer are given"
+                         .format(name, holder))
+    return getattr(holder, name)
+
+
+def safe_for_checkpoints():
+    import numpy
+    from mmengine.logging.history_buffer import HistoryBuffer
+
+    core = getattr(numpy, "_core", None) or numpy.core
+    reconstruct = core.multiarray._reconstruct
+    scalar = core.multiarray.scalar
+    safe = [HistoryBuffer, numpy.ndarray, numpy.dtype, (statistic_of_history, "builtins.getattr")]
+    # Files of numpy 1 say numpy.core, those of numpy 2 numpy._core.
+    for package in ("numpy.core", "numpy._core"):
+        safe += [(reconstruct, package + ".multiarray._reconstruct"), (scalar, package + ".multiarray.scalar")]
+    for kind in ("float64", "float32", "int64", "int32"):
+        dtype = type(numpy.dtype(kind))
+        if dtype is not numpy.dtype:  # numpy before 1.25 has no classes for them
+            safe.append(dtype)
+    return safe
+
+
+def allow_history(checkpoint):
+    """torch from 2.6 on loads nothing but tensors and what was declared safe (weights_only). MMEngine's own log history is declared, for
+    the time of its own loading alone; objects of the user's own in a checkpoint are refused by torch as ever."""
+    torch = checkpoint.torch
+    if not hasattr(getattr(torch, "serialization", None), "safe_globals"):
+        return  # an older torch: it loads everything
+
+    def during(function):
+        def load(*arguments, **options):
+            with torch.serialization.safe_globals(safe_for_checkpoints()):
+                return function(*arguments, **options)
+
+        load.__name__, load.__doc__, load.__wrapped__ = function.__name__, function.__doc__, function
+        return load
+
+    loader = checkpoint.CheckpointLoader
+    loader._schemes = type(loader._schemes)((prefix, during(function)) for prefix, function in loader._schemes.items())
+    original = loader.__dict__["load_checkpoint"].__func__
+
+    def load_checkpoint(cls, filename, map_location=None, logger="current"):
+        try:
+            return original(cls, filename, map_location, logger)
+        except Exception as error:
+            if "Weights only load failed" in str(error):
+                say("{} has objects in it that torch does not load unasked (see its message for their names). If you trust the file: "
+                    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 in front of the command".format(filename))
+            raise
+
+    loader.load_checkpoint = classmethod(load_checkpoint)

@@ -1,0 +1,275 @@
+"""Programs that were written for CUDA under `fulldeck run`, on simulated cards and on the processors: docs/python.md."""
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from cluster.launch import has_module, script
+from launching import BUILD, TOP
+from python_ranks import PACKAGE, clean_environment, run_python
+
+with_torch = pytest.mark.skipif(not has_module("torch") or not os.path.exists(os.path.join(BUILD, "lib", "libfulldeck_sim.so")),
+                                reason="this Python has no torch, or the build no libfulldeck_sim.so")
+PATIENCE = 200
+
+
+def losses(done):
+    return re.findall(r"^(?:\[0\] )?loss (.*)$", done.out, re.MULTILINE)
+
+
+# ---- the table
+
+
+@with_torch
+def test_every_row_of_the_table_goes_to_the_card(place):
+    place.simulate("gcu:8")
+    done = place.run("--nproc-per-node", 7, script("cuda_rows.py"), seconds=PATIENCE)
+    assert done.code == 0, done.err
+    results = json.loads(done.out[done.out.index("{"):])
+    assert len(results) > 200
+    wrong = {row: said for row, said in results.items() if said != "ok"}
+    assert not wrong, "\n".join("{}: {}".format(row, said) for row, said in wrong.items())
+    with open(os.path.join(TOP, "docs", "python.md")) as text:
+        told = text.read()
+    assert not [row for row in results if row.startswith("torch.") and "`{}`".format(row.rsplit(".", 1)[1]) not in told]
+    assert "adapted torch" in place.log(6) and "goes to this rank's gcu:6" in place.log(6)
+
+
+# ---- a script in the shape of PyTorch's tutorial
+
+
+@with_torch
+def test_the_tutorials_script_trains_on_cards_to_the_loss_of_the_processors(place):
+    on_cpu = place.run("--nproc-per-node", 2, script("cuda_tutorial.py"), "--on-cpu", seconds=PATIENCE)
+    assert on_cpu.code == 0, on_cpu.err
+    place.simulate("gcu:8")
+    done = place.run("--nproc-per-node", 2, script("cuda_tutorial.py"), seconds=PATIENCE)
+    assert done.code == 0, done.err
+    assert len(losses(done)) == 8
+    for card, cpu in zip(losses(done), losses(on_cpu)):
+        assert abs(float(card) - float(cpu)) < 2e-5, (losses(done), losses(on_cpu))
+    for rank in (0, 1):
+        assert "rank {0} trained on gcu:{0}".format(rank) in done.out
+        assert re.search(r"fulldeck: rank {0}/2, backend fulldeck \(the program asks for nccl, and nccl is for NVIDIA cards\), "
+                         r"device gcu:{0}, card serial SIM-gcu-000{0}, host ".format(rank), done.err), done.err
+
+
+@with_torch
+def test_without_adapters_and_without_cards_the_same_script_says_why_it_cannot(place):
+    done = place.run("--nproc-per-node", 1, script("cuda_tutorial.py"), seconds=PATIENCE)
+    assert done.code == 1
+    assert "fulldeck: the program asks for a CUDA device, and this rank runs on the processors" in done.err, done.err
+    place.simulate("gcu:8")
+    done = place.run("--nproc-per-node", 1, "--no-adapt", script("cuda_tutorial.py"), seconds=PATIENCE)
+    assert done.code == 1 and "module 'torch._C' has no attribute '_cuda_setDevice'" in done.err, done.err
+    assert "adapted" not in done.err
+
+
+# ---- torch.distributed, DistributedDataParallel
+
+
+@with_torch
+def test_groups_placement_meshes_and_norms_of_two_ranks(place):
+    place.simulate("gcu:8")
+    done = place.run("--nproc-per-node", 2, "--timeout", 100, script("adapted_ranks.py"), seconds=PATIENCE)
+    assert done.code == 0, done.err
+    for rank in (0, 1):
+        for line in ("one group", "groups and barriers", "placement", "FSDP2", "SyncBatchNorm", "torch_gcu"):
+            assert "[{}] {}\n".format(rank, line) in done.out, (line, done.err)
+        assert "timeout 100 s" in place.log(rank)
+        assert "init_process_group was called again: the group of 2 ranks that is there stays" in place.log(rank)
+        assert "8 of 8 parameters are not on gcu:{0}, the device of rank {0}. It was moved to gcu:{0} (--place).".format(rank) in place.log(rank)
+
+
+TRACED = """
+import os, sys, torch, torch.distributed as dist
+if os.environ["RANK"] == "1":
+    sys.exit()
+os.environ["WORLD_SIZE"] = "1"
+try:
+    dist.init_process_group("gloo")
+except RuntimeError as error:
+    print(error)
+os.environ["WORLD_SIZE"] = "2"
+store = dist.HashStore()
+dist.distributed_c10d.started_ranks = None
+from fulldeck.adapters import distributed
+distributed.started_ranks = lambda: 1
+dist.init_process_group("nccl", store=store, rank=0, world_size=1)
+torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 3).cuda())
+torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 3), device_ids=[0])
+"""
+
+
+@with_torch
+def test_the_trace_says_where_each_model_is_and_which_rank_came_without_one(place):
+    place.simulate("gcu:8")
+    done = place.run("--nproc-per-node", 2, "--trace-ddp", "--place", place.write("traced.py", TRACED), seconds=PATIENCE)
+    assert done.code == 0, done.err
+    assert "fulldeck: the launcher started 2 ranks, and the program made a group of 1." in done.out, done.out
+    first = place.log(0)
+    assert "fulldeck: placement of Linear on rank 0 of 2 (local rank 0):\nfulldeck:   wanted            gcu:0\n" in first, first
+    assert "verdict           case A: the device is right (gcu:0)." in first
+    assert "verdict           case B: the module is still on the CPU, and this rank trains on gcu:0. Cure: " in first
+    assert "It was moved to gcu:0 (--place)" in first
+    assert "ended without wrapping" not in first
+    assert "fulldeck: rank 1: ended without wrapping a model in DistributedDataParallel; its last phase: torch was imported\n" in place.log(1)
+
+
+BROKEN = """
+import torch
+try:
+    torch.ones(1).cuda()
+except RuntimeError as error:
+    print(error)
+try:
+    torch.distributed.init_process_group()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@with_torch
+def test_a_card_that_computes_wrongly_or_not_at_all_is_refused_at_its_first_use(place):
+    place.simulate("gcu:2,lying=0,broken=1")
+    done = place.run("--nproc-per-node", 2, "--idle-card", "off", place.write("broken.py", BROKEN), seconds=PATIENCE)
+    assert done.out.count("[0] fulldeck: the card gcu:0 computes wrongly: ") == 2, done.out
+    assert done.out.count("[1] fulldeck: the card gcu:1 cannot compute a small test: gcu:1: the simulated card is broken") == 2, done.out
+
+
+# ---- the import machinery
+
+
+@with_torch
+def test_torch_is_adapted_however_it_is_imported_and_costs_little(place):
+    place.simulate("gcu:8")
+    # As after the first run of an installation: Python keeps what it compiled.
+    subprocess.run([sys.executable, "-m", "compileall", "-q", os.path.join(PACKAGE, "fulldeck", "adapters")], check=True)
+    done = place.run("--nproc-per-node", 1, script("late_torch.py"), seconds=PATIENCE)
+    assert done.code == 0, done.err
+    assert "in a forked child\nwith patches of its own\n" in done.out
+    calls, each, step = map(float, re.search(r"overhead (\d+) calls (-?\d+) ns step (\d+) us", done.out).groups())
+    assert calls * each / 1e3 < 0.005 * step, done.out
+    assert float(re.search(r"spent ([\d.]+) ms", done.out).group(1)) < 20, done.out
+
+
+MACHINERY = """
+import importlib, importlib.util, os, runpy, sys, types
+sys.path.insert(0, os.getcwd())
+from fulldeck import adapters
+
+told = []
+adapters.say = told.append
+adapters.start()
+seen = []
+for name in ("plain", "parent.child", "half", "absent", "spaces", "failing"):
+    adapters.on_import(name, lambda module: seen.append((module.__name__, getattr(module, "VALUE", None))))
+adapters.on_import("failing", lambda module: 1 / 0)
+adapters.on_import("failing", lambda module: seen.append("after it"))
+
+import plain
+assert seen == [("plain", 1)] and plain.__spec__.loader is plain.__loader__ and type(plain.__loader__).__name__ == "SourceFileLoader"
+import plain
+importlib.reload(plain)
+assert seen == [("plain", 1)], "once"
+adapters.on_import("plain", lambda module: seen.append("at once"))
+assert seen.pop() == "at once"
+import parent
+assert len(seen) == 1
+from parent import child
+assert seen[1] == ("parent.child", 2)
+try:
+    import half
+except ImportError as error:
+    assert "no_such_part" in str(error) and "half" not in sys.modules and len(seen) == 2, error
+try:
+    import absent
+except ModuleNotFoundError as error:
+    assert error.name == "absent"
+import spaces
+assert importlib.util.find_spec("spaces") is not None and len(seen) == 2
+import failing
+assert seen[2:] == [("failing", None), "after it"] and told == ["warning: failing is not adapted: ZeroDivisionError: division by zero"], told
+runpy.run_module("parent.main")
+assert importlib.util.find_spec("absent") is None
+
+# A finder that finds itself again, and a program that empties the list of finders.
+class Asks:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.find_spec(name) if name == "asked" else None
+adapters.on_import("asked", lambda module: seen.append("asked"))
+sys.meta_path.append(Asks())
+import asked
+assert seen[-1] == "asked"
+sys.meta_path.remove(adapters.FINDER)
+import later
+
+# What an adapter that does not know a version says.
+adapters.TABLE["plain"] = ["strange"]
+strange = types.ModuleType("fulldeck.adapters.strange")
+def adapt(module):
+    raise adapters.NotKnown("plain 1.0 is not known")
+strange.adapt = adapt
+sys.modules[strange.__name__] = strange
+adapters.adapt(plain)
+assert told[-1] == "warning: plain is left as it is (strange): plain 1.0 is not known", told
+strange.adapt = lambda module: "one thing"
+adapters.adapt(plain)
+assert told[-1] == "adapted plain of unknown version: one thing", told
+adapters.OLDEST["plain"] = (2, 0)
+plain.__version__ = "1.10.2+vendor"
+adapters.adapt(plain)
+assert told[-1] == "warning: plain 1.10.2+vendor is left as it is: versions before 2.0 are not known", told
+plain.__version__ = "2.13.0+cpu"
+adapters.adapt(plain)
+assert told[-1] == "adapted plain 2.13.0+cpu: one thing", told
+assert "torch" not in sys.modules
+print("ok")
+"""
+
+
+def test_what_is_imported_is_told_once_and_nothing_else_changes(tmp_path):
+    for name, text in (("plain.py", "VALUE = 1"), ("half.py", "import no_such_part"), ("failing.py", ""), ("asked.py", ""), ("later.py", ""),
+                       ("parent/__init__.py", ""), ("parent/child.py", "VALUE = 2"), ("parent/main.py", "from parent import child"),
+                       ("spaces/inside.py", "")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    done = run_python(MACHINERY, folder=tmp_path)
+    assert (done.code, done.out, done.err) == (0, "ok\n", ""), done
+
+
+def test_a_rank_without_torch_pays_next_to_nothing(place):
+    program = place.write("nothing.py", "import sys, time\nprint('fulldeck.adapters' in sys.modules, sys.meta_path[0].__class__.__name__)\n")
+    done = place.run("--nproc-per-node", 1, program)
+    assert done.out == "False Waiting\n", done
+    done = place.run("--nproc-per-node", 1, "--no-adapt", program)
+    assert done.out.startswith("False ") and "Waiting" not in done.out, done
+    timed = ("import sys, time\nbegun = time.process_time()\nsys.path.insert(0, sys.argv[1])\nimport adapters\nadapters.start()\n"
+             "print(time.process_time() - begun)\n")
+    spent = min(float(subprocess.run([sys.executable, "-c", timed, os.path.join(BUILD, "lib", "fulldeck_hook")], env=clean_environment(),
+                                     stdout=subprocess.PIPE, check=True).stdout) for _ in range(5))
+    assert spent < 0.005, spent
+
+
+def test_a_torch_that_is_half_installed_gives_its_own_error(place):
+    os.makedirs(os.path.join(place.folder, "broken", "torch"))
+    place.write("broken/torch/__init__.py", "from torch._no_such_part import anything\n")
+    done = place.run("--nproc-per-node", 1, place.write("uses.py", "import torch\n"), extra={"PYTHONPATH": os.path.join(place.folder, "broken")})
+    assert done.code == 1 and "ModuleNotFoundError: No module named 'torch._no_such_part'" in done.err
+    assert "fulldeck: warning" not in done.err, done.err
+
+
+# ---- what trains and is wrong
+
+
+@with_torch
+def test_ranks_that_train_wrongly_without_a_word_are_named_and_sound_ones_are_not(place):
+    done = place.run("--nproc-per-node", 2, script("silent_faults.py"), "sound", "J1", "J2", "J3", "J4", seconds=PATIENCE)
+    assert done.code == 0, done.err
+    assert "[0] sound []\n" in done.out and "[1] sound []\n" in done.out, done.err
+    assert "[0] J1 ['J1']\n" in done.out and "[0] J2 ['J2']\n" in done.out and "[0] J3 ['J3']\n" in done.out, done.out
+    assert "[0] J4 ['J3', 'J4']\n" in done.out and "[1] J4 ['J4']\n" in done.out, done.out
+    assert "fulldeck: WARNING: J1: all 2 ranks trained their first 3 steps on the same batches" in done.err

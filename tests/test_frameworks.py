@@ -1,0 +1,207 @@
+"""MMEngine and Accelerate as PyPI has them, and scripts that were written for CUDA, on simulated cards: tests/scripts holds the scripts, and
+nothing in them knows of fulldeck. Importing torch and a framework costs seconds a rank, so each test starts ranks once."""
+import importlib.util
+import json
+import os
+import site
+import subprocess
+import sys
+
+import pytest
+
+from launching import HERE
+
+SCRIPTS = os.path.join(HERE, "scripts")
+SECONDS = 240
+
+
+def where(package):
+    """The folder that has the package, or None."""
+    spec = importlib.util.find_spec(package)
+    return os.path.dirname(os.path.dirname(spec.origin)) if spec is not None and spec.origin else None
+
+
+pytestmark = pytest.mark.skipif(where("torch") is None, reason="this Python has no torch")
+needs_mmengine = pytest.mark.skipif(where("mmengine") is None, reason="MMEngine is not installed (scripts/python-packages.txt)")
+needs_accelerate = pytest.mark.skipif(where("accelerate") is None, reason="Accelerate is not installed (scripts/python-packages.txt)")
+
+
+@pytest.fixture
+def cards(place):
+    """Runs see four simulated cards, and a home without a file of Accelerate's."""
+    place.simulate("gcu:4")
+    place.variables.update(OMP_NUM_THREADS="1", HF_HOME=os.path.join(place.folder, "huggingface"), MPLCONFIGDIR=place.folder)
+    elsewhere = {where(name) for name in ("mmengine", "accelerate")} - {None} - set(site.getsitepackages())
+    if elsewhere:
+        place.variables["PYTHONPATH"] = os.pathsep.join(sorted(elsewhere))
+    return place
+
+
+def result(place, *path):
+    with open(os.path.join(place.folder, *path)) as file:
+        return json.load(file)
+
+
+def close(ours, theirs, tolerance):
+    return len(ours) == len(theirs) and all(abs(a - b) <= tolerance for a, b in zip(ours, theirs))
+
+
+@needs_mmengine
+def test_mmengines_runner_trains_on_distinct_cards_to_the_loss_of_the_processors(cards):
+    """launcher="pytorch", backend nccl, torch.cuda.set_device, MMDistributedDataParallel, SyncBN, AMP, checkpoint and resume."""
+    script = os.path.join(SCRIPTS, "train_mmengine.py")
+    reference = subprocess.run([sys.executable, script, ".", "cpu"], cwd=cards.folder, timeout=SECONDS, stdin=subprocess.DEVNULL,
+                               env={name: value for name, value in cards.variables.items() if name != "FULLDECK_SIMULATE"},
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert reference.returncode == 0, reference.stdout
+    done = cards.run("--nproc-per-node", 2, script, ".", "sync", "plain", "amp", "resume", seconds=SECONDS)
+    assert done.code == 0, done
+    for rank in (0, 1):
+        assert "adapted mmengine" in cards.log(rank)
+    cpu = result(cards, "cpu.0.json")["losses"]
+    for case in ("sync", "plain", "amp", "resume"):
+        ranks = [result(cards, "{}.{}.json".format(case, rank)) for rank in (0, 1)]
+        assert [each["device"] for each in ranks] == ["gcu:0", "gcu:1"], case
+        assert [each["comm_device"] for each in ranks] == ["gcu:0", "gcu:1"], case
+        assert {(each["wrapper"], each["get_device"]) for each in ranks} == {("MMDistributedDataParallel", "gcu")}, case
+        assert ranks[0]["losses"] == ranks[1]["losses"] and ranks[0]["weights"] == ranks[1]["weights"], case
+    sync, plain, amp, resume = (result(cards, case + ".0.json") for case in ("sync", "plain", "amp", "resume"))
+    assert sync["norm"] == ["SyncBatchNorm"] and close(sync["losses"], cpu, 1e-5), (sync, cpu)
+    # Batch norm of each rank by itself gives another loss: so the one above was synchronised.
+    assert plain["norm"] == ["BatchNorm1d"] and not close(plain["losses"], cpu[:4], 1e-2), (plain, cpu)
+    assert amp["scaling"] is True and amp["losses"] != sync["losses"] and close(amp["losses"], cpu, 5e-2), (amp, cpu)
+    assert close(resume["losses"], sync["losses"][4:], 1e-6) and close(resume["weights"], sync["weights"], 1e-6), (resume, sync)
+
+
+CONFIG = """
+compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+mixed_precision: fp16
+num_processes: 4
+gpu_ids: 2,3
+dynamo_config: {dynamo_backend: 'no', dynamo_mode: max-autotune}
+debug: true
+"""
+
+
+@needs_accelerate
+def test_accelerate_trains_on_distinct_cards_to_the_loss_of_the_processors(cards):
+    """Accumulation, clipping, save_state and load_state; once more with fp16 from a file, whose other words are not dropped unsaid."""
+    script = os.path.join(SCRIPTS, "train_accelerate.py")
+    for name in ("alone", "cards", "half"):
+        os.mkdir(os.path.join(cards.folder, name))
+    alone = cards.run("--nproc-per-node", 1, "--devices", "cpu", script, "alone", seconds=SECONDS)
+    assert alone.code == 0, alone
+    done = cards.run("--nproc-per-node", 2, script, "cards", seconds=SECONDS)
+    assert done.code == 0, done
+    expected = result(cards, "alone", "0.json")
+    ranks = [result(cards, "cards", "{}.json".format(rank)) for rank in (0, 1)]
+    assert [each["device"] for each in ranks] == [each["accelerator_device"] for each in ranks] == ["gcu:0", "gcu:1"]
+    assert [each["process"] for each in ranks] == [[0, 2, 0], [1, 2, 1]]
+    assert {each["model"] for each in ranks} == {"DistributedDataParallel"}
+    for part in ("first", "second", "again"):
+        for which in (0, 1):
+            assert close(ranks[0][part][which], expected[part][which], 1e-5), (part, ranks[0], expected)
+    assert ranks[0]["again"] == ranks[0]["second"], "the state came back as it was saved"
+
+    config = cards.write("accelerate.yaml", CONFIG)
+    done = cards.run("--nproc-per-node", 2, "--accelerate-config", config, script, "half", seconds=SECONDS)
+    assert done.code == 0, done
+    half = result(cards, "half", "1.json")
+    assert (half["precision"], half["scaling"], half["dynamo"]) == ("fp16", True, "NO")
+    assert half["first"] != ranks[1]["first"] and close(half["first"][0], expected["first"][0], 1e-2)
+    for words in ("mixed_precision fp16", "num_processes: 4; this run has 2 ranks", "gpu_ids: 2,3", "dynamo_mode=max-autotune"):
+        assert words in done.err, (words, done)
+
+
+LONE = """
+from accelerate import state
+made = state.PartialState()
+print("process", made.process_index, "of", made.num_processes, made.device, made.distributed_type.value)
+# As an Accelerate that does not know the card.
+state.PartialState._reset_state()
+state.PartialState._prepare_backend = lambda self, *ignored: (None, state.DistributedType.NO)
+try:
+    state.PartialState()
+except RuntimeError as error:
+    print("refused:", error)
+"""
+
+
+@needs_accelerate
+def test_a_rank_that_accelerate_takes_for_the_only_one_is_refused(cards):
+    script = cards.write("lone.py", LONE)
+    # The file that Accelerate always reads, where it is, is read here too, and that is said.
+    os.makedirs(os.path.join(cards.variables["HF_HOME"], "accelerate"))
+    with open(os.path.join(cards.variables["HF_HOME"], "accelerate", "default_config.yaml"), "w") as file:
+        file.write("distributed_type: 'NO'\nmixed_precision: bf16\nnum_processes: 1\n")
+    done = cards.run("--nproc-per-node", 2, "--devices", "cpu", script, seconds=SECONDS)
+    assert done.code == 0 and "default file" in done.err and "mixed_precision bf16" in done.err, done
+    assert sorted(line.split("process ", 1)[1] for line in done.out.splitlines() if "] process " in line) == [
+        "0 of 2 cpu:0 MULTI_CPU", "1 of 2 cpu:0 MULTI_CPU"], done
+    assert done.out.count("Accelerate takes this rank for process 0 of 1, and it is rank") == 2, done
+
+
+@needs_accelerate
+def test_a_file_of_accelerates_that_cannot_be_read_ends_the_run(cards):
+    bad = cards.write("bad.yaml", "distributed_type: MULTI_GPU\nno_such_key: 1\nnum_processes: 2\n")
+    done = cards.run("--nproc-per-node", 1, "--accelerate-config", bad, cards.write("lone.py", LONE), seconds=SECONDS)
+    assert done.code != 0 and "no_such_key" in done.err and "process" not in done.out, done
+
+
+CHECKPOINT = """
+import io, os, pickle, sys
+import numpy, torch
+from mmengine.runner.checkpoint import CheckpointLoader, load_checkpoint
+from mmengine.logging import HistoryBuffer
+
+class Evil:
+    def __init__(self, call):
+        self.call = call
+    def __reduce__(self):
+        return self.call
+
+def load(value):
+    torch.save({"value": value}, "file.pth")
+    return CheckpointLoader.load_checkpoint("file.pth", "cpu")["value"]
+
+back = load(HistoryBuffer([1.0, 2.0], [1, 1]))
+assert back.mean() == 1.5 and back.statistics("max") == 2.0
+for call in ((getattr, (HistoryBuffer, "__init__")), (getattr, (numpy.ndarray, "tofile")), (os.system, ("true",)), (eval, ("1",))):
+    try:
+        load(Evil(call))
+    except Exception as error:
+        assert "eights only" in str(error) or "only min, max" in str(error), error
+    else:
+        raise SystemExit("loaded: %r" % (call,))
+# Outside of MMEngine's loading everything is as torch has it.
+try:
+    torch.save(HistoryBuffer(), "file.pth"), torch.load("file.pth")
+except pickle.UnpicklingError:
+    print("sound")
+"""
+
+
+@needs_mmengine
+def test_a_checkpoint_of_mmengine_gives_its_log_history_back_and_nothing_that_could_run(cards):
+    done = cards.run("--nproc-per-node", 1, cards.write("checkpoint.py", CHECKPOINT), seconds=SECONDS)
+    assert done.code == 0 and "sound" in done.out, done
+    assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1" in done.err, done
+
+
+UNKNOWN = """
+import mmengine
+print("mmengine is", mmengine.__version__)
+"""
+
+
+def test_an_unknown_version_is_left_as_it_is(cards):
+    """A stand-in of the package's name with a version of another age."""
+    folder = os.path.join(cards.folder, "other", "mmengine")
+    os.makedirs(folder)
+    with open(os.path.join(folder, "__init__.py"), "w") as file:
+        file.write("import torch\n__version__ = '2.0.0'\n")
+    done = cards.run("--nproc-per-node", 1, cards.write("unknown.py", UNKNOWN), seconds=SECONDS,
+                     extra={"PYTHONPATH": os.path.dirname(folder)})
+    assert done.code == 0 and "mmengine is 2.0.0" in done.out, done
+    assert "mmengine is left as it is" in done.err and "this is MMEngine 2.0.0, and 0.7 to 0.10 are known" in done.err, done
