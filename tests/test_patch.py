@@ -35,7 +35,6 @@ VERSIONS = {
     "0.10.7": "        model = model.to(get_device())\n        sync_bn = self.cfg.get('sync_bn', None)\n",
 }
 TAIL = '''        if model_wrapper_cfg is None:
-            # TODO: may use a more elegant way to get local device ID.
             model = MMDistributedDataParallel(
                 module=model,
                 device_ids=[int(os.environ['LOCAL_RANK'])])
