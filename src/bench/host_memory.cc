@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "collectives/reduce_kernel.h"
 
 namespace fulldeck::bench {
 namespace {
@@ -70,8 +71,9 @@ __attribute__((target("avx2"))) void AddHalfWide(Block* a, const Block* b, std::
 
 AddFunction WidestAdd() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return AddWide;
-  if (__builtin_cpu_supports("avx2")) return AddHalfWide;
+  // Not __builtin_cpu_supports, whose table old C libraries' tool chains do not bring.
+  if (collectives::CanRun(collectives::InstructionSet::kAvx512)) return AddWide;
+  if (collectives::CanRun(collectives::InstructionSet::kAvx2)) return AddHalfWide;
 #endif
   return AddPlain;
 }

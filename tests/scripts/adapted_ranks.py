@@ -62,7 +62,7 @@ wrapped = DistributedDataParallel(model, device_ids=[0])  # hard-coded: the modu
 del os.environ["FULLDECK_PLACE"]
 assert wrapped.device_ids == [rank]
 before = model[0].weight.detach().clone()
-wrapped(torch.ones(3, 4) + torch.randn(3, 4)).sum().backward()  # an input on the host, which the wrapper moves
+wrapped(torch.ones(3, 4) + torch.randn(3, 4)).square().sum().backward()  # an input on the host, which the wrapper moves
 optimizer.step()
 assert model[0].weight.device == torch.device(card) and not torch.equal(before, model[0].weight)
 everyone = [torch.empty_like(before), torch.empty_like(before)]
