@@ -109,6 +109,10 @@ std::string FormatByteSize(std::uint64_t bytes) {
   return text;
 }
 
+std::string Counted(std::uint64_t count, std::string_view thing) {
+  return std::to_string(count).append(" ").append(thing).append(count == 1 ? "" : "s");
+}
+
 std::optional<std::string> ClosestMatch(std::string_view word, const std::vector<std::string>& candidates) {
   // A third of the word may be wrong: "devcies" is near "devices", "foo" is near nothing. What is longer than any name
   // of ours is no slip of the finger.

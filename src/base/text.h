@@ -35,6 +35,9 @@ std::optional<std::uint64_t> ParseByteSize(std::string_view text);
 // "48.0 GiB", "512 MiB", "17 B".
 std::string FormatByteSize(std::uint64_t bytes);
 
+// "1 card", "2 cards".
+std::string Counted(std::uint64_t count, std::string_view thing);
+
 // The candidate that `word` is probably a slip of the finger for, or nothing when none is near.
 std::optional<std::string> ClosestMatch(std::string_view word, const std::vector<std::string>& candidates);
 

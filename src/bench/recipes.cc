@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "bench/collectives_rank_script.h"
 
 namespace fulldeck::bench {
@@ -41,13 +42,7 @@ void SetIfAbsent(base::Environment& environment, const char* name, const char* v
 base::Result<void> WriteFile(const std::string& path, std::string_view text) {
   const base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!file.valid()) return base::ErrnoError("cannot write " + base::Printable(path));
-  while (!text.empty()) {
-    const ssize_t written = write(file.get(), text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return base::ErrnoError("cannot write " + base::Printable(path));
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return {};
+  return base::WriteAllTo(file.get(), text, path);
 }
 
 }  // namespace

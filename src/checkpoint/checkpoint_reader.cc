@@ -1,7 +1,6 @@
 #include "checkpoint/checkpoint_reader.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "base/usable_processors.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/quoting.h"
 
@@ -103,12 +103,7 @@ bool EndsWith(std::string_view text, std::string_view end) {
 }  // namespace
 
 unsigned UsefulThreads(unsigned most) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  const int count = sched_getaffinity(0, sizeof allowed, &allowed) == 0
-                        ? CPU_COUNT(&allowed)
-                        : static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp<unsigned>(static_cast<unsigned>(std::max(count, 1)), 1, most);
+  return std::min(static_cast<unsigned>(base::UsableProcessors()), most);
 }
 
 Result<std::vector<FoundCheckpoint>> ListCheckpoints(Files& files, const std::string& directory) {

@@ -1,7 +1,6 @@
 // fulldeck config: a file that starts a training on machines like this one with another program.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +9,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "base/usable_processors.h"
+#include "base/whole_file.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/watch.h"
@@ -37,12 +38,6 @@ ExitCode Refuse(ExitCode code, const std::string& message) {
   return code;
 }
 
-int UsableProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 base::Result<void> WriteNew(const std::string& path, const std::string& text) {
   base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file.valid() && errno == EEXIST) {
@@ -50,18 +45,9 @@ base::Result<void> WriteNew(const std::string& path, const std::string& text) {
                        " is there already, and was left as it is: give another name, or remove it"};
   }
   if (!file.valid()) return base::ErrnoError("cannot write " + base::Printable(path));
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t wrote = write(file.get(), text.data() + done, text.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) {
-      const base::Error error = base::ErrnoError("cannot write " + base::Printable(path));
-      unlink(path.c_str());
-      return error;
-    }
-    done += static_cast<std::size_t>(wrote);
-  }
-  return {};
+  auto written = base::WriteAllTo(file.get(), text, path);
+  if (!written) unlink(path.c_str());
+  return written;
 }
 
 ExitCode Config(const Options& options) {
@@ -73,7 +59,7 @@ ExitCode Config(const Options& options) {
   job::LaunchFlags flags;
   flags.devices = options.devices;
   if (options.ranks > 0) flags.nproc = options.ranks;
-  auto selection = job::SelectCards(flags, *inventory, UsableProcessors());
+  auto selection = job::SelectCards(flags, *inventory, base::UsableProcessors());
   if (!selection) return Refuse(ExitCode::kRefusedCards, selection.error().message);
   const int cards = static_cast<int>(selection->cards.size());
   if (cards > 0 && selection->ranks > cards) {

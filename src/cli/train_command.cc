@@ -9,11 +9,12 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/usable_processors.h"
+#include "base/whole_file.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/program_beside.h"
@@ -93,7 +94,7 @@ class TrainCommand {
 
  private:
   ExitCode ReadRecipe() {
-    auto text = ReadWholeFile(options_.config, recipe::kLargestRecipe);
+    auto text = base::ReadWholeFile(options_.config, recipe::kLargestRecipe);
     if (!text) {
       return Refuse(ExitCode::kUsage,
                     text.error().message + (text.error().system_error == ENOENT ? NearFile(options_.config) : ""));
@@ -127,7 +128,7 @@ class TrainCommand {
     device::InventoryReader reader({.root = base::SystemRoot(), .environment = environment_});
     const auto inventory = reader.Read();
     if (!inventory) return Refuse(ExitCode::kBadEnvironment, inventory.error().message);
-    machine_.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    machine_.cores = base::UsableProcessors();
 
     devices_ = options_.devices;
     const auto choice = job::ParseDeviceChoice(devices_);

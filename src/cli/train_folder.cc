@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "recipe/checks.h"
 #include "recipe/read.h"
 
@@ -25,20 +25,6 @@ using recipe::WorkFolder;
 bool IsThere(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error);
-}
-
-base::Result<void> WriteFile(const std::string& path, const std::string& text) {
-  const std::string unfinished = path + ".new";
-  base::UniqueFd file(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.valid()) return base::ErrnoError("cannot write " + base::Printable(path));
-  for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t written = write(file.get(), rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return base::ErrnoError("cannot write " + base::Printable(path));
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (rename(unfinished.c_str(), path.c_str()) != 0) return base::ErrnoError("cannot write " + base::Printable(path));
-  return {};
 }
 
 base::Result<base::UniqueFd> TakeLock(const WorkFolder& folder) {
@@ -72,7 +58,7 @@ base::Result<std::string> SetAside(const WorkFolder& folder) {
 // Whether the settings fit those that the checkpoints were made with.
 base::Result<void> CheckSettings(const recipe::Recipe& recipe, const WorkFolder& folder,
                                  std::vector<std::string>* notes) {
-  const auto text = ReadWholeFile(folder.resolved(), recipe::kLargestRecipe);
+  const auto text = base::ReadWholeFile(folder.resolved(), recipe::kLargestRecipe);
   if (!text) {
     return Error{
         fmt::format("{}: it says with which settings the checkpoints of {} were made, so they cannot be resumed "
@@ -97,23 +83,6 @@ base::Result<void> CheckSettings(const recipe::Recipe& recipe, const WorkFolder&
 }
 
 }  // namespace
-
-base::Result<std::string> ReadWholeFile(const std::string& path, std::size_t most) {
-  base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return base::ErrnoError("cannot read " + base::Printable(path));
-  std::string text;
-  std::array<char, 16384> chunk;
-  for (;;) {
-    const ssize_t got = read(file.get(), chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return base::ErrnoError("cannot read " + base::Printable(path));
-    if (got == 0) return text;
-    text.append(chunk.data(), static_cast<std::size_t>(got));
-    if (text.size() > most) {
-      return Error{fmt::format("{} is larger than {}", base::Printable(path), base::FormatByteSize(most))};
-    }
-  }
-}
 
 base::Result<void> CheckFolder(const recipe::Recipe& recipe, Earlier earlier, std::vector<std::string>* notes) {
   const WorkFolder folder(recipe);
@@ -165,9 +134,9 @@ base::Result<base::UniqueFd> PrepareFolder(const recipe::Recipe& recipe, const s
   std::vector<std::string> told_before;
   const auto still = CheckFolder(recipe, earlier == Earlier::kSetAside ? Earlier::kRefuse : earlier, &told_before);
   if (!still) return still.error();
-  const auto config = WriteFile(folder.config(), config_text);
+  const auto config = base::ReplaceFile(folder.config(), config_text);
   if (!config) return config.error();
-  const auto resolved = WriteFile(folder.resolved(), recipe::ToResolvedText(recipe));
+  const auto resolved = base::ReplaceFile(folder.resolved(), recipe::ToResolvedText(recipe));
   if (!resolved) return resolved.error();
   const std::string unfinished = folder.merged_log() + ".new";
   fs::remove(unfinished, error);

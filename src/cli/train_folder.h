@@ -29,7 +29,4 @@ base::Result<void> CheckFolder(const recipe::Recipe& recipe, Earlier earlier, st
 base::Result<base::UniqueFd> PrepareFolder(const recipe::Recipe& recipe, const std::string& config_text,
                                            Earlier earlier, const std::string& run_id, std::vector<std::string>* notes);
 
-// The whole of a file; an error when it is larger than `most`.
-base::Result<std::string> ReadWholeFile(const std::string& path, std::size_t most);
-
 }  // namespace fulldeck::cli

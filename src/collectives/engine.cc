@@ -12,6 +12,7 @@
 #include <new>
 
 #include "base/text.h"
+#include "base/usable_processors.h"
 #include "collectives/copying.h"
 #include "collectives/slices.h"
 #include "wire/sha256.h"
@@ -273,7 +274,7 @@ Status Engine::Prepare(const GroupOptions& options) {
   if (base::Result<void> reserved = reserve(rank_); !reserved) {
     return Fail(FULLDECK_ERROR_SYSTEM, NoMemoryText(reserved.error()));
   }
-  const std::vector<std::uint64_t> own_processors = AllowedProcessors();
+  const std::vector<std::uint64_t> own_processors = base::AllowedProcessors();
   for (std::size_t word = 0; word < std::min<std::size_t>(own_processors.size(), kProcessorWords); ++word) {
     control_->processors[word].fetch_or(own_processors[word], std::memory_order_relaxed);
   }
@@ -281,7 +282,7 @@ Status Engine::Prepare(const GroupOptions& options) {
   // Ranks that are each bound to processors of their own have all of them together.
   int allowed = 0;
   for (const auto& word : control_->processors) allowed += std::popcount(word.load(std::memory_order_relaxed));
-  const int processors = options.processors > 0 ? options.processors : UsableProcessors(allowed);
+  const int processors = options.processors > 0 ? options.processors : base::UsableProcessors(allowed);
   patience_ = PatienceFor(size_, processors);
   crew_ = std::make_unique<Crew>(size_ > 1 && processors >= 2 * size_);
   wiring.patience = patience_;

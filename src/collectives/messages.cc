@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/usable_processors.h"
 #include "collectives/message_traffic.h"
 
 namespace fulldeck::collectives {
@@ -22,7 +23,7 @@ base::TimePoint Now() {
 struct Messages::State {
   explicit State(Wiring given)
       : wiring(std::move(given)),
-        patience(wiring.patience ? *wiring.patience : PatienceFor(wiring.size, UsableProcessors())),
+        patience(wiring.patience ? *wiring.patience : PatienceFor(wiring.size, base::UsableProcessors())),
         bell(*wiring.doorbells[static_cast<std::size_t>(wiring.rank)]),
         traffic(wiring) {}
 

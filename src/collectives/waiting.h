@@ -27,7 +27,6 @@
 #include <cstdint>
 
 #include "base/clock.h"
-#include "collectives/usable_processors.h"
 
 namespace fulldeck::collectives {
 

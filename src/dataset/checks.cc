@@ -47,10 +47,6 @@ std::string Named(std::size_t label, const std::vector<std::string>& classes) {
   return std::to_string(label) + (label < classes.size() ? " (" + base::Printable(classes[label]) + ")" : "");
 }
 
-std::string Counted(std::uint64_t count, const std::string& thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
-
 // Samples "a, b, c and 4 more".
 std::string FewOf(const std::vector<std::string>& names, std::uint64_t all) {
   std::vector<std::string> printed;
@@ -130,7 +126,7 @@ std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const recipe::Dat
     return problems;
   }
   const bool segmentation = data.task == recipe::Task::kSegmentation;
-  const std::string looked_at = Counted(survey.samples, "sample") + of_part;
+  const std::string looked_at = base::Counted(survey.samples, "sample") + of_part;
   std::uint64_t labelled = 0;
   std::vector<std::size_t> seen;
   std::vector<std::size_t> outside;
@@ -243,7 +239,7 @@ std::vector<std::string> OverlapOf(const Source& train, const Source& val, std::
         FewOf(same_file, same_files) + cure);
   }
   if (same_contents > 0) {
-    problems.push_back(Counted(same_contents, "file") + " of val " + (same_contents == 1 ? "has" : "have") +
+    problems.push_back(base::Counted(same_contents, "file") + " of val " + (same_contents == 1 ? "has" : "have") +
                        " the same content as one of train: " + FewOf(same_content, same_contents) + cure);
   }
   return problems;

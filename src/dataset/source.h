@@ -22,7 +22,10 @@ enum class Part { kTrain, kVal };
 // the pipeline normalises them; all others (16 bits, float, or a value_range of their own) are floats.
 using SampleImage = std::variant<imagery::Image8, imagery::ImageFloat>;
 
-// One decoded sample, as large as its file; labels as class numbers, after reduce_zero_label, ignored pixels 255.
+// The label of pixels that count for nothing.
+inline constexpr std::uint8_t kIgnored = 255;
+
+// One decoded sample, as large as its file; labels as class numbers, after reduce_zero_label, or kIgnored.
 struct Sample {
   SampleImage image;
   imagery::Mask mask;          // segmentation

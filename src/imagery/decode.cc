@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "imagery/decoders.h"
-#include "imagery/file_bytes.h"
 #include "imagery/files.h"
 
 namespace fulldeck::imagery {
@@ -118,39 +118,44 @@ base::Result<Mask> DecodeMask(std::string_view bytes, const std::string& name) {
   return mask;
 }
 
+base::Result<std::string> ReadFile(const std::string& path) {
+  constexpr std::size_t kMost = std::size_t{4} << 30;
+  auto bytes = base::ReadWholeFile(path, kMost);
+  if (!bytes && bytes.error().system_error == 0) {
+    return base::Error{bytes.error().message + ", the most that is read of an image. Cut it into tiles."};
+  }
+  return bytes;
+}
+
 base::Result<AnyImage> ReadImage(const std::string& path) {
-  const auto bytes = ReadWholeFile(path);
+  const auto bytes = ReadFile(path);
   if (!bytes) return bytes.error();
   return DecodeImage(*bytes, path);
 }
 
 base::Result<Mask> ReadMask(const std::string& path) {
-  const auto bytes = ReadWholeFile(path);
+  const auto bytes = ReadFile(path);
   if (!bytes) return bytes.error();
   return DecodeMask(*bytes, path);
 }
 
-base::Result<ImageHead> ReadHead(const std::string& path) {
-  const auto bytes = ReadWholeFile(path);
-  if (!bytes) return bytes.error();
-  const auto format = FormatOf(*bytes, path);
+base::Result<ImageHead> HeadOf(std::string_view bytes, const std::string& name) {
+  const auto format = FormatOf(bytes, name);
   if (!format) return format.error();
-  auto head = *format == Format::kPng    ? HeadOfPng(*bytes)
-              : *format == Format::kJpeg ? HeadOfJpeg(*bytes)
-                                         : HeadOfTiff(*bytes);
-  if (!head) return Unreadable(path, *format, head.error());
+  auto head = *format == Format::kPng    ? HeadOfPng(bytes)
+              : *format == Format::kJpeg ? HeadOfJpeg(bytes)
+                                         : HeadOfTiff(bytes);
+  if (!head) return Unreadable(name, *format, head.error());
   head->format = NameOf(*format);
   return head;
 }
 
-base::Result<GeoTags> ReadGeoTags(const std::string& path) {
-  const auto bytes = ReadWholeFile(path);
-  if (!bytes) return bytes.error();
-  const auto format = FormatOf(*bytes, path);
+base::Result<GeoTags> GeoTagsOf(std::string_view bytes, const std::string& name) {
+  const auto format = FormatOf(bytes, name);
   if (!format) return format.error();
   if (*format != Format::kTiff) return GeoTags{};
-  auto tags = GeoTagsOfTiff(*bytes);
-  if (!tags) return Unreadable(path, *format, tags.error());
+  auto tags = GeoTagsOfTiff(bytes);
+  if (!tags) return Unreadable(name, *format, tags.error());
   return tags;
 }
 

@@ -37,6 +37,8 @@ struct ImageHead {
   std::string format;  // "PNG", "JPEG", "TIFF"
 };
 
+// The bytes of an image file, for who wants several things of one: at most 4 GiB.
+base::Result<std::string> ReadFile(const std::string& path);
 // Colour images: gray gives one band, palettes are looked up, alpha is a band of its own.
 base::Result<AnyImage> ReadImage(const std::string& path);
 base::Result<AnyImage> DecodeImage(std::string_view bytes, const std::string& name);
@@ -44,9 +46,9 @@ base::Result<AnyImage> DecodeImage(std::string_view bytes, const std::string& na
 base::Result<Mask> ReadMask(const std::string& path);
 base::Result<Mask> DecodeMask(std::string_view bytes, const std::string& name);
 // Without the pixels.
-base::Result<ImageHead> ReadHead(const std::string& path);
+base::Result<ImageHead> HeadOf(std::string_view bytes, const std::string& name);
 // Empty where the file has none; an error where it cannot be read.
-base::Result<GeoTags> ReadGeoTags(const std::string& path);
+base::Result<GeoTags> GeoTagsOf(std::string_view bytes, const std::string& name);
 
 struct Colour {
   std::uint8_t red = 0, green = 0, blue = 0;

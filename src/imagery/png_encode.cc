@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "imagery/file_bytes.h"
+#include "base/whole_file.h"
 #include "imagery/files.h"
 
 namespace fulldeck::imagery {
@@ -63,7 +63,7 @@ std::string EncodePng(const Image8& image) {
 }
 
 base::Result<void> WritePng(const std::string& path, const Image8& image) {
-  return WriteWholeFile(path, EncodePng(image));
+  return base::ReplaceFile(path, EncodePng(image));
 }
 
 base::Result<void> WritePng(const std::string& path, const Mask& mask, const std::vector<Colour>& palette) {
@@ -74,7 +74,7 @@ base::Result<void> WritePng(const std::string& path, const Mask& mask, const std
   picture.palette.resize(std::max(labels, std::min<std::size_t>(palette.size(), 256)));
   for (std::size_t i = 0; i < std::min(palette.size(), picture.palette.size()); ++i)
     picture.palette[i] = {palette[i].red, palette[i].green, palette[i].blue};
-  return WriteWholeFile(path, Encode(picture));
+  return base::ReplaceFile(path, Encode(picture));
 }
 
 }  // namespace fulldeck::imagery

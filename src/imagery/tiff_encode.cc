@@ -2,7 +2,7 @@
 #include <array>
 #include <vector>
 
-#include "imagery/file_bytes.h"
+#include "base/whole_file.h"
 #include "imagery/files.h"
 #include "imagery/tiff_handle.h"
 
@@ -53,7 +53,7 @@ base::Result<void> Write(const std::string& path, const Image8& image, const std
   }
   if (TIFFWriteDirectory(tiff) != 1)
     return base::Error{path + " cannot be made: " + handle.error("libtiff does not say why").message};
-  return WriteWholeFile(path, handle.Close());
+  return base::ReplaceFile(path, handle.Close());
 }
 
 }  // namespace

@@ -30,10 +30,6 @@ int TorchNumber(const Card& card) {
   return base::ParseInteger<int>(std::string_view(*card.torch_device).substr(colon + 1)).value_or(card.index);
 }
 
-std::string Plural(std::size_t count, std::string_view thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
-}
-
 // "8 gcu (enflame), 2 cuda (nvidia), hidden: …" or what kept the cards from being found.
 std::string WhatIsThere(const device::Inventory& inventory) {
   std::vector<std::string> parts;
@@ -163,9 +159,10 @@ class Selector {
     if (choice_.count) {
       const auto count = static_cast<std::size_t>(*choice_.count);
       if (count > cards.size()) {
-        return Error{fmt::format(
-            "--devices {} asks for {}, and {} visible; {}", base::Printable(flags_.devices), Plural(count, "card"),
-            cards.size() == 1 ? "1 is" : fmt::format("{} are", cards.size()), WhatIsThere(inventory_))};
+        return Error{fmt::format("--devices {} asks for {}, and {} visible; {}", base::Printable(flags_.devices),
+                                 base::Counted(count, "card"),
+                                 cards.size() == 1 ? "1 is" : fmt::format("{} are", cards.size()),
+                                 WhatIsThere(inventory_))};
       }
       cards.resize(count);
     }
@@ -236,7 +233,7 @@ class Selector {
         return Error{
             fmt::format("{} on this host divide {} among them: start fewer launchers, or allow sharing with "
                         "--share-cards, or run on the processors with --devices cpu",
-                        Plural(launchers, "launcher"), Plural(cards, "card"))};
+                        base::Counted(launchers, "launcher"), base::Counted(cards, "card"))};
       }
       selection_.cards = {selection_.cards[launcher % cards]};
     } else {
@@ -260,7 +257,8 @@ class Selector {
         "Start "
         "one launcher a host (srun --ntasks-per-node=1), or leave --nproc-per-node out, or allow sharing with "
         "--share-cards",
-        *flags_.nproc, local_launchers_, *flags_.nproc * local_launchers_, Plural(selection_.cards.size(), "card"))};
+        *flags_.nproc, local_launchers_, *flags_.nproc * local_launchers_,
+        base::Counted(selection_.cards.size(), "card"))};
   }
 
   void LeaveOutDropped() {
@@ -272,7 +270,7 @@ class Selector {
       if (card.present) continue;
       selection_.notes.push_back(fmt::format("{} has dropped off the bus and is left out; {} run on the others",
                                              device::NameOf(card),
-                                             Plural(static_cast<std::size_t>(*flags_.nproc), "rank")));
+                                             base::Counted(static_cast<std::size_t>(*flags_.nproc), "rank")));
     }
     cards.erase(std::remove_if(cards.begin(), cards.end(), [](const Card& card) { return !card.present; }),
                 cards.end());
@@ -284,7 +282,7 @@ class Selector {
     const auto ranks = static_cast<std::size_t>(selection_.ranks);
     if ((choice_.indices.empty() && !choice_.count) || ranks >= cards) return;
     selection_.notes.push_back(fmt::format("--devices {} names {} cards and --nproc-per-node asks for {}: {} idle",
-                                           base::Printable(flags_.devices), cards, Plural(ranks, "rank"),
+                                           base::Printable(flags_.devices), cards, base::Counted(ranks, "rank"),
                                            cards - ranks == 1 ? "one stays" : fmt::format("{} stay", cards - ranks)));
   }
 
@@ -292,7 +290,7 @@ class Selector {
     const auto note = [&](const char* flag, int rank) {
       if (rank < selection_.ranks) return;
       selection_.notes.push_back(fmt::format("{} names local rank {}, and this host has {}", flag, rank,
-                                             Plural(static_cast<std::size_t>(selection_.ranks), "rank")));
+                                             base::Counted(static_cast<std::size_t>(selection_.ranks), "rank")));
     };
     const auto last_of = [](const StreamChoice& choice) {
       return choice.by_local_rank.empty() ? -1 : choice.by_local_rank.rbegin()->first;

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "base/whole_file.h"
 
 namespace fulldeck::patch {
 namespace {
@@ -26,21 +27,6 @@ constexpr char kNoteTitle[] = "fulldeck patch 1";
 
 std::string Named(const std::string& path) {
   return base::Printable(path);
-}
-
-Result<std::string> ReadWhole(const std::string& path) {
-  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return ErrnoError("cannot read " + Named(path));
-  std::string text;
-  char chunk[65536];
-  for (;;) {
-    const ssize_t got = read(file.get(), chunk, sizeof(chunk));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoError("cannot read " + Named(path));
-    if (got == 0) return text;
-    text.append(chunk, static_cast<std::size_t>(got));
-    if (text.size() > kLargestFile) return Error{Named(path) + " is larger than any source file"};
-  }
 }
 
 bool Exists(const std::string& path) {
@@ -63,12 +49,7 @@ Result<void> WriteSynced(const std::string& path, const std::string& text, const
   if (stat(like.c_str(), &facts) != 0) return ErrnoError("cannot look at " + Named(like));
   const base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid()) return ErrnoError("cannot write " + Named(path));
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t wrote = write(file.get(), text.data() + done, text.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return ErrnoError("cannot write " + Named(path));
-    done += static_cast<std::size_t>(wrote);
-  }
+  if (auto written = base::WriteAllTo(file.get(), text, path); !written) return written;
   if (fchown(file.get(), facts.st_uid, facts.st_gid) != 0 && facts.st_uid != geteuid()) {
     return ErrnoError(fmt::format("cannot give {} to its owner, user {}", Named(path), facts.st_uid));
   }
@@ -132,13 +113,13 @@ PatchedFile::PatchedFile(std::string path, Step step) : path_(std::move(path)), 
 }
 
 Result<PatchedFile::Seen> PatchedFile::Look() const {
-  auto text = ReadWhole(path_);
+  auto text = base::ReadWholeFile(path_, kLargestFile);
   if (!text) return text.error();
   Seen seen;
   seen.text = std::move(*text);
   const std::string note_path = path_ + ".fulldeck-patch";
   if (Exists(note_path)) {
-    const auto words = ReadWhole(note_path);
+    const auto words = base::ReadWholeFile(note_path, kLargestFile);
     if (!words) return words.error();
     const auto lines = base::Split(*words, '\n');
     const auto field = [&](std::size_t line, std::string_view name) {
@@ -228,7 +209,7 @@ Result<void> PatchedFile::KeepOriginal(const std::string& original) const {
 
 Result<void> PatchedFile::Replace(const std::string& text) const {
   if (const auto may = Before("look once more"); !may) return may;
-  const auto now = ReadWhole(path_);
+  const auto now = base::ReadWholeFile(path_, kLargestFile);
   if (!now) return now.error();
   if (*now != text) return Error{Named(path_) + " was changed by somebody else just now, and was left alone"};
   if (const auto may = Before("replace the file"); !may) return may;
@@ -317,7 +298,7 @@ Result<bool> PatchedFile::Restore() {
       break;
   }
   const std::string kept = path_ + ".fulldeck-original";
-  const auto original = ReadWhole(kept);
+  const auto original = base::ReadWholeFile(kept, kLargestFile);
   if (original && SumOf(*original) == seen->note->before) {
     if (const auto may = Before("give the original back"); !may) return may.error();
     if (rename(kept.c_str(), path_.c_str()) != 0) return ErrnoError("cannot replace " + Named(path_));

@@ -10,8 +10,8 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "report/crc32c.h"
-#include "report/written_file.h"
 
 namespace fulldeck::report {
 namespace {
@@ -181,7 +181,7 @@ base::Result<void> EventFile::Flush() {
   // What could not be written is not kept: a disk that is full for hours would fill the memory too.
   const std::string bytes = std::move(waiting_);
   waiting_.clear();
-  return WriteAllTo(file_.get(), bytes, path_);
+  return base::WriteAllTo(file_.get(), bytes, path_);
 }
 
 }  // namespace fulldeck::report

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "report/written_file.h"
+#include "base/whole_file.h"
 
 namespace fulldeck::report {
 namespace {
@@ -122,7 +122,7 @@ base::Result<JsonLines> JsonLines::Open(const std::string& path, std::optional<s
 }
 
 base::Result<void> JsonLines::Append(const JsonLine& line) {
-  return WriteAllTo(file_.get(), line.Finished(), path_);
+  return base::WriteAllTo(file_.get(), line.Finished(), path_);
 }
 
 base::Result<std::vector<Curve>> ReadCurves(const std::string& path, const std::vector<std::string>& names) {

@@ -6,9 +6,9 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "report/html_text.h"
 #include "report/text_table.h"
-#include "report/written_file.h"
 
 namespace fulldeck::report {
 namespace {
@@ -72,8 +72,8 @@ base::Result<void> WriteReport(const std::string& folder, const RunReport& repor
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
   if (failure) return base::ErrnoError("cannot make the report's folder " + base::Printable(folder), failure.value());
-  if (auto written = ReplaceFile(folder + "/report.html", HtmlOf(report)); !written) return written;
-  return ReplaceFile(folder + "/report.txt", TextOf(report));
+  if (auto written = base::ReplaceFile(folder + "/report.html", HtmlOf(report)); !written) return written;
+  return base::ReplaceFile(folder + "/report.txt", TextOf(report));
 }
 
 }  // namespace fulldeck::report

@@ -15,8 +15,6 @@
 namespace fulldeck::trainer {
 namespace {
 
-constexpr std::uint8_t kIgnored = 255;
-
 // The simulated cards compute in the caller's thread, as the processors do: nothing would go on meanwhile.
 bool ComputesByItself(c10::Device device) {
   return device.is_cuda() || device.is_xpu();
@@ -46,10 +44,10 @@ std::int64_t CountLabels(const std::uint8_t* mask, std::int64_t pixels, std::int
   // A histogram: one look at each pixel for both questions.
   std::vector<std::int64_t> counts(256, 0);
   for (std::int64_t i = 0; i < pixels; ++i) ++counts[mask[i]];
-  for (std::int64_t label = classes; label < kIgnored; ++label) {
+  for (std::int64_t label = classes; label < dataset::kIgnored; ++label) {
     if (counts[static_cast<std::size_t>(label)] != 0) NoSuchClass(label, name, classes);
   }
-  return pixels - counts[kIgnored];
+  return pixels - counts[dataset::kIgnored];
 }
 
 }  // namespace

@@ -6,12 +6,12 @@
 #include <fulldeck/error.h>
 
 #include <algorithm>
-#include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <map>
 #include <numeric>
 
+#include "base/hash.h"
 #include "trainer/torch_free_layers.h"
 
 namespace fulldeck::trainer {
@@ -36,12 +36,6 @@ std::string Number(double value) {
   return text;
 }
 
-std::string Hex(std::uint64_t value) {
-  char text[20];
-  std::snprintf(text, sizeof text, "%016" PRIx64, value);
-  return text;
-}
-
 }  // namespace
 
 std::optional<std::string> ProblemOfRanks(const std::vector<SeenBatch>& by_rank) {
@@ -63,7 +57,8 @@ std::optional<std::string> ProblemOfRanks(const std::vector<SeenBatch>& by_rank)
     const auto [found, is_new] = rank_of_fingerprint.emplace(by_rank[rank].fingerprint, rank);
     if (!is_new) {
       return "rank " + std::to_string(found->second) + " and rank " + std::to_string(rank) +
-             " have the same batch (fingerprint " + Hex(by_rank[rank].fingerprint) + ") at the same step." + cure;
+             " have the same batch (fingerprint " + base::FormatHash(by_rank[rank].fingerprint) +
+             ") at the same step." + cure;
     }
   }
   return std::nullopt;

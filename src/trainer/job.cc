@@ -10,8 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <set>
 
@@ -55,11 +53,6 @@ bool WasStartedAgain() {
   return count != nullptr && base::ParseInteger<int>(count).value_or(0) > 0;
 }
 
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // Torch's warnings, but for one: that a gradient lies in memory in another order than its bucket, which costs a copy of
 // a few numbers and would be told by every rank.
 class TorchWarnings : public c10::WarningHandler {
@@ -79,21 +72,17 @@ void PrepareFolder(const recipe::WorkFolder& folder, const std::string& trained_
                   folder.Checkpoints().back() +
                   ". Add --resume to go on from there, give the job another name, or remove the folder.");
   }
-  const std::string saved = ReadText(kept);
-  if (resumes && !folder.Checkpoints().empty() && !saved.empty()) {
-    const Changes changes = CompareForResume(saved, trained_with);
+  const auto saved = base::ReadWholeFile(kept, recipe::kLargestRecipe);
+  if (resumes && !folder.Checkpoints().empty() && saved.ok()) {
+    const Changes changes = CompareForResume(*saved, trained_with);
     if (!changes.refusal.empty()) throw Refusal(changes.refusal);
     if (!changes.changed.empty()) {
       base::Log(base::Severity::kWarning,
                 "this is not what the checkpoints were made with: " + base::Join(changes.changed, "; ") + ".");
     }
   }
-  const auto written = report::ReplaceFile(kept, trained_with);
+  const auto written = base::ReplaceFile(kept, trained_with);
   if (!written.ok()) throw Error(written.error().message);
-}
-
-std::string Counted(std::int64_t count, const char* thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
 std::string ScoreText(double score) {
@@ -167,9 +156,9 @@ int Train(const recipe::Recipe& recipe, const JobOptions& options, Session& sess
   if (!shape.ok()) throw Error(shape.error().message);
   if (recipe::StepsOfEpoch(train->size(), shape->global_batch) == 0) {
     throw Refusal(
-        "the train part has " + Counted(static_cast<std::int64_t>(train->size()), "sample") + ", and one step takes " +
+        "the train part has " + base::Counted(train->size(), "sample") + ", and one step takes " +
         std::to_string(shape->global_batch) + " (" + std::to_string(shape->rank_batch) + " on each of " +
-        Counted(session.world_size(), "card") +
+        base::Counted(static_cast<std::uint64_t>(session.world_size()), "card") +
         "): an epoch would have no step. Make train.batch or train.global_batch smaller, or use fewer cards.");
   }
   const std::int64_t steps = recipe::StepsInAll(recipe, train->size(), shape->global_batch);
@@ -189,9 +178,9 @@ int Train(const recipe::Recipe& recipe, const JobOptions& options, Session& sess
   session.Seed(recipe.seed);
   Learner learner(recipe, session, classes, *shape);
   if (learner.weights()) {
-    verified.push_back({"the backbone's weights were loaded",
-                        Counted(static_cast<std::int64_t>(learner.weights()->matched.size()), "tensor") + " of " +
-                            recipe.model.weights + " matched by name"});
+    verified.push_back(
+        {"the backbone's weights were loaded", base::Counted(learner.weights()->matched.size(), "tensor") + " of " +
+                                                   recipe.model.weights + " matched by name"});
   }
   TrainingLoop loop(recipe, session, learner, *train, *val, *shape, steps, std::move(verified));
   if (one_card) loop.set_one_card(*one_card);

@@ -12,8 +12,6 @@
 namespace fulldeck::trainer {
 namespace {
 
-constexpr std::int64_t kIgnored = 255;
-
 GradScalerState ScalerFor(recipe::Precision precision) {
   GradScalerState state;
   state.enabled = precision == recipe::Precision::kFloat16;
@@ -109,7 +107,7 @@ void Learner::Part(const TrainingBatch& batch, std::int64_t step, const at::Tens
   const at::Tensor images = batch.images.narrow(0, rows.begin, rows.size);
   at::Tensor labels = batch.labels.narrow(0, rows.begin, rows.size);
   // Nothing is learnt from it; it only keeps the others company.
-  if (stands_in) labels = at::full_like(labels, kIgnored);
+  if (stands_in) labels = at::full_like(labels, dataset::kIgnored);
 
   dinov3::ForwardRandom random;
   random.seed = recipe_.seed;
@@ -125,7 +123,8 @@ void Learner::Part(const TrainingBatch& batch, std::int64_t step, const at::Tens
     std::optional<Autocast> cast;
     if (type) cast.emplace(session_.device().type(), *type);
     const dinov3::Prediction prediction = replicas_->Forward(images, &random);
-    losses = dinov3::LossesOf(prediction, labels, recipe_.model, kIgnored, recipe_.train.label_smoothing, labelled);
+    losses =
+        dinov3::LossesOf(prediction, labels, recipe_.model, dataset::kIgnored, recipe_.train.label_smoothing, labelled);
   }
   scaler_.Scale(losses.total).backward();
 

@@ -1,13 +1,11 @@
 // fulldeck-train: what `fulldeck train` runs on every card.
 #include <cstdio>
-#include <cstring>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "recipe/read.h"
 #include "trainer/job.h"
 
@@ -44,10 +42,9 @@ int main(int argc, char** argv) try {
     }
   }
   if (path.empty()) return Usage("--recipe FILE is missing.");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Usage(fulldeck::base::Printable(path) + " cannot be read: " + std::strerror(errno) + ".");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto recipe = fulldeck::recipe::FromResolvedText(text, path);
+  const auto text = fulldeck::base::ReadWholeFile(path, fulldeck::recipe::kLargestRecipe);
+  if (!text.ok()) return Usage(text.error().message + ".");
+  const auto recipe = fulldeck::recipe::FromResolvedText(*text, path);
   if (!recipe.ok()) return Usage(recipe.error().message);
   return fulldeck::trainer::RunJob(*recipe, options);
 } catch (const std::exception& error) {

@@ -19,7 +19,6 @@ namespace {
 
 constexpr int kSteps = 5;
 constexpr double kLongest = 4;  // seconds; at least one step is measured
-constexpr std::int64_t kIgnored = 255;
 
 double Measure(const recipe::Recipe& recipe, Session& session, const dataset::Source& train,
                const recipe::StepShape& shape) {
@@ -58,7 +57,7 @@ double Measure(const recipe::Recipe& recipe, Session& session, const dataset::So
     {
       std::optional<Autocast> cast;
       if (type) cast.emplace(device.type(), *type);
-      losses = dinov3::LossesOf(model->forward(batch.images, &random), batch.labels, recipe.model, kIgnored,
+      losses = dinov3::LossesOf(model->forward(batch.images, &random), batch.labels, recipe.model, dataset::kIgnored,
                                 recipe.train.label_smoothing);
     }
     losses.total.backward();

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "dataset/checks.h"
 #include "dataset/pipeline.h"
 #include "dataset/source.h"
@@ -20,5 +21,4 @@
 #include "report/progress_line.h"
 #include "report/run_report.h"
 #include "report/scores.h"
-#include "report/written_file.h"
 #pragma pop_macro("CHECK")

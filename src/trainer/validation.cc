@@ -14,11 +14,9 @@
 namespace fulldeck::trainer {
 namespace {
 
-constexpr std::int64_t kIgnored = 255;
-
 // [classes²] on the host, of one batch.
 at::Tensor CountsOf(const at::Tensor& logits, const at::Tensor& labels, std::int64_t classes) {
-  const at::Tensor counted = labels != kIgnored;
+  const at::Tensor counted = labels != dataset::kIgnored;
   const at::Tensor pairs = (labels * classes + logits.argmax(1)).masked_select(counted);
   return at::bincount(pairs, {}, classes * classes).to(at::kCPU);
 }

@@ -2,24 +2,15 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/log.h"
+#include "base/usable_processors.h"
 
 namespace fulldeck::training {
 namespace {
-
-int UsableProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  // Fails on machines with more processors than the set has room for.
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 void RaiseOpenFiles(rlim_t wanted) {
   rlimit limit = {};
@@ -48,7 +39,7 @@ Limits SetLimits(const LimitsRequest& request) {
   const auto wanted_files = static_cast<rlim_t>(std::max(0, request.open_files));
   RaiseOpenFiles(wanted_files);
   const int wanted_threads =
-      request.threads.value_or(std::max(1, UsableProcessors() / std::max(1, request.ranks_here)));
+      request.threads.value_or(std::max(1, base::UsableProcessors() / std::max(1, request.ranks_here)));
   at::set_num_threads(wanted_threads);
   if (request.cudnn_benchmark) at::globalContext().setBenchmarkCuDNN(*request.cudnn_benchmark);
 

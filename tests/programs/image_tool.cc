@@ -37,7 +37,9 @@ bool EndsWith(const std::string& text, const std::string& end) {
 }
 
 int Copy(const std::string& from, const std::string& to, bool mask) {
-  const auto tags = imagery::ReadGeoTags(from);
+  const auto file = imagery::ReadFile(from);
+  if (!file) return Fail(file.error().message);
+  const auto tags = imagery::GeoTagsOf(*file, from);
   if (!tags) return Fail(tags.error().message);
   const std::vector<imagery::Colour> palette = {{0, 0, 0}, {255, 0, 0}, {0, 255, 0}, {10, 20, 30}};
   if (mask) {
@@ -86,7 +88,9 @@ int main(int count, char** arguments) {
     return 0;
   }
   if (what == "head" && count == 3) {
-    const auto head = imagery::ReadHead(arguments[2]);
+    const auto file = imagery::ReadFile(arguments[2]);
+    if (!file) return Fail(file.error().message);
+    const auto head = imagery::HeadOf(*file, arguments[2]);
     if (!head) return Fail(head.error().message);
     std::printf("%s %d %d %d %d\n", head->format.c_str(), head->width, head->height, head->bands, head->bits);
     return 0;

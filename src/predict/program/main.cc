@@ -27,9 +27,11 @@ struct Call {
 // Everything that can go wrong with one image, as an Error; the next image is none the worse.
 base::Result<Findings> LookAt(const std::string& path, const Call& call, Predictor& predictor, ResultNames& names) {
   const recipe::Data& data = call.trained.recipe.data;
-  const auto head = imagery::ReadHead(path);
+  const auto bytes = imagery::ReadFile(path);
+  if (!bytes) return bytes.error();
+  const auto head = imagery::HeadOf(*bytes, path);
   if (!head) return head.error();
-  auto read = imagery::ReadImage(path);
+  auto read = imagery::DecodeImage(*bytes, path);
   if (!read) return read.error();
   const auto image = dataset::ChooseBands(std::move(*read), data, path);
   if (!image) return image.error();
@@ -45,7 +47,7 @@ base::Result<Findings> LookAt(const std::string& path, const Call& call, Predict
   const bool is_tiff = head->format == "TIFF";
   imagery::GeoTags tags;
   if (is_tiff) {
-    auto found = imagery::ReadGeoTags(path);
+    auto found = imagery::GeoTagsOf(*bytes, path);
     if (!found) return found.error();
     tags = std::move(*found);
   }

@@ -1,4 +1,4 @@
-#include "collectives/usable_processors.h"
+#include "base/usable_processors.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -7,7 +7,7 @@
 
 #include "temporary_folder.h"
 
-namespace fulldeck::collectives {
+namespace fulldeck::base {
 namespace {
 
 class UsableProcessorsTest : public ::testing::Test {
@@ -98,4 +98,4 @@ TEST(UsableProcessors, FollowTheAffinityOfTheThread) {
 }
 
 }  // namespace
-}  // namespace fulldeck::collectives
+}  // namespace fulldeck::base

@@ -1,4 +1,4 @@
-#include "collectives/usable_processors.h"
+#include "base/usable_processors.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,14 +12,14 @@
 
 #include "base/text.h"
 
-namespace fulldeck::collectives {
+namespace fulldeck::base {
 namespace {
 
 constexpr int kMostProcessors = 1 << 16;
 constexpr int kDeepestCgroup = 64;
 
 bool HasWord(std::string_view list, std::string_view word) {
-  const auto words = base::Split(list, ',');
+  const auto words = Split(list, ',');
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
@@ -30,13 +30,13 @@ struct Folder {
 };
 
 // In the hierarchy with the controller "cpu" for v1, in the one of v2 for an empty controller.
-std::optional<Folder> OwnCgroup(const base::SystemRoot& root, std::string_view controller) {
+std::optional<Folder> OwnCgroup(const SystemRoot& root, std::string_view controller) {
   const auto memberships = root.ReadFile("/proc/self/cgroup");
   const auto mounts = root.ReadFile("/proc/self/mountinfo");
   if (!memberships || !mounts) return std::nullopt;
 
   std::optional<std::string> path;
-  for (const std::string_view line : base::Split(*memberships, '\n')) {
+  for (const std::string_view line : Split(*memberships, '\n')) {
     const auto first = line.find(':');
     const auto second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
@@ -45,11 +45,11 @@ std::optional<Folder> OwnCgroup(const base::SystemRoot& root, std::string_view c
   if (!path) return std::nullopt;
 
   const std::string_view type = controller.empty() ? "cgroup2" : "cgroup";
-  for (const std::string_view line : base::Split(*mounts, '\n')) {
+  for (const std::string_view line : Split(*mounts, '\n')) {
     const auto dash = line.find(" - ");
     if (dash == std::string_view::npos) continue;
-    const auto before = base::Split(line.substr(0, dash), ' ');
-    const auto after = base::Split(line.substr(dash + 3), ' ');
+    const auto before = Split(line.substr(0, dash), ' ');
+    const auto after = Split(line.substr(dash + 3), ' ');
     if (before.size() < 5 || after.size() < 3 || after[0] != type) continue;
     if (!controller.empty() && !HasWord(after[2], controller)) continue;
     // What is mounted may be a part of the tree: a container shows its own cgroup as the root, and the path may still
@@ -68,25 +68,25 @@ std::optional<std::int64_t> Whole(std::optional<std::int64_t> quota, std::option
   return *quota / *period;
 }
 
-std::optional<std::int64_t> ReadNumber(const base::SystemRoot& root, const std::string& path) {
+std::optional<std::int64_t> ReadNumber(const SystemRoot& root, const std::string& path) {
   const auto line = root.ReadLine(path);
-  return line ? base::ParseInteger<std::int64_t>(*line) : std::nullopt;
+  return line ? ParseInteger<std::int64_t>(*line) : std::nullopt;
 }
 
-std::optional<std::int64_t> QuotaOf(const base::SystemRoot& root, const std::string& folder, bool is_v2) {
+std::optional<std::int64_t> QuotaOf(const SystemRoot& root, const std::string& folder, bool is_v2) {
   if (!is_v2) {
     return Whole(ReadNumber(root, folder + "/cpu.cfs_quota_us"), ReadNumber(root, folder + "/cpu.cfs_period_us"));
   }
   const auto line = root.ReadLine(folder + "/cpu.max");
   if (!line) return std::nullopt;
-  const auto words = base::Split(*line, ' ');
+  const auto words = Split(*line, ' ');
   if (words.size() != 2) return std::nullopt;
-  return Whole(base::ParseInteger<std::int64_t>(words[0]), base::ParseInteger<std::int64_t>(words[1]));
+  return Whole(ParseInteger<std::int64_t>(words[0]), ParseInteger<std::int64_t>(words[1]));
 }
 
 }  // namespace
 
-int UsableProcessors(const base::SystemRoot& root, int allowed) {
+int UsableProcessors(const SystemRoot& root, int allowed) {
   std::int64_t usable = allowed;
   for (const std::string_view controller : {"", "cpu"}) {
     auto folder = OwnCgroup(root, controller);
@@ -112,7 +112,7 @@ std::vector<std::uint64_t> AllowedProcessors() {
 }
 
 int UsableProcessors(int allowed) {
-  return UsableProcessors(base::SystemRoot(), allowed);
+  return UsableProcessors(SystemRoot(), allowed);
 }
 
 int UsableProcessors() {
@@ -121,4 +121,4 @@ int UsableProcessors() {
   return UsableProcessors(allowed);
 }
 
-}  // namespace fulldeck::collectives
+}  // namespace fulldeck::base

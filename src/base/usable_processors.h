@@ -6,7 +6,7 @@
 
 #include "base/system_root.h"
 
-namespace fulldeck::collectives {
+namespace fulldeck::base {
 
 // The processors that this thread is allowed on: bit n % 64 of word n / 64.
 std::vector<std::uint64_t> AllowedProcessors();
@@ -19,6 +19,6 @@ int UsableProcessors(int allowed);
 int UsableProcessors();
 
 // For tests: the quota of the cgroups below `root`.
-int UsableProcessors(const base::SystemRoot& root, int allowed);
+int UsableProcessors(const SystemRoot& root, int allowed);
 
-}  // namespace fulldeck::collectives
+}  // namespace fulldeck::base

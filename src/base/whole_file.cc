@@ -1,0 +1,58 @@
+#include "base/whole_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "base/text.h"
+#include "base/unique_fd.h"
+
+namespace fulldeck::base {
+
+Result<std::string> ReadWholeFile(const std::string& path, std::size_t most) {
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status = {};
+  if (!file.valid() || fstat(file.get(), &status) != 0) return ErrnoError("cannot read " + Printable(path));
+  // Pipes and the like tell no size. One byte more, so that the end is seen without growing.
+  std::string bytes(std::min(static_cast<std::size_t>(status.st_size), most) + 1, '\0');
+  std::size_t have = 0;
+  for (;;) {
+    const ssize_t got = read(file.get(), bytes.data() + have, bytes.size() - have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoError("cannot read " + Printable(path));
+    have += static_cast<std::size_t>(got);
+    if (have > most) return Error{Printable(path) + " is larger than " + FormatByteSize(most)};
+    if (got == 0) break;
+    if (have == bytes.size()) bytes.resize(2 * have);
+  }
+  bytes.resize(have);
+  return bytes;
+}
+
+Result<void> WriteAllTo(int fd, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return ErrnoError("cannot write " + Printable(path));
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+Result<void> ReplaceFile(const std::string& path, std::string_view bytes) {
+  const std::string draft = path + ".writing-" + std::to_string(getpid());
+  const UniqueFd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.valid()) return ErrnoError("cannot write " + Printable(path));
+  Result<void> done = WriteAllTo(file.get(), bytes, path);
+  if (done.ok() && (fsync(file.get()) != 0 || rename(draft.c_str(), path.c_str()) != 0)) {
+    done = ErrnoError("cannot write " + Printable(path));
+  }
+  if (!done.ok()) unlink(draft.c_str());
+  return done;
+}
+
+}  // namespace fulldeck::base

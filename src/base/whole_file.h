@@ -1,0 +1,22 @@
+// Files as a whole: read up to a limit, written so that a reader never sees half of one. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace fulldeck::base {
+
+// An error names the file; so does one that is larger than `most` bytes.
+Result<std::string> ReadWholeFile(const std::string& path, std::size_t most);
+
+// All of the bytes to an open file; `path` is for the message.
+Result<void> WriteAllTo(int fd, std::string_view bytes, const std::string& path);
+
+// Written beside, synced, and renamed over what was there: a reader sees the old file, or the new one, or none. What
+// was written of one that failed is removed.
+Result<void> ReplaceFile(const std::string& path, std::string_view bytes);
+
+}  // namespace fulldeck::base

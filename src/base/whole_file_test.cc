@@ -1,0 +1,45 @@
+#include "base/whole_file.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "temporary_folder.h"
+
+namespace fulldeck::base {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(WholeFile, IsReadAsItWasWrittenAndNothingIsLeftBesideIt) {
+  const fulldeck::testing::TemporaryFolder folder;
+  const std::string path = folder.string() + "/file";
+  for (const std::string& text : {std::string("first"), std::string(100'000, 'x'), std::string()}) {
+    ASSERT_TRUE(ReplaceFile(path, text).ok());
+    const auto read = ReadWholeFile(path, 1 << 20);
+    ASSERT_TRUE(read.ok());
+    EXPECT_EQ(*read, text);
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.string()), {}), 1);
+}
+
+TEST(WholeFile, ThatIsMissingTooLargeOrNoneIsNamed) {
+  const fulldeck::testing::TemporaryFolder folder;
+  folder.Write("file", "12345");
+  const std::string path = folder.string() + "/file";
+  EXPECT_TRUE(ReadWholeFile(path, 5).ok());
+  EXPECT_THAT(ReadWholeFile(path, 4).error().message, HasSubstr(path + " is larger than 4 B"));
+  EXPECT_THAT(ReadWholeFile(folder.string() + "/none", 9).error().message, HasSubstr("/none: No such file"));
+  EXPECT_THAT(ReadWholeFile(folder.string(), 9).error().message, HasSubstr("Is a directory"));
+  EXPECT_THAT(ReplaceFile(folder.string() + "/no/file", "x").error().message, HasSubstr("/no/file: No such file"));
+}
+
+TEST(WholeFile, OfUnknownSizeIsReadToItsEnd) {
+  const auto status = ReadWholeFile("/proc/self/status", 1 << 16);
+  ASSERT_TRUE(status.ok());
+  EXPECT_THAT(*status, HasSubstr("\nPid:\t" + std::to_string(getpid()) + "\n"));
+}
+
+}  // namespace
+}  // namespace fulldeck::base
