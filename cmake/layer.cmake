@@ -41,6 +41,8 @@ function(add_layer name)
   set_property(TARGET fulldeck_${name} PROPERTY FULLDECK_WINDOWS ${windows})
   if(name IN_LIST OPTIMISED_LAYERS)
     target_compile_options(fulldeck_${name} PRIVATE $<$<CONFIG:Release>:-O3>)
+  elseif(name IN_LIST CALLING_LAYERS)
+    target_compile_options(fulldeck_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
 
   if(BUILD_TESTING AND tests)

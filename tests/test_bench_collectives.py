@@ -173,7 +173,7 @@ def test_openmpi_is_measured_beside_ours(variables):
 
 @needs_torch
 def test_gloo_is_measured_beside_ours(variables):
-    found = bench_json(variables, "--nproc", "3", "--sizes", "60KiB", "--operations", ",".join(OPERATIONS), "--peers", "gloo",
+    found = bench_json(variables, "--nproc", "2", "--sizes", "60KiB", "--operations", ",".join(OPERATIONS), "--peers", "gloo",
                        "--python", sys.executable, *SHORT)
     import torch
 
