@@ -53,6 +53,7 @@ add_torch_program(fulldeck-predict SOURCES ${predict_sources} WINDOWS ${predict_
 
 if(BUILD_TESTING)
   target_compile_definitions(dinov3_test PRIVATE FULLDECK_BUILD_DIR="${CMAKE_BINARY_DIR}")
+  add_dependencies(dinov3_test fulldeck_sim)
   # Makes the models that tests/test_predict.py predicts with.
   add_torch_program(predict_model SOURCES tests/programs/predict_model.cc WINDOWS ${predict_windows} LIBRARIES ${predict_libraries}
                     FOLDER ${CMAKE_BINARY_DIR}/tests)

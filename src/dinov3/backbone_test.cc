@@ -7,8 +7,8 @@
 #include <string>
 #include <tuple>
 
+#include "dinov3/error_for_test.h"
 #include "dinov3/rope.h"
-#include "fulldeck/error.h"
 
 namespace fulldeck::dinov3 {
 namespace {
@@ -23,16 +23,6 @@ recipe::BackboneConfig Small() {
   config.mlp = 48;
   config.patch = 4;
   return config;
-}
-
-template <typename Callable>
-std::string ErrorOf(const Callable& callable) {
-  try {
-    callable();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(Rope, HasTheNumbersOfThePublishedModels) {

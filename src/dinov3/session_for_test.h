@@ -22,9 +22,6 @@
 namespace fulldeck::dinov3 {
 
 inline const char kSimulator[] = FULLDECK_BUILD_DIR "/lib/libfulldeck_sim.so";
-inline bool HasSimulator() {
-  return access(kSimulator, R_OK) == 0;
-}
 
 // In a rank: what must hold; else the rank ends with these words on stderr.
 inline void RankMust(bool holds, const std::string& what) {

@@ -19,9 +19,6 @@ using torch_runtime::RankOfTest;
 const char kSimulator[] = FULLDECK_BUILD_DIR "/lib/libfulldeck_sim.so";
 const char kPlugin[] = FULLDECK_BUILD_DIR "/tests/libplugin_for_test.so";
 
-#define NEEDS_SIMULATED_CARDS() \
-  if (access(kSimulator, R_OK) != 0) GTEST_SKIP() << "the library of simulated cards is not built here"
-
 TEST(Plugin, IsAskedWhetherItCanWork) {
   ASSERT_EQ(access(kPlugin, R_OK), 0);
   RunSession(1, [](const RankOfTest&) {
@@ -66,7 +63,6 @@ class Folder {
 };
 
 TEST(SimulatedSession, AKindWithoutANumberIsTheLaunchersCard) {
-  NEEDS_SIMULATED_CARDS();
   const Folder folder;
   RunSession(2, [&](const RankOfTest&) {
     GiveCard("gcu:4", 1, folder.path());
@@ -78,7 +74,6 @@ TEST(SimulatedSession, AKindWithoutANumberIsTheLaunchersCard) {
 }
 
 TEST(SimulatedSession, EachRankHasItsOwnCardAndTheySumTogether) {
-  NEEDS_SIMULATED_CARDS();
   const Folder folder;
   RunSession(3, [&](const RankOfTest& self) {
     GiveCard("gcu:4", self.rank, folder.path());
@@ -99,7 +94,6 @@ TEST(SimulatedSession, EachRankHasItsOwnCardAndTheySumTogether) {
 }
 
 TEST(SimulatedSession, TwoRanksOnOneCardAreRefusedUnlessTheyMay) {
-  NEEDS_SIMULATED_CARDS();
   const Folder folder;
   for (const bool may : {false, true}) {
     RunSession(3, [&](const RankOfTest& self) {
@@ -123,7 +117,6 @@ TEST(SimulatedSession, TwoRanksOnOneCardAreRefusedUnlessTheyMay) {
 }
 
 TEST(SimulatedSession, ACardThatIsBrokenLiesOrHangsIsNamed) {
-  NEEDS_SIMULATED_CARDS();
   const Folder folder;
   const struct {
     int card;
@@ -151,7 +144,6 @@ TEST(SimulatedSession, ACardThatIsBrokenLiesOrHangsIsNamed) {
 }
 
 TEST(SimulatedSession, MemoryOfTheCardIsToldAndItsEndIsKnown) {
-  NEEDS_SIMULATED_CARDS();
   const Folder folder;
   RunSession(1, [&](const RankOfTest&) {
     GiveCard("gcu:1,memory=64MiB", 0, folder.path());
@@ -170,7 +162,6 @@ TEST(SimulatedSession, MemoryOfTheCardIsToldAndItsEndIsKnown) {
 }
 
 TEST(SimulatedSession, CachesAreGivenBackAboveTheWatermarkAndItIsSaidOnce) {
-  NEEDS_SIMULATED_CARDS();
   const Folder folder;
   RunSession(1, [&](const RankOfTest&) {
     GiveCard("gcu:1,memory=64MiB", 0, folder.path());

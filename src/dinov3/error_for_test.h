@@ -1,0 +1,21 @@
+// For tests.
+#pragma once
+
+#include <string>
+
+#include "fulldeck/error.h"
+
+namespace fulldeck::dinov3 {
+
+// What the call complains of.
+template <typename Callable>
+std::string ErrorOf(const Callable& callable) {
+  try {
+    callable();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+}  // namespace fulldeck::dinov3
