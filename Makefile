@@ -25,8 +25,8 @@ endif
 configure = @[[ -f $(2)/build.ninja ]] && grep -qsxF 'FULLDECK_PYTHON:FILEPATH=$(python)' $(2)/CMakeCache.txt || \
   cmake --preset $(1) --no-warn-unused-cli -DFULLDECK_PYTHON:FILEPATH="$(python)" -DPython3_EXECUTABLE:FILEPATH="$(python)"
 
-.PHONY: help setup train test build bench lint format portable asan tsan fuzz fault-grid host-grid collectives-soak collectives-grid \
-  collectives-large package-runs torch-suite compat checkpoint-sweep simulator-ops clean
+.PHONY: help setup train test build bench bench-adapters lint format portable asan tsan fuzz fault-grid host-grid collectives-soak collectives-grid \
+  collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops framework-suite clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1 \2/p' $(MAKEFILE_LIST) | \
@@ -58,6 +58,9 @@ bench: build ## measure the figures of docs/benchmarks.md
 	@if grep -qs torch_benches build/build.ninja; then cmake --build build -j $(JOBS) --target torch_benches; fi
 	@scripts/bench
 
+bench-adapters: build ## measure what the hook and the adapters cost a Python rank: at its start, and in a step (3 minutes)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" bench/adapters_overhead.py
+
 host-grid: build ## break two hosts in every way, 20 times each (root; 12 minutes)
 	@$(python) tests/host_grid.py
 
@@ -66,6 +69,9 @@ torch-suite: build ## run torch's own tests of its collectives with our backend 
 
 checkpoint-sweep: build ## kill a save at every write, sync and rename, damage checkpoints 20,000 times, restart killed trainings (10 minutes)
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" $(python) tests/checkpoint_sweep.py
+
+framework-suite: build ## run Accelerate's own test scripts and FSDP2 under torchrun and under fulldeck, on processors and simulated cards (10 minutes)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" $(python) tests/framework_suite.py
 
 simulator-ops: build ## try torch's own list of operators on a simulated card, and write docs/simulator-ops.md (10 minutes)
 	@FULLDECK_SIMULATE=gcu:1 PYTHONPATH="$(CURDIR)/build/lib/python" $(python) tests/simulator_ops.py --table docs/simulator-ops.md
@@ -97,6 +103,10 @@ fuzz: setup ## run every fuzzer for FUZZ_SECONDS (20)
 
 fault-grid: build ## kill, stop, starve and freeze ranks and launchers, each cell FAULT_REPEATS (10) times
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/fault_grid.py --repeats $(FAULT_REPEATS)
+
+wheel: build ## write the wheels into dist/: for this Python and its torch, and for any Python without
+	@"$(python)" python/build_backend/fulldeck_build.py dist built=build python="$(python)"
+	@if grep -qs fulldeck_torch build/build.ninja; then "$(python)" python/build_backend/fulldeck_build.py dist built=build python="$(python)" torch=no; fi
 
 package-runs: build ## compile and install the Python package as pip does, and end 200 runs without goodbye (20 minutes)
 	@"$(python)" tests/wheel_runs.py

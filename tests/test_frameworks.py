@@ -3,13 +3,16 @@ nothing in them knows of fulldeck. Importing torch and a framework costs seconds
 import importlib.util
 import json
 import os
+import re
 import site
 import subprocess
 import sys
 
 import pytest
 
-from launching import HERE
+import framework_suite
+from launching import HERE, variables_of
+from test_rank_board import PHASE_FINISHED, Board
 
 SCRIPTS = os.path.join(HERE, "scripts")
 SECONDS = 240
@@ -37,6 +40,17 @@ def cards(place):
     return place
 
 
+def run_and_read(place, *arguments):
+    """A run of two ranks to its end, and what stood on its board then: (done, figures of rank 0, figures of rank 1)."""
+    running = place.start("--nproc-per-node", 2, *arguments)
+    pid = place.wait_for_ranks(2)[0]
+    board = Board.of_rank(pid, variables_of(pid))
+    try:
+        return (running.wait(SECONDS),) + tuple(board.loop(rank) for rank in (0, 1))
+    finally:
+        board.close()
+
+
 def result(place, *path):
     with open(os.path.join(place.folder, *path)) as file:
         return json.load(file)
@@ -46,18 +60,63 @@ def close(ours, theirs, tolerance):
     return len(ours) == len(theirs) and all(abs(a - b) <= tolerance for a, b in zip(ours, theirs))
 
 
+CHECKPOINT = """
+import io, os, pickle, sys
+import numpy, torch
+from mmengine.runner.checkpoint import CheckpointLoader, load_checkpoint
+from mmengine.logging import HistoryBuffer
+
+class Evil:
+    def __init__(self, call):
+        self.call = call
+    def __reduce__(self):
+        return self.call
+
+FILE = "file.{}.pth".format(os.environ["RANK"])
+
+def load(value):
+    torch.save({"value": value}, FILE)
+    return CheckpointLoader.load_checkpoint(FILE, "cpu")["value"]
+
+back = load(HistoryBuffer([1.0, 2.0], [1, 1]))
+assert back.mean() == 1.5 and back.statistics("max") == 2.0
+for call in ((getattr, (HistoryBuffer, "__init__")), (getattr, (numpy.ndarray, "tofile")), (os.system, ("true",)), (eval, ("1",))):
+    try:
+        load(Evil(call))
+    except Exception as error:
+        assert "eights only" in str(error) or "only min, max" in str(error), error
+    else:
+        raise SystemExit("loaded: %r" % (call,))
+# Outside of MMEngine's loading everything is as torch has it.
+try:
+    torch.save(HistoryBuffer(), FILE), torch.load(FILE)
+except pickle.UnpicklingError:
+    print("sound")
+"""
+
+
 @needs_mmengine
 def test_mmengines_runner_trains_on_distinct_cards_to_the_loss_of_the_processors(cards):
-    """launcher="pytorch", backend nccl, torch.cuda.set_device, MMDistributedDataParallel, SyncBN, AMP, checkpoint and resume."""
+    """launcher="pytorch", backend nccl, torch.cuda.set_device, MMDistributedDataParallel, SyncBN, AMP, checkpoint and resume; and what the rank
+    board was told meanwhile. A checkpoint gives its log history back, and nothing that could run."""
     script = os.path.join(SCRIPTS, "train_mmengine.py")
     reference = subprocess.run([sys.executable, script, ".", "cpu"], cwd=cards.folder, timeout=SECONDS, stdin=subprocess.DEVNULL,
                                env={name: value for name, value in cards.variables.items() if name != "FULLDECK_SIMULATE"},
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     assert reference.returncode == 0, reference.stdout
-    done = cards.run("--nproc-per-node", 2, script, ".", "sync", "plain", "amp", "resume", seconds=SECONDS)
-    assert done.code == 0, done
+    # A checkpoint is loaded behind it, in the same processes.
+    program = cards.write("mmengine_runs.py", "import runpy\nrunpy.run_path({!r}, run_name='__main__')\n".format(script) + CHECKPOINT)
+    done, *boards = run_and_read(cards, program, ".", "sync", "plain", "amp", "resume")
+    assert done.code == 0 and "sound" in done.out, done
+    assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1" in done.err, done
     for rank in (0, 1):
         assert "adapted mmengine" in cards.log(rank)
+        board = boards[rank]
+        assert (board["step"], board["total_steps"], board["epoch"], board["phase"]) == (8, 8, 1, PHASE_FINISHED), board
+        assert board["has_loss"] and 0 < board["loss"] < 100 and board["samples"] == 4 * (8 + 4 + 8 + 4), board
+        assert board["data_ns"] > 0 and board["compute_ns"] > 0 and board["reductions"] == 24 and board["unreduced_steps"] == 0, board
+    assert boards[0]["parameters_fingerprint"] == boards[1]["parameters_fingerprint"] != 0, boards
+    assert boards[0]["first_batches"] != boards[1]["first_batches"] and "WARNING" not in done.err, done
     cpu = result(cards, "cpu.0.json")["losses"]
     for case in ("sync", "plain", "amp", "resume"):
         ranks = [result(cards, "{}.{}.json".format(case, rank)) for rank in (0, 1)]
@@ -92,8 +151,11 @@ def test_accelerate_trains_on_distinct_cards_to_the_loss_of_the_processors(cards
         os.mkdir(os.path.join(cards.folder, name))
     alone = cards.run("--nproc-per-node", 1, "--devices", "cpu", script, "alone", seconds=SECONDS)
     assert alone.code == 0, alone
-    done = cards.run("--nproc-per-node", 2, script, "cards", seconds=SECONDS)
-    assert done.code == 0, done
+    done, *boards = run_and_read(cards, script, "cards")
+    assert done.code == 0 and "WARNING" not in done.err, done
+    for board in boards:  # the optimizer's own steps: every other batch
+        assert board["step"] == 12 and board["has_loss"] and 0 < board["loss"] < 100 and board["samples"] == 48, board
+        assert board["reductions"] == 12 and board["unreduced_steps"] == 0, board
     expected = result(cards, "alone", "0.json")
     ranks = [result(cards, "cards", "{}.json".format(rank)) for rank in (0, 1)]
     assert [each["device"] for each in ranks] == [each["accelerator_device"] for each in ranks] == ["gcu:0", "gcu:1"]
@@ -149,44 +211,15 @@ def test_a_file_of_accelerates_that_cannot_be_read_ends_the_run(cards):
     assert done.code != 0 and "no_such_key" in done.err and "process" not in done.out, done
 
 
-CHECKPOINT = """
-import io, os, pickle, sys
-import numpy, torch
-from mmengine.runner.checkpoint import CheckpointLoader, load_checkpoint
-from mmengine.logging import HistoryBuffer
-
-class Evil:
-    def __init__(self, call):
-        self.call = call
-    def __reduce__(self):
-        return self.call
-
-def load(value):
-    torch.save({"value": value}, "file.pth")
-    return CheckpointLoader.load_checkpoint("file.pth", "cpu")["value"]
-
-back = load(HistoryBuffer([1.0, 2.0], [1, 1]))
-assert back.mean() == 1.5 and back.statistics("max") == 2.0
-for call in ((getattr, (HistoryBuffer, "__init__")), (getattr, (numpy.ndarray, "tofile")), (os.system, ("true",)), (eval, ("1",))):
-    try:
-        load(Evil(call))
-    except Exception as error:
-        assert "eights only" in str(error) or "only min, max" in str(error), error
-    else:
-        raise SystemExit("loaded: %r" % (call,))
-# Outside of MMEngine's loading everything is as torch has it.
-try:
-    torch.save(HistoryBuffer(), "file.pth"), torch.load("file.pth")
-except pickle.UnpicklingError:
-    print("sound")
-"""
-
-
-@needs_mmengine
-def test_a_checkpoint_of_mmengine_gives_its_log_history_back_and_nothing_that_could_run(cards):
-    done = cards.run("--nproc-per-node", 1, cards.write("checkpoint.py", CHECKPOINT), seconds=SECONDS)
-    assert done.code == 0 and "sound" in done.out, done
-    assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1" in done.err, done
+def test_fsdp2_trains_on_distinct_cards_to_the_loss_of_the_processors(cards):
+    """The smallest cell of `make framework-suite`, both devices in one launch."""
+    done = cards.run("--nproc-per-node", 2, framework_suite.FSDP, "--backend", "nccl", "--device", "cpu", "cuda", "--steps", "8", seconds=SECONDS)
+    assert done.code == 0, done
+    found = re.findall(r"rank (\d) losses (.*)", done.out)
+    for rank in "01":
+        cpu, card = ([float.fromhex(value) for value in values.split()] for number, values in found if number == rank)
+        assert close(cpu, card, 2e-5) and len(card) == 8, (rank, cpu, card)
+        assert "rank {0} on gcu:{0}\n".format(rank) in done.out, done
 
 
 UNKNOWN = """

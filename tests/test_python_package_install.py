@@ -65,6 +65,10 @@ def pip(python, *arguments):
 # ---- the wheel ----
 
 
+def info_name():
+    return fulldeck_wheel.dist_info_name(TOP)
+
+
 def check_record(archive):
     """Every file stands in RECORD with its hash and size, and nothing else does."""
     names = archive.namelist()
@@ -90,11 +94,15 @@ def test_a_wheel_of_what_was_built_holds_everything_and_no_path_of_this_machine(
     with zipfile.ZipFile(str(tmp_path / name)) as archive:
         check_record(archive)
         names = archive.namelist()
+        data = info_name()[:-len(".dist-info")] + ".data/"
         for wanted in ("_fulldeck_autoload.py", "fulldeck/__init__.py", "fulldeck/_build.py", "fulldeck/backend.py",
-                       "fulldeck/collectives.py", "fulldeck/libfulldeck_collectives.so.0", "fulldeck/libfulldeck_torch.so"):
+                       "fulldeck/collectives.py", "fulldeck/board.py", "fulldeck/adapters/t20.py", "fulldeck/libfulldeck_collectives.so.0",
+                       "fulldeck/libfulldeck_board.so.0", "fulldeck/libfulldeck_torch.so", "fulldeck/libfulldeck_sim.so", data + "scripts/fulldeck",
+                       data + "data/lib/libfulldeck_agent.so", data + "data/lib/fulldeck_hook/sitecustomize.py"):
             assert wanted in names
+        assert archive.getinfo(data + "scripts/fulldeck").external_attr >> 16 == 0o100755
         assert any(name.startswith("fulldeck/_C.") for name in names)
-        info = fulldeck_wheel.dist_info_name(TOP)
+        info = info_name()
         assert archive.read(info + "/entry_points.txt").decode() == "[torch.backends]\nfulldeck = _fulldeck_autoload:register\n"
         assert "Tag: {0}-{0}-linux_".format(python) in archive.read(info + "/WHEEL").decode()
         assert archive.read(info + "/LICENSE")
@@ -130,6 +138,7 @@ def test_the_same_contents_make_the_same_wheel(tmp_path):
 ])
 def test_the_tag_says_for_whom_the_wheel_is(found, tag):
     assert fulldeck_wheel.tag(found).startswith(tag)
+    assert fulldeck_wheel.tag(found, "manylinux_2_27_x86_64").endswith("-manylinux_2_27_x86_64")
 
 
 def test_metadata_are_there_without_a_build(tmp_path):
@@ -165,6 +174,63 @@ def test_pip_installs_it_and_a_group_is_made_with_no_import_of_ours(tmp_path):
     assert left == [], "nothing is left that `import torch` would stumble over"
 
 
+def files_in(folder):
+    return sorted(os.path.relpath(os.path.join(base, name), str(folder)) for base, _, names in os.walk(str(folder)) for name in names)
+
+
+SHOWS = """
+import array, os, sys
+import fulldeck, fulldeck.collectives
+numbers = array.array("f", [1, 2])
+with fulldeck.collectives.Group.from_environment(timeout=60) as group:
+    group.all_reduce(numbers)
+print(numbers.tolist(), os.path.dirname(fulldeck.__file__), type(sys.meta_path[0]).__name__)
+"""
+
+
+@needs_pip
+def test_a_wheel_without_torch_brings_the_command_and_takes_everything_away_again(tmp_path):
+    ended = call("backend.build_wheel(sys.argv[1], {'built': sys.argv[2], 'torch': 'no'})", str(tmp_path / "wheel"), BUILD)
+    assert ended.code == 0, ended
+    name = json.loads(ended.out)
+    assert re.match(r"fulldeck-[\d.]+-py3-none-linux_\w+\.whl$", name)
+    assert (tmp_path / "wheel" / name).stat().st_size < 20 << 20
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=PATIENCE)
+    python = str(venv / "bin" / "python")
+    site = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=True, timeout=PATIENCE,
+                          stdout=subprocess.PIPE, universal_newlines=True).stdout.strip()
+    with open(os.path.join(site, "of_another_package.py"), "w"):
+        pass
+    before = files_in(venv)
+    code, text = pip(python, "install", "--no-deps", str(tmp_path / "wheel" / name))
+    assert code == 0, text
+
+    (tmp_path / "shows.py").write_text(SHOWS)
+    (tmp_path / "state").mkdir(mode=0o700)
+    variables = clean_environment(PYTHONPATH=None, PYTHONDONTWRITEBYTECODE=None, PATH=str(venv / "bin") + os.pathsep + os.environ["PATH"],
+                                  **{"FULLDECK_{}_DIR".format(which): str(tmp_path / "state") for which in ("RUNTIME", "LEASE", "SIMULATE")})
+
+    def fulldeck(*arguments, **more):
+        done = subprocess.run(["fulldeck"] + list(arguments), env=dict(variables, **more), cwd=str(tmp_path), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=PATIENCE)
+        assert done.returncode == 0, done
+        return done
+
+    assert fulldeck("--version").stdout == "fulldeck {}\n".format(fulldeck_wheel.version_of(TOP))
+    assert "SIM-gcu-0001" in fulldeck("devices", FULLDECK_SIMULATE="gcu:2").stdout
+    run = fulldeck("run", "--devices", "cpu", "--nproc-per-node", "2", "shows.py")
+    for rank in range(2):
+        assert "[{}] [2.0, 4.0] {}/fulldeck Waiting\n".format(rank, site) in run.stdout, run
+    assert "beside fulldeck" not in run.stderr, run.stderr
+    run = fulldeck("run", "--devices", "cpu", "--nproc-per-node", "2", "--no-python", "env")
+    assert "[1] LOCAL_RANK=1\n" in run.stdout and "[0] FULLDECK_AGENT={}/lib/libfulldeck_agent.so\n".format(venv.resolve()) in run.stdout, run.stdout
+
+    code, text = pip(python, "uninstall", "--yes", "fulldeck")
+    assert code == 0, text
+    assert files_in(venv) == before
+
+
 @needs_pip
 def test_an_editable_install_is_refused_with_the_reason(tmp_path):
     python, _ = make_venv(tmp_path / "venv")
@@ -179,6 +245,7 @@ def test_an_editable_install_is_refused_with_the_reason(tmp_path):
 def test_settings_that_make_no_sense_are_refused():
     assert "there is no setting 'biuld-dir'" in error_of(call("backend.build_wheel('x', {'biuld-dir': 'y'})"))
     assert "'torch' is yes or no, and not 'maybe'" in error_of(call("backend.build_wheel('x', {'torch': 'maybe'})"))
+    assert "'platform' is a tag such as" in error_of(call("backend.build_wheel('x', {'platform': 'a b'})"))
     assert "needs one value" in error_of(call("backend.build_wheel('x', {'torch': ['yes', 'no']})"))
     assert "no source distribution" in error_of(call("backend.build_sdist('x')"))
 
@@ -242,7 +309,8 @@ def test_a_build_that_fails_is_told_and_leaves_nothing(tmp_path):
 
 def test_a_build_for_another_torch_is_not_taken(tmp_path):
     def refusal():
-        return error_of(call("backend.build_wheel('x', {'built': sys.argv[1], 'torch': 'no'})", str(tmp_path)))
+        return error_of(call("backend.build_wheel('x', {'built': sys.argv[1], 'python': sys.argv[2]})", str(tmp_path),
+                             with_path(str(tmp_path))))
 
     assert "holds no build of the package" in refusal()
     (tmp_path / "_build.py").write_text("TORCH = '2.1.0'\nPYTHON = 'cpython-38'\nCXX11_ABI = True\n")

@@ -1,9 +1,12 @@
 """The rank board as docs/wire-format.md describes it, made and read here by that document alone, with programs that write to it
 through the library."""
+import ctypes
 import fcntl
 import math
 import mmap
 import os
+import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -15,7 +18,6 @@ import pytest
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("FULLDECK_BUILD_DIR", os.path.join(TOP, "build"))
 WRITER = os.path.join(BUILD, "tests", "board_writer")
-LIBRARY = os.path.join(BUILD, "lib", "libfulldeck_board.so")
 TIMEOUT = 120
 
 PROCESS, LOOP, HEARTBEAT, GROUPS, ERROR = 512, 768, 1280, 1408, 3968
@@ -31,6 +33,14 @@ class Board:
         os.pwrite(self.fd, struct.pack("=8sII6IQ192s", b"FDRBOARD", version, size, 4096, 8192, ranks, 0, ranks, 0, 1, b"run"), 0)
         fcntl.fcntl(self.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
         self.memory = mmap.mmap(self.fd, size, access=mmap.ACCESS_READ)
+
+    @classmethod
+    def of_rank(cls, pid, variables):
+        """The board that a living rank writes to; it can be read when the rank is gone too."""
+        board = cls.__new__(cls)
+        board.fd = os.open("/proc/{}/fd/{}".format(pid, variables["FULLDECK_BOARD_FD"]), os.O_RDONLY)
+        board.memory = mmap.mmap(board.fd, os.fstat(board.fd).st_size, access=mmap.ACCESS_READ)
+        return board
 
     def close(self):
         self.memory.close()
@@ -52,11 +62,11 @@ class Board:
             if struct.unpack_from("=Q", self.memory, at)[0] == count:
                 return value
 
-    def loop(self):
-        value = self.read(LOOP, "II6Qd11Q12Q")
+    def loop(self, rank=1):
+        value = self.read(LOOP, "II6Qd11Q12Q", rank)
         names = ("phase has_loss phase_since_ns step total_steps epoch step_at_ns last_step_ns loss samples data_ns compute_ns "
                  "communication_ns checkpoint_ns memory_bytes memory_peak_bytes batch_fingerprint batch_step "
-                 "parameters_fingerprint parameters_step").split()
+                 "parameters_fingerprint parameters_step first_batches_told first_batches reductions unreduced_steps repeated_orders saved_file").split()
         return dict(zip(names, value)) if value else None
 
     def group(self, slot=0):
@@ -160,23 +170,101 @@ def test_without_fulldeck_the_program_is_told_so_and_goes_on():
     assert "not started by fulldeck run" in done.stderr
 
 
-def test_a_program_in_python_can_write_through_the_library(board):
-    script = """
-import ctypes, sys
-library = ctypes.CDLL(sys.argv[1])
-board = ctypes.c_void_p()
-assert library.fulldeck_board_open(ctypes.byref(board)) == 0
-library.fulldeck_board_phase(board, 6)
-class Figures(ctypes.Structure):
-    _fields_ = [("struct_bytes", ctypes.c_uint32), ("has_loss", ctypes.c_uint32), ("step", ctypes.c_uint64),
-                ("total_steps", ctypes.c_uint64), ("epoch", ctypes.c_uint64), ("loss", ctypes.c_double)]
-figures = Figures(ctypes.sizeof(Figures), 1, 41, 100, 2, float("nan"))
-assert library.fulldeck_board_step(board, ctypes.byref(figures)) == 0
-library.fulldeck_board_close(board)
+# ---- fulldeck.board
+
+IN_PYTHON = """
+import ctypes, os, sys
+sys.path.insert(0, sys.argv[1])
+from fulldeck import board
+mine = board.ours()
+assert mine is board.ours() and mine.is_open and mine.why_not == "", mine.why_not
+mine.identity(board.HOOK, "ein Prögramm")
+mine.phase(board.COMPUTE)
+for step in range(38, 42):
+    mine.step(step, loss=float("nan"), total_steps=100, epoch=2, batch_fingerprint=7 * step, reductions=2 * step, unreduced_steps=3)
+mine.figures.step += 1
+mine.figures.parameters_fingerprint = 5
+mine.tell()
+mine.memory(1, 2)
+mine.saved(99)
+mine.heartbeat()
+slot = mine.group_join(77, "world", 2, 1)
+call = mine.collective_begin(slot, "all_reduce", "float32", 1 << 20, 1 << 22)
+mine.collective_end(slot, call)
+mine.collective_begin(slot, "invented")
+assert [mine.group_join(number, None, 2, 1) >= 0 for number in range(1, 9)] == 7 * [True] + [False]
+mine.set_error("das Ende: \\0 " + 500 * "ä")
+if os.fork() == 0:
+    mine.step(1000)
+    os._exit(0)
+os.wait()
+mine.close()
+mine.step(2000)
+mine.heartbeat()
 """
-    writer = board.start(sys.executable, "-c", script, LIBRARY)
+
+
+def test_a_program_in_python_writes_through_the_package(board):
+    writer = board.start(sys.executable, "-c", IN_PYTHON, os.path.join(BUILD, "lib", "python"))
     _, errors = writer.communicate(timeout=TIMEOUT)
     assert writer.returncode == 0, errors
     loop = board.loop()
-    assert (loop["phase"], loop["step"], loop["total_steps"], loop["epoch"], loop["samples"]) == (PHASE_COMPUTE, 41, 100, 2, 0)
-    assert math.isnan(loop["loss"])
+    assert (loop["phase"], loop["step"], loop["total_steps"], loop["epoch"], loop["samples"]) == (PHASE_COMPUTE, 42, 100, 2, 0)
+    assert math.isnan(loop["loss"]) and (loop["memory_bytes"], loop["memory_peak_bytes"]) == (1, 2)
+    assert (loop["batch_fingerprint"], loop["batch_step"], loop["parameters_fingerprint"], loop["parameters_step"]) == (287, 41, 5, 42)
+    first = 0
+    for step in (38, 39, 40):
+        first = mix(mix(first, step), 7 * step)
+    assert (loop["first_batches_told"], loop["first_batches"]) == (3, first)
+    assert (loop["reductions"], loop["unreduced_steps"], loop["repeated_orders"], loop["saved_file"]) == (82, 3, 0, 99)
+    assert board.read(PROCESS, "IIQQ64s32x")[1::3] == (2, "ein Prögramm".encode().ljust(64, b"\0"))
+    group = board.group()
+    assert (group["group"], group["sequence"], group["completed"], group["operation"]) == (77, 2, 1, 12)
+    text = board.read(ERROR, "QQQ416s")[3].rstrip(b"\0").decode()
+    assert text.startswith("das Ende: ? ää") and len(text.encode()) in (414, 415)
+
+
+def test_without_a_board_or_its_library_every_call_does_nothing(board, tmp_path):
+    script = IN_PYTHON.replace("and mine.is_open and mine.why_not == \"\", mine.why_not", "and not mine.is_open; print(mine.why_not)")
+    script = script.replace("7 * [True] + [False]", "8 * [False]")
+    package = os.path.join(BUILD, "lib", "python")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("FULLDECK_")}
+    for variables, words in ((plain, "not started by fulldeck run"),
+                             (dict(plain, FULLDECK_BOARD_FD="9", FULLDECK_BOARD_SLOT="0"), "descriptor 9 (FULLDECK_BOARD_FD) is closed")):
+        done = subprocess.run([sys.executable, "-c", script, package], env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              universal_newlines=True, timeout=TIMEOUT)
+        assert done.returncode == 0 and words in done.stdout, done
+    shutil.copytree(os.path.join(package, "fulldeck"), str(tmp_path / "python" / "fulldeck"))
+    for content, words in ((None, "libfulldeck_board.so.0 is in none of"), (b"stub", "is no library")):
+        if content is not None:
+            (tmp_path / "python" / "fulldeck" / "libfulldeck_board.so.0").write_bytes(content)
+        writer = board.start(sys.executable, "-c", script, str(tmp_path / "python"))
+        output, errors = writer.communicate(timeout=TIMEOUT)
+        assert writer.returncode == 0 and words in output, (output, errors)
+    assert board.loop() is None
+
+
+def test_the_package_declares_what_the_header_does():
+    sys.path.insert(0, os.path.join(BUILD, "lib", "python"))
+    from fulldeck import board as package
+
+    with open(os.path.join(TOP, "include", "fulldeck", "rank_board.h")) as file:
+        header = " ".join(re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S).split())
+    kinds = {"int": ctypes.c_int, "void": None, "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32, "const char*": ctypes.c_char_p,
+             "int32_t": ctypes.c_int32, "double": ctypes.c_double, "fulldeck_board*": ctypes.c_void_p,
+             "fulldeck_board**": ctypes.POINTER(ctypes.c_void_p), "const fulldeck_board_figures*": ctypes.POINTER(package.Figures),
+             "const fulldeck_board_collective*": ctypes.POINTER(package.Collective)}
+    declared = {}
+    for result, name, arguments in re.findall(r"FULLDECK_BOARD_API ([\w ]+?\*?) ?(fulldeck_board_\w+)\(([^)]*)\);", header):
+        declared[name] = (kinds[result], [kinds[re.sub(r" ?\w+$", "", argument.strip())] for argument in arguments.split(",")
+                                          if argument.strip() != "void"])
+    assert declared == package.FUNCTIONS and len(declared) == 14
+    for structure, name in ((package.Figures, "figures"), (package.Collective, "collective")):
+        body = re.search(r"struct fulldeck_board_%s \{(.*?)\}" % name, header).group(1)
+        assert [(field, kinds[kind]) for kind, field in re.findall(r"(\w+) (\w+);", body)] == structure._fields_
+    numbers = {name: int(number) for name, number in re.findall(r"FULLDECK_BOARD_(\w+) = (\d+)[,}]", header)}
+    for name in ("STARTING", "DATA", "FINISHED", "OTHER_PHASE"):
+        assert getattr(package, name) == numbers[name]
+    for table, other in ((package.OPERATIONS, "OTHER_OPERATION"), (package.DATATYPES, "OTHER_DATATYPE")):
+        for name, number in table.items():
+            assert number == numbers[{"other": other, "none": "NO_DATA"}.get(name, name.upper())], name

@@ -16,7 +16,7 @@
  *
  * Threads: a rank's record has parts, and each part belongs to one thread at a time:
  *   process      fulldeck_board_identity
- *   loop         fulldeck_board_phase, _step, _memory
+ *   loop         fulldeck_board_phase, _step, _memory, _saved
  *   heartbeat    fulldeck_board_heartbeat
  *   each group   fulldeck_board_collective_begin and _end of that slot
  * Two threads that write the same part at the same time spoil its figures, and nothing else. Any thread may call
@@ -104,6 +104,10 @@ typedef struct fulldeck_board_figures {
   uint64_t checkpoint_ns;
   uint64_t batch_fingerprint;      /* of the inputs of this step; 0: not taken this time, the last one stands */
   uint64_t parameters_fingerprint; /* after this step; 0 as above. Equal on all ranks of a data-parallel group. */
+  /* Sums since the loop began, of a model whose gradients the ranks reduce; 0: not told. */
+  uint64_t reductions;      /* backward passes whose gradients were reduced over the ranks */
+  uint64_t unreduced_steps; /* the most steps in a row that came without a reduction since the step before */
+  uint64_t repeated_orders; /* epochs that were to be shuffled and began in the order of the epoch before */
 } fulldeck_board_figures;
 
 /* A step was done. When it was, and how long after the one before, is found out. 0, or -EINVAL: struct_bytes was not
@@ -111,6 +115,10 @@ typedef struct fulldeck_board_figures {
 FULLDECK_BOARD_API int fulldeck_board_step(fulldeck_board* board, const fulldeck_board_figures* figures);
 /* Memory of the rank's card that this process holds, in bytes, and the most that it held. */
 FULLDECK_BOARD_API void fulldeck_board_memory(fulldeck_board* board, uint64_t bytes_now, uint64_t bytes_peak);
+
+/* A file of the training's was written, a checkpoint for example. `file` stands for it and is not 0: the same number on
+ * two ranks of a host means that both wrote the same file. */
+FULLDECK_BOARD_API void fulldeck_board_saved(fulldeck_board* board, uint64_t file);
 
 /* ---- heartbeat ---- */
 

@@ -153,7 +153,7 @@ class FULLDECK_RUNTIME_API Session {
   std::uint64_t steps_done() const;
   // Time that the loop's thread waited for other ranks while it computed: DataParallel tells it. Any thread.
   void AddCommunicationTime(std::chrono::nanoseconds time);
-  // The figures of the next step's end; 0: none.
+  // The figures of the next step's end; 0: what was set since the last one stays, none at first.
   void SetFingerprints(std::uint64_t batch, std::uint64_t parameters);
 
   // ---- a group that failed ----

@@ -41,8 +41,13 @@ enum {
   FULLDECK_SIMULATED_DROPPED = 1u << 5, /* has fallen off the bus */
 };
 
-/* Opens card `index` of the server that FULLDECK_SIMULATE describes. 0, or a negative errno: -ENODEV no such card or
- * dropped, -EINVAL malformed variable, -EBUSY too many processes, -EIO the shared file cannot be used. */
+/* How many cards this process may use: all of FULLDECK_SIMULATE, or those of the visible-device list of the simulated
+ * kind (TOPS_VISIBLE_DEVICES for gcu and xla …) as it was at the process's first call here. A negative errno as for
+ * open. */
+FULLDECK_SIMULATED_CARD_API int fulldeck_simulated_card_count(void);
+/* Opens card `index` of those, in the order of the list: with TOPS_VISIBLE_DEVICES=3 card 0 is the server's card 3. 0,
+ * or a negative errno: -ENODEV no such card or dropped, -EINVAL malformed variable, -EBUSY too many processes, -EIO the
+ * shared file cannot be used. */
 FULLDECK_SIMULATED_CARD_API int fulldeck_simulated_card_open(int index, fulldeck_simulated_card** out);
 /* The reason of this thread's last failed open; valid until its next call. */
 FULLDECK_SIMULATED_CARD_API const char* fulldeck_simulated_card_error(void);

@@ -1,16 +1,22 @@
 """Builds the wheel for `pip install .`: a PEP 517 backend that needs nothing but Python, so that nothing is fetched.
 
-It asks the interpreter that pip runs in, past pip's isolation, which torch it has; lets CMake build the libraries and the
-extension for that torch; and writes the wheel. Where there is no torch the wheel holds fulldeck.collectives alone.
+It asks the interpreter that pip runs in, past pip's isolation, which torch it has; lets CMake build the program, the libraries
+and the extension for that torch; and writes the wheel. Where there is no torch the wheel holds what needs none: the program, its
+hook and adapters, and fulldeck.collectives.
 
 Settings (pip install . --config-settings NAME=VALUE):
   build-dir=FOLDER  where CMake works; kept, so that the next build is quick. Without it: a temporary folder.
   built=FOLDER      compile nothing: take what lies in this folder, where `make build` or an earlier build-dir put it
   python=PATH       ask this interpreter for torch, and build for it
   torch=no          build without torch even where there is one; torch=yes: it is an error if there is none
+  command=no        without the program fulldeck, which needs the headers of CLI11, fmt, nlohmann-json and toml++
+  platform=TAG      what the wheel says of the machines that it suits (manylinux_2_27_x86_64); without it linux_MACHINE
+
+Without pip, as `make wheel` does: fulldeck_build.py FOLDER [NAME=VALUE ...] writes the wheel into FOLDER and prints its path.
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +25,7 @@ import tempfile
 import fulldeck_wheel
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SETTINGS = ("build-dir", "built", "python", "torch")
+SETTINGS = ("build-dir", "built", "python", "torch", "command", "platform")
 FACTS = os.path.join(TOP, "python", "build_backend", "torch_facts.py")
 FILE_LIST = "python_package.txt"
 # One compiler that reads torch's headers takes about this much memory.
@@ -59,14 +65,14 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     settings = read_settings(config_settings)
     python, found = find_torch(settings)
+    tag = fulldeck_wheel.tag(found, settings.get("platform"))
     if settings.get("built"):
-        files = take_built(os.path.abspath(settings["built"]), python, found)
-        return fulldeck_wheel.write(TOP, wheel_directory, files, fulldeck_wheel.tag(found))
+        return take_built(os.path.abspath(settings["built"]), python, found, settings, wheel_directory, tag)
     folder = settings.get("build-dir")
     temporary = None if folder else tempfile.mkdtemp(prefix="fulldeck-wheel-")
     try:
-        files = compile_package(os.path.abspath(folder) if folder else temporary, python, found)
-        return fulldeck_wheel.write(TOP, wheel_directory, files, fulldeck_wheel.tag(found))
+        files = compile_package(os.path.abspath(folder) if folder else temporary, python, found, settings)
+        return fulldeck_wheel.write(TOP, wheel_directory, files, tag)
     finally:
         if temporary:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -100,8 +106,11 @@ def read_settings(config_settings):
             fail("there is no setting '{}'; there are {}".format(name, ", ".join(SETTINGS)))
         if not isinstance(value, str) or not value:
             fail("the setting '{}' needs one value".format(name))
-    if settings.get("torch", "yes") not in ("yes", "no"):
-        fail("the setting 'torch' is yes or no, and not '{}'".format(settings["torch"]))
+    for name in ("torch", "command"):
+        if settings.get(name, "yes") not in ("yes", "no"):
+            fail("the setting '{}' is yes or no, and not '{}'".format(name, settings[name]))
+    if not re.match(r"[A-Za-z0-9_]+$", settings.get("platform", "linux")):
+        fail("the setting 'platform' is a tag such as manylinux_2_27_x86_64, and not '{}'".format(settings["platform"]))
     return settings
 
 
@@ -149,10 +158,9 @@ def find_torch(settings):
         fail("{} has a torch that cannot be imported: {}. Repair it, or build without it: --config-settings torch=no".format(
             python, found["failure"]))
     elif found["torch"] is None and settings.get("torch") == "yes":
-        fail("{} has no torch. Install torch there first, or leave torch=yes away to build fulldeck.collectives alone".format(
-            python))
+        fail("{} has no torch. Install torch there first, or leave torch=yes away to build what needs none".format(python))
     if found["torch"] is None:
-        say("no torch in {}: the wheel will hold fulldeck.collectives alone".format(python))
+        say("no torch in {}: the wheel will have no backend of torch.distributed".format(python))
     elif not os.path.exists(os.path.join(found["include"], "Python.h")):
         fail("the headers of {} are not installed: there is no {}. On Debian: apt-get install python{}.{}-dev".format(
             python, os.path.join(found["include"], "Python.h"), *found["version"]))
@@ -162,8 +170,13 @@ def find_torch(settings):
 # ---- what was compiled before ----
 
 
-def take_built(build, python, found):
-    """The files of the package in `build`, if they were built for this interpreter and its torch."""
+# What was compiled for one torch: the backend, and the simulated cards inside torch.
+OF_TORCH = ("fulldeck/_C.", "fulldeck/libfulldeck_torch.", "fulldeck/libfulldeck_sim", "fulldeck/_build.py")
+
+
+def take_built(build, python, found, settings, wheel_directory, tag):
+    """Writes a wheel of what lies in `build`, if that was built for this interpreter and its torch; with torch=no it may have been
+    built for any, and the parts that need it are left out."""
     path = os.path.join(build, FILE_LIST)
     if not os.path.exists(path):
         fail("{} holds no build of the package: there is no {}. Build it first: make build".format(build, FILE_LIST))
@@ -171,14 +184,24 @@ def take_built(build, python, found):
     missing = [here for here in files.values() if not os.path.exists(here)]
     if missing:
         fail("the build in {} is not complete: there is no {}".format(build, missing[0]))
-    with open(files["fulldeck/_build.py"], encoding="utf-8") as file:
-        noted = {}
-        exec(file.read(), noted)  # three constants that our own build wrote
+    noted = {}
+    exec(read(files["fulldeck/_build.py"]), noted)  # three constants that our own build wrote
+    if settings.get("command") == "no":
+        files = {inside: here for inside, here in files.items() if ".data/" not in inside}
     wanted = (found["torch"], found["cache_tag"] if found["torch"] else None)
+    if settings.get("torch") == "no" and noted["TORCH"] is not None:
+        files = {inside: here for inside, here in files.items() if not inside.startswith(OF_TORCH)}
+        note = re.sub(r"@\w+@", "None", read(os.path.join(TOP, "python", "metadata", "_build.py.in"))).encode()
+        return fulldeck_wheel.write(TOP, wheel_directory, files, tag, {"fulldeck/_build.py": note})
     if (noted["TORCH"], noted["PYTHON"]) != wanted:
         fail("{} was built for torch {} of {}, and {} is {} with torch {}. Leave 'built' away to build for that".format(
             build, noted["TORCH"], noted["PYTHON"], python, found["cache_tag"], found["torch"]))
-    return files
+    return fulldeck_wheel.write(TOP, wheel_directory, files, tag)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 # ---- compiling ----
@@ -203,7 +226,7 @@ def jobs():
     return max(1, int(count))
 
 
-def compile_package(build, python, found):
+def compile_package(build, python, found, settings):
     """Builds the package into `build`; what belongs into the wheel: {path in it: path here}."""
     cmake = tool(["cmake"], "which drives the build")
     generator = "Ninja" if os.path.basename(tool(["ninja", "make"], "which builds")) == "ninja" else "Unix Makefiles"
@@ -213,7 +236,8 @@ def compile_package(build, python, found):
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(jobs()))
     say("building for {}, torch {}".format(python, found["torch"] or "none"))
     run([cmake, "-S", TOP, "-B", build, "-G", generator, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF",
-         "-DFULLDECK_PACKAGE_ONLY=ON", "-DFULLDECK_TORCH={}".format("ON" if found["torch"] else "OFF"),
+         "-DFULLDECK_PACKAGE_ONLY=ON", "-DFULLDECK_PACKAGE_COMMAND={}".format("OFF" if settings.get("command") == "no" else "ON"),
+         "-DFULLDECK_TORCH={}".format("ON" if found["torch"] else "OFF"),
          "-DFULLDECK_PYTHON:FILEPATH={}".format(python)], environment)
     run([cmake, "--build", build, "--target", "python_package"], environment)
     return fulldeck_wheel.read_file_list(os.path.join(build, FILE_LIST))
@@ -224,3 +248,13 @@ def run(command, environment):
     code = subprocess.call(command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno())
     if code != 0:
         fail("'{}' ended with code {}; the reason stands above".format(" ".join(command), code))
+
+
+def main(arguments):
+    if not arguments or any("=" not in each for each in arguments[1:]):
+        fail("usage: fulldeck_build.py FOLDER [NAME=VALUE ...]")
+    print(os.path.join(arguments[0], build_wheel(arguments[0], dict(each.split("=", 1) for each in arguments[1:]))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

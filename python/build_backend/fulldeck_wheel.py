@@ -1,9 +1,12 @@
-"""The wheel as a file: what stands in it, and how it is written down (PEP 427). Pure Python, no other module."""
+"""The wheel as a file: what stands in it, and how it is written down (PEP 427). Python alone; `strip` where there is one."""
 import base64
 import hashlib
 import os
 import platform
 import re
+import shutil
+import subprocess
+import tempfile
 import zipfile
 
 NAME = "fulldeck"
@@ -37,9 +40,10 @@ def metadata_files(top):
     return files
 
 
-def tag(found):
-    """For what the interpreter said: cp311-cp311-linux_x86_64 with the extension, py3-none-linux_x86_64 without."""
-    machine = "linux_" + platform.machine()
+def tag(found, machine=None):
+    """For what the interpreter said: cp311-cp311-linux_x86_64 with the extension, py3-none-linux_x86_64 without. `machine`: what to say
+    in the place of linux_x86_64."""
+    machine = machine or "linux_" + platform.machine()
     if found["torch"] is None:
         return "py3-none-" + machine
     python = "{}{}{}".format("cp" if found["name"] == "cpython" else found["name"], *found["version"])
@@ -62,13 +66,37 @@ def record_row(path, data):
     return "{},sha256={},{}\n".format(path, digest, len(data))
 
 
-def write(top, folder, files, tags):
-    """Writes the wheel into `folder` and returns its name. `files`: {path in it: path here}, links are followed."""
+def is_program(path):
+    return ".so" in os.path.basename(path) or ".data/scripts/" in path
+
+
+def without_symbols(path):
+    """The bytes of a program or library, without the names that only a debugger reads: five sixths of the program."""
+    with open(path, "rb") as file:
+        data = file.read()
+    strip = shutil.which("strip")
+    if data[:4] != b"\x7fELF" or strip is None:
+        return data
+    with tempfile.TemporaryDirectory(prefix="fulldeck-wheel-") as folder:
+        small = os.path.join(folder, "small")
+        done = subprocess.run([strip, "--strip-unneeded", "-o", small, path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if done.returncode != 0:  # of another machine, for example
+            return data
+        with open(small, "rb") as file:
+            return file.read()
+
+
+def write(top, folder, files, tags, texts=None):
+    """Writes the wheel into `folder` and returns its name. `files`: {path in it: path here}, links are followed; `texts`: {path in it:
+    bytes}."""
     info = dist_info_name(top)
-    contents = {}
+    contents = {path: (data, 0o644) for path, data in (texts or {}).items()}
     for path, here in files.items():
+        if is_program(path):
+            contents[path] = (without_symbols(here), 0o755)
+            continue
         with open(here, "rb") as file:
-            contents[path] = (file.read(), 0o755 if ".so" in os.path.basename(path) else 0o644)
+            contents[path] = (file.read(), 0o644)
     for path, data in metadata_files(top).items():
         contents[path] = (data, 0o644)
     wheel = "Wheel-Version: 1.0\nGenerator: fulldeck_build {}\nRoot-Is-Purelib: false\nTag: {}\n".format(version_of(top), tags)

@@ -1,4 +1,4 @@
-"""The simulated cards of FULLDECK_SIMULATE as a device of torch: torch.gcu, torch.npu, torch.mlu or torch.musa.
+"""The simulated cards of FULLDECK_SIMULATE as a device of torch: torch.gcu, torch.xla, torch.npu, torch.mlu or torch.musa.
 
     FULLDECK_SIMULATE=gcu:8 python train.py         # torch.device("gcu:3") is there after `import torch`
 
@@ -220,8 +220,10 @@ def _register(plugin):
     _simulated_device.start(name, plugin)
     torch.utils.rename_privateuse1_backend(name)
     torch._register_device_module(name, _simulated_device)
-    torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_packed_sequence=True,
-                                                         for_storage=True)
+    # torch has the names of xla already (Tensor.is_xla), for tensors that are not ours; there are no others in its T20 shape.
+    if not hasattr(torch.Tensor, "is_" + name):
+        torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_packed_sequence=True,
+                                                             for_storage=True)
 
 
 def _tell(text):
@@ -236,7 +238,7 @@ def _stand_in(error):
     import torch
 
     name = os.environ.get(SIMULATE, "").split(":")[0]
-    if name not in ("gcu", "npu", "mlu", "musa") or hasattr(torch, name):
+    if name not in ("gcu", "xla", "npu", "mlu", "musa") or hasattr(torch, name):
         return
     import types
 

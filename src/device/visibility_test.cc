@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "wire/simulated_spec.h"
+
 namespace fulldeck::device {
 namespace {
 
@@ -73,6 +75,28 @@ TEST(Visibility, ReadsTheSecondVariableWhereTheFirstIsNotSet) {
   EXPECT_EQ((*list)->variable, "ROCR_VISIBLE_DEVICES");
   EXPECT_THAT((*list)->cards, ElementsAre(3));
   EXPECT_FALSE(ReadVisibility(amd, FourCards(), {})->has_value());
+}
+
+// What `fulldeck devices` and the launcher show, and what a program on simulated cards uses, are two readers.
+TEST(Visibility, IsReadOfSimulatedCardsAsOfRealOnes) {
+  for (const wire::SimulatedKind& kind : wire::SimulatedKinds()) {
+    const VendorTraits& traits = *FindVendorTraits(kind.vendor);
+    EXPECT_STREQ(kind.visibility[0], traits.visibility_variable);
+    EXPECT_STREQ(kind.visibility[1], traits.second_visibility_variable);
+    const auto spec = wire::ParseSimulatedSpec(std::string(kind.name) + ":4");
+    ASSERT_TRUE(spec.ok());
+    EXPECT_THAT(*wire::VisibleSimulatedCards(*spec, {}), ElementsAre(0, 1, 2, 3));
+    for (const char* value : {"3", "2, 0", "", " ", "-1", "1,-1,2", "0,1,2,3", "4", "1,1", "2,", "x", "-2", "3;1"}) {
+      const auto shown = ParseVisibility(traits, traits.visibility_variable, value, FourCards());
+      const auto used = wire::VisibleSimulatedCards(*spec, {{traits.visibility_variable, value}});
+      ASSERT_EQ(shown.ok(), used.ok()) << kind.name << " " << value;
+      if (!shown) {
+        EXPECT_THAT(used.error().message, HasSubstr(traits.visibility_variable));
+        continue;
+      }
+      EXPECT_EQ(std::vector<int>(shown->cards.begin(), shown->cards.end()), *used) << kind.name << " " << value;
+    }
+  }
 }
 
 }  // namespace

@@ -44,6 +44,16 @@ std::string WithoutOurFirstLine(std::string text) {
   return text;
 }
 
+// What a rank's adapters say of its group ("fulldeck: rank 3/8, backend …") quotes a failure that they went round.
+std::string WithoutGroupLines(const std::string& text) {
+  std::string kept;
+  for (const std::string_view line : base::Split(text, '\n')) {
+    if (line.starts_with("fulldeck: rank ") && line.find(", backend ") != std::string_view::npos) continue;
+    kept.append(line).append("\n");
+  }
+  return kept;
+}
+
 std::vector<std::string> Lines(std::string_view text) {
   std::vector<std::string> lines;
   for (const std::string_view line : base::Split(text, '\n')) {
@@ -124,7 +134,7 @@ std::vector<std::string> FailureReport(const FailureFacts& facts) {
   const std::string crash = ReadTail(facts.crash_path, kTailBytes);
   const auto error = ParseErrorFile(ReadTail(facts.error_path, kTailBytes));
 
-  std::string all = said + "\n" + printed + "\n" + crash;
+  std::string all = WithoutGroupLines(said) + printed + "\n" + crash;
   if (error) all += "\n" + error->message + "\n" + error->call_stack;
   std::size_t told = 0;
   for (const diagnosis::Finding& finding : diagnosis::ExplainLog(all)) {

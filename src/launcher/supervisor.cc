@@ -265,6 +265,7 @@ void Supervisor::AttemptOver() {
   const std::vector<RankEnding> failures = group_->Failures();
   const bool good =
       failures.empty() && user_signal_ == 0 && !front_died_ && !idle_failed_ && !could_not_start_ && !elsewhere_;
+  NameSilentFaults(good);
   if (hosts_) return good ? hosts_->Succeeded() : hosts_->Stopped();
   if (good) return Finish(static_cast<int>(gave_up_killing_ ? ExitCode::kLeftBehind : ExitCode::kOk));
   if (could_not_start_) return Finish(exit_code_);
@@ -313,9 +314,19 @@ void Supervisor::Tick() {
   loop_.After(std::chrono::seconds(1), [this] { Tick(); });
   if (phase_ != Phase::kRunning || !group_) return;
   if (hosts_) hosts_->SetProgress(group_->BestStep().value_or(0));
+  NameSilentFaults(false);
   if (!plan_->flags.progress) return;
   const std::string line = ProgressLine(group_->board(), loop_.clock().Now() - attempt_began_);
   if (!line.empty()) logs_->ShowProgress("fulldeck: " + line);
+}
+
+void Supervisor::NameSilentFaults(bool ended_well) {
+  const base::TimePoint now = loop_.clock().Now();
+  const std::vector<RankLook> ranks = LookAt(group_->board(), now);
+  for (const std::string& line :
+       ended_well ? silent_faults_->LookAtTheEnd(ranks, now) : silent_faults_->Look(ranks, now)) {
+    Say("WARNING: " + line);
+  }
 }
 
 void Supervisor::Finish(int exit_code) {

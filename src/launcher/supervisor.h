@@ -20,6 +20,7 @@
 #include "launcher/run_cgroup.h"
 #include "launcher/run_plan.h"
 #include "launcher/signal_copies.h"
+#include "launcher/silent_faults.h"
 
 namespace fulldeck::launcher {
 
@@ -64,6 +65,7 @@ class Supervisor {
   void DecideAlone();
   void EndIdleGate();
   void Tick();
+  void NameSilentFaults(bool ended_well);
   void Finish(int exit_code);
 
   void Say(const std::string& line);
@@ -86,6 +88,7 @@ class Supervisor {
   std::optional<RankGroup> group_;
   std::optional<IdleGate> gate_;
   std::unique_ptr<CardWatch> card_watch_;
+  std::optional<SilentFaults> silent_faults_;  // of this attempt
 
   Phase phase_ = Phase::kGathering;
   base::TimePoint attempt_began_{};

@@ -47,6 +47,7 @@ void Supervisor::StartAttempt(const AttemptStart& start) {
     return Finish(static_cast<int>(ExitCode::kCannotStart));
   }
   group_.emplace(std::move(*group));
+  silent_faults_.emplace(start.world_size);
   for (const Rank& rank : group_->ranks()) {
     const auto followed = FollowRank(rank);
     if (!followed) Say("warning: " + followed.error().message);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/environment.h"
@@ -34,6 +35,7 @@ struct Server {
   wire::SimulatedSpec spec;
   std::string state_path;
   std::string kind;
+  std::vector<int> visible;  // the server's number of each card that this process may use
   std::array<OpenCard, wire::kMaxSimulatedCards> cards;
   std::mutex opening;
   std::atomic<std::uint32_t> fork_generation{0};
@@ -72,12 +74,21 @@ int ReadServer(std::string& why) {
     return EINVAL;
   }
   if (!spec->kind->trainable) {
-    why = std::string("torch has a device \"") + spec->kind->name +
-          "\" of its own and takes no other of that name: simulated " + spec->kind->name +
-          " cards are there for inventory, placement and telemetry only. To train, simulate gcu, npu, mlu or musa.";
+    why =
+        std::string("torch has a device \"") + spec->kind->name +
+        "\" of its own and takes no other of that name: simulated " + spec->kind->name +
+        " cards are there for inventory, placement and telemetry only. To train, simulate gcu, xla, npu, mlu or musa.";
     return ENODEV;
   }
+  auto visible = wire::VisibleSimulatedCards(*spec, environment);
+  if (!visible) {
+    why = Describe(visible.error().message);
+    return EINVAL;
+  }
+  fulldeck_simulated_card_count();  // the cards' library reads the list now too, and not when the program has changed
+                                    // it
   auto* server = new Server;
+  server->visible = std::move(*visible);
   server->kind = spec->kind->name;
   server->state_path = wire::SimulatedServer::PathFor(*spec, environment);
   server->spec = std::move(*spec);
@@ -87,7 +98,7 @@ int ReadServer(std::string& why) {
 }
 
 int CardCount() {
-  return g_server == nullptr ? 0 : static_cast<int>(g_server->spec.cards.size());
+  return g_server == nullptr ? 0 : static_cast<int>(g_server->visible.size());
 }
 
 const std::string& KindName() {
@@ -105,12 +116,14 @@ std::uint64_t BytesOfCard() {
 std::uint64_t BytesHeld(int card) {
   const auto server = wire::SimulatedServer::OpenToWatch(g_server->state_path);
   if (!server || *server == nullptr) return 0;
-  return (*server)->Use(card, base::SteadyClock::Instance().Now()).bytes_held;
+  return (*server)
+      ->Use(g_server->visible[static_cast<std::size_t>(card)], base::SteadyClock::Instance().Now())
+      .bytes_held;
 }
 
 void CheckCard(c10::DeviceIndex card) {
   TORCH_CHECK_INDEX(card >= 0 && card < CardCount(), "There is no device ", KindName(), ":", static_cast<int>(card),
-                    ": this server has ", CardCount(), " simulated cards.");
+                    ": this process has ", CardCount(), " simulated cards.");
 }
 
 c10::DeviceIndex CurrentCard() {

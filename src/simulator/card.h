@@ -20,7 +20,7 @@ namespace fulldeck::simulator {
 int ReadServer(std::string& why);
 
 // What follows may be called once ReadServer() has found nothing wrong.
-int CardCount();
+int CardCount();                    // that this process may use (visible-device lists)
 const std::string& KindName();      // "gcu"
 std::string CardName(int card);     // "gcu:3"
 std::uint64_t BytesOfCard();        // memory of each

@@ -66,6 +66,8 @@ torch::Library& LibraryFor(const char* name_space, c10::DispatchKey key) {
 
 void Register() {
   c10::register_privateuse1_backend(KindName());
+  // Newer versions of torch look for the third-party device's name before those of their own types.
+  TORCH_CHECK(!TorchKnows(KindName()), "it takes the name ", KindName(), " for a device of its own");
   c10::SetAllocator(c10::DeviceType::PrivateUse1, &MemoryOf(-1), 255);
   RegisterGuard();
   RegisterHooks();
@@ -83,9 +85,10 @@ int Initialise() {
   if (g_registered) return 0;
   std::string problem;
   if (const int code = ReadServer(problem); code != 0) return Fail(code, problem);
-  if (TorchKnows(KindName())) {
+  if (KindName() != "xla" && TorchKnows(KindName())) {
     return Fail(ENODEV, "torch has a device \"" + KindName() +
-                            "\" of its own and takes no other of that name. To train, simulate gcu, npu, mlu or musa.");
+                            "\" of its own and takes no other of that name. To train, simulate gcu, xla, npu, mlu or "
+                            "musa.");
   }
   const std::string taken = TakenBy();
   if (!taken.empty()) {

@@ -78,8 +78,8 @@ void LoopClock::SetProgress(std::uint64_t steps_done, std::uint64_t total_steps,
 }
 
 void LoopClock::SetFingerprints(std::uint64_t batch, std::uint64_t parameters) {
-  figures_.batch_fingerprint = batch;
-  figures_.parameters_fingerprint = parameters;
+  if (batch != 0) figures_.batch_fingerprint = batch;
+  if (parameters != 0) figures_.parameters_fingerprint = parameters;
 }
 
 }  // namespace fulldeck::training

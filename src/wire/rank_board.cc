@@ -329,7 +329,9 @@ std::optional<RankProcess> RankBoard::ReadProcess(int local_rank, Reading* readi
 std::optional<Loop> RankBoard::ReadLoop(int local_rank, Reading* reading) const {
   const auto bytes = ReadPart(Record(local_rank).loop, reading);
   if (!bytes) return std::nullopt;
-  if (bytes->phase >= std::size(kPhaseNames) || bytes->has_loss > 1) return Damaged(reading);
+  if (bytes->phase >= std::size(kPhaseNames) || bytes->has_loss > 1 || bytes->first_batches_told > kFirstBatches) {
+    return Damaged(reading);
+  }
   Loop loop;
   loop.phase = static_cast<Phase>(bytes->phase);
   loop.phase_since_ns = bytes->phase_since_ns;
@@ -352,6 +354,11 @@ std::optional<Loop> RankBoard::ReadLoop(int local_rank, Reading* reading) const 
   loop.memory_peak_bytes = bytes->memory_peak_bytes;
   loop.batch = TakeFingerprint(bytes->batch_fingerprint, bytes->batch_step);
   loop.parameters = TakeFingerprint(bytes->parameters_fingerprint, bytes->parameters_step);
+  if (bytes->first_batches_told == kFirstBatches) loop.first_batches = bytes->first_batches;
+  loop.reductions = bytes->reductions;
+  loop.unreduced_steps = bytes->unreduced_steps;
+  loop.repeated_orders = bytes->repeated_orders;
+  loop.saved_file = bytes->saved_file;
   return loop;
 }
 

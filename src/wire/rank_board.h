@@ -106,6 +106,14 @@ struct Loop {
   std::uint64_t memory_peak_bytes = 0;
   std::optional<StepFingerprint> batch;
   std::optional<StepFingerprint> parameters;
+  // Of the first three batches that the rank told, when it has told them: equal on two ranks that had the same batches
+  // in the same steps.
+  std::optional<std::uint64_t> first_batches;
+  // What each means stands in the public header; 0: not told.
+  std::uint64_t reductions = 0;
+  std::uint64_t unreduced_steps = 0;
+  std::uint64_t repeated_orders = 0;
+  std::uint64_t saved_file = 0;
 };
 
 struct Heartbeat {

@@ -27,6 +27,8 @@ inline constexpr std::uint32_t kBoardVersion = 1;
 #endif
 inline constexpr std::uint32_t kMaxBoardRanks = 4096;
 inline constexpr int kBoardGroups = FULLDECK_BOARD_GROUPS;
+// A reader comes now and then, and would miss the first steps: they are kept.
+inline constexpr std::uint64_t kFirstBatches = 3;
 
 // Text: UTF-8 and a zero behind it, always; the rest is zero.
 template <std::size_t kBytes>
@@ -99,7 +101,13 @@ struct LoopBytes {
   std::uint64_t batch_step;
   std::uint64_t parameters_fingerprint;
   std::uint64_t parameters_step;
-  std::array<std::uint64_t, 12> reserved;
+  std::uint64_t first_batches_told;  // 0 to kFirstBatches
+  std::uint64_t first_batches;       // made from the steps and fingerprints of those
+  std::uint64_t reductions;
+  std::uint64_t unreduced_steps;
+  std::uint64_t repeated_orders;
+  std::uint64_t saved_file;
+  std::array<std::uint64_t, 6> reserved;
 };
 
 struct HeartbeatBytes {

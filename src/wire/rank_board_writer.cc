@@ -213,11 +213,18 @@ int fulldeck_board_step(fulldeck_board* board, const fulldeck_board_figures* fig
   if (given.batch_fingerprint != 0) {
     loop.batch_fingerprint = given.batch_fingerprint;
     loop.batch_step = given.step;
+    if (loop.first_batches_told < wire::kFirstBatches) {
+      ++loop.first_batches_told;
+      loop.first_batches = Mix(Mix(loop.first_batches, given.step), given.batch_fingerprint);
+    }
   }
   if (given.parameters_fingerprint != 0) {
     loop.parameters_fingerprint = given.parameters_fingerprint;
     loop.parameters_step = given.step;
   }
+  loop.reductions = given.reductions;
+  loop.unreduced_steps = given.unreduced_steps;
+  loop.repeated_orders = given.repeated_orders;
   record->loop.Write(loop);
   return 0;
 }
@@ -228,6 +235,14 @@ void fulldeck_board_memory(fulldeck_board* board, uint64_t bytes_now, uint64_t b
   wire::LoopBytes loop = record->loop.Own();
   loop.memory_bytes = bytes_now;
   loop.memory_peak_bytes = bytes_peak;
+  record->loop.Write(loop);
+}
+
+void fulldeck_board_saved(fulldeck_board* board, uint64_t file) {
+  wire::RankRecord* const record = Record(board);
+  if (record == nullptr) return;
+  wire::LoopBytes loop = record->loop.Own();
+  loop.saved_file = file;
   record->loop.Write(loop);
 }
 

@@ -30,6 +30,12 @@ int Fail(int error, std::string message) {
   return -error;
 }
 
+// A vendor's runtime reads the visible-device list when it begins, and so do we: programs change the variable later.
+const Environment& AtFirstUse() {
+  static const auto* const environment = new Environment(Environment::OfThisProcess());
+  return *environment;
+}
+
 const wire::SimulatedCardSpec& CardSpec(const fulldeck_simulated_card* card) {
   return card->spec.cards[static_cast<std::size_t>(card->index)];
 }
@@ -42,6 +48,17 @@ const char* fulldeck_simulated_card_error(void) {
   return last_error.c_str();
 }
 
+int fulldeck_simulated_card_count(void) {
+  const auto text = Environment::OfThisProcess().Get(wire::kSimulateVariable);
+  if (!text || text->empty())
+    return Fail(ENODEV, std::string(wire::kSimulateVariable) + " is not set: there are no simulated cards");
+  const auto spec = wire::ParseSimulatedSpec(*text);
+  if (!spec) return Fail(EINVAL, spec.error().message);
+  const auto visible = wire::VisibleSimulatedCards(*spec, AtFirstUse());
+  if (!visible) return Fail(EINVAL, visible.error().message);
+  return static_cast<int>(visible->size());
+}
+
 int fulldeck_simulated_card_open(int index, fulldeck_simulated_card** out) {
   *out = nullptr;
   const Environment environment = Environment::OfThisProcess();
@@ -50,10 +67,15 @@ int fulldeck_simulated_card_open(int index, fulldeck_simulated_card** out) {
     return Fail(ENODEV, std::string(wire::kSimulateVariable) + " is not set: there are no simulated cards");
   auto spec = wire::ParseSimulatedSpec(*text);
   if (!spec) return Fail(EINVAL, spec.error().message);
-  if (index < 0 || index >= static_cast<int>(spec->cards.size())) {
+  const auto visible = wire::VisibleSimulatedCards(*spec, AtFirstUse());
+  if (!visible) return Fail(EINVAL, visible.error().message);
+  if (index < 0 || index >= static_cast<int>(visible->size())) {
+    const bool narrowed = visible->size() < spec->cards.size();
     return Fail(ENODEV, "there is no simulated card " + std::to_string(index) + ": " + *text + " has " +
-                            std::to_string(spec->cards.size()));
+                            std::to_string(spec->cards.size()) +
+                            (narrowed ? ", and this process sees " + std::to_string(visible->size()) : ""));
   }
+  index = (*visible)[static_cast<std::size_t>(index)];
   auto server = wire::SimulatedServer::OpenToUse(wire::SimulatedServer::PathFor(*spec, environment));
   if (!server) return Fail(EIO, server.error().message);
   auto card = std::make_unique<fulldeck_simulated_card>();

@@ -1,5 +1,6 @@
 #include "wire/simulated_spec.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/text.h"
@@ -71,10 +72,14 @@ std::optional<std::string> ApplyFault(const FaultOption& option, std::string_vie
 
 std::span<const SimulatedKind> SimulatedKinds() {
   static constexpr SimulatedKind kKinds[] = {
-      {"gcu", "enflame", "S60", 48 * kGiB, true},         {"xla", "enflame", "T20", 32 * kGiB, false},
-      {"npu", "ascend", "910B", 64 * kGiB, true},         {"mlu", "cambricon", "MLU590", 80 * kGiB, true},
-      {"musa", "moorethreads", "S4000", 48 * kGiB, true}, {"cuda", "nvidia", "H100", 80 * kGiB, false},
-      {"hip", "amd", "MI250", 64 * kGiB, false},          {"xpu", "intel", "Max 1550", 128 * kGiB, false},
+      {"gcu", "enflame", "S60", 48 * kGiB, true, {"TOPS_VISIBLE_DEVICES", ""}},
+      {"xla", "enflame", "T20", 32 * kGiB, true, {"TOPS_VISIBLE_DEVICES", ""}},
+      {"npu", "ascend", "910B", 64 * kGiB, true, {"ASCEND_RT_VISIBLE_DEVICES", ""}},
+      {"mlu", "cambricon", "MLU590", 80 * kGiB, true, {"MLU_VISIBLE_DEVICES", ""}},
+      {"musa", "moorethreads", "S4000", 48 * kGiB, true, {"MUSA_VISIBLE_DEVICES", ""}},
+      {"cuda", "nvidia", "H100", 80 * kGiB, false, {"CUDA_VISIBLE_DEVICES", ""}},
+      {"hip", "amd", "MI250", 64 * kGiB, false, {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}},
+      {"xpu", "intel", "Max 1550", 128 * kGiB, false, {"ZE_AFFINITY_MASK", ""}},
   };
   return kKinds;
 }
@@ -124,6 +129,31 @@ base::Result<SimulatedSpec> ParseSimulatedSpec(std::string_view text) {
     }
   }
   return spec;
+}
+
+base::Result<std::vector<int>> VisibleSimulatedCards(const SimulatedSpec& spec, const base::Environment& environment) {
+  const int count = static_cast<int>(spec.cards.size());
+  std::vector<int> visible;
+  for (const std::string variable : spec.kind->visibility) {
+    const auto value = variable.empty() ? std::nullopt : environment.Get(variable);
+    if (!value) continue;
+    if (base::Trim(*value).empty()) return visible;
+    for (const std::string_view part : base::Split(*value, ',')) {
+      const std::string_view entry = base::Trim(part);
+      if (entry == "-1") return visible;
+      const auto number = base::ParseInteger<int>(entry);
+      const bool is_card = number && *number >= 0 && *number < count;
+      if (!is_card || std::find(visible.begin(), visible.end(), *number) != visible.end()) {
+        return base::Error{variable + "='" + base::Printable(*value) + "': '" + base::Printable(entry) + "' " +
+                           (is_card ? "comes twice" : "names no simulated card") + ". Right form: numbers from 0 to " +
+                           std::to_string(count - 1) + ", each once, with commas."};
+      }
+      visible.push_back(*number);
+    }
+    return visible;
+  }
+  for (int card = 0; card < count; ++card) visible.push_back(card);
+  return visible;
 }
 
 }  // namespace fulldeck::wire

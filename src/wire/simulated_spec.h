@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/result.h"
 #include "fulldeck/simulated_card.h"
 
@@ -32,7 +33,8 @@ struct SimulatedKind {
   const char* vendor;  // as VendorTraits::name
   const char* model;   // the card that it is shaped after
   std::uint64_t memory_bytes;
-  bool trainable;  // torch takes a third-party device of that name
+  bool trainable;             // torch takes a third-party device of that name
+  const char* visibility[2];  // visible-device lists, the first one that is set counts; as in VendorTraits
 };
 
 std::span<const SimulatedKind> SimulatedKinds();
@@ -52,5 +54,10 @@ inline constexpr int kMaxSimulatedCards = 64;
 
 // The error names the part that is wrong and lists the right forms.
 base::Result<SimulatedSpec> ParseSimulatedSpec(std::string_view text);
+
+// The numbers of the cards that a process with this environment may use, in its own order: all of them, or those of the
+// kind's visible-device list (TOPS_VISIBLE_DEVICES=3,1: its card 0 is the server's 3). Read as device/visibility.h
+// reads lists of real cards: an entry that is no card, or comes twice, is an error; -1 ends the list.
+base::Result<std::vector<int>> VisibleSimulatedCards(const SimulatedSpec& spec, const base::Environment& environment);
 
 }  // namespace fulldeck::wire

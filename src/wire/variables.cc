@@ -53,6 +53,11 @@ std::span<const VariableRow> Variables() {
        "0: a Python rank does not try its card with a small computation before it uses it. fulldeck run --no-probe "
        "sets it.",
        "0"},
+      {"FULLDECK_HOST_COLLECTIVES",
+       "1: Python ranks on T20 stacks take fulldeck's collectives through host memory, also where the vendor's could "
+       "be "
+       "had (docs/python.md).",
+       "1"},
       {kPlaceVariable,
        "1: a module that is not on its rank's card when it is wrapped is moved there, not refused. fulldeck run "
        "--place "

@@ -1,9 +1,10 @@
-"""A small transformer trained with FSDP2 (fully_shard) on the host's processors, as a script for torchrun is written. Prints the
-losses of each rank bit by bit, so that two runs can be compared.
+"""A small transformer trained with FSDP2 (fully_shard), as a script for torchrun is written: on the host's processors, or written for
+CUDA. Prints the losses of each rank bit by bit, so that two runs can be compared, and where it trained.
 
-fsdp_losses.py [--backend B] [--steps N] [--bfloat16-reduce] [--group-memory]
+fsdp_losses.py [--backend B] [--device cpu cuda] [--steps N] [--bfloat16-reduce] [--group-memory]
 """
 import argparse
+import os
 
 import torch
 import torch.distributed as dist
@@ -26,19 +27,11 @@ class SmallTransformer(torch.nn.Module):
         return self.head(hidden.flatten(0, 1)).unflatten(0, words.shape).clone()
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--backend", default="gloo")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--bfloat16-reduce", action="store_true", help="reduce the gradients in bfloat16")
-    parser.add_argument("--group-memory", action="store_true", help="take the memory of the collectives from the group")
-    options = parser.parse_args()
-
-    dist.init_process_group(options.backend)
+def train(device, options):
     rank = dist.get_rank()
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
     torch.manual_seed(7)
-    model = SmallTransformer()
+    model = SmallTransformer().to(device)
     policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if options.bfloat16_reduce else None)
     parts = list(model.layers) + [model]
     for part in parts:
@@ -50,7 +43,7 @@ def main():
     losses = []
     for step in range(options.steps):
         generator = torch.Generator().manual_seed(1000 * step + rank)
-        words = torch.randint(0, 50, (4, 12), generator=generator)
+        words = torch.randint(0, 50, (4, 12), generator=generator).to(device)
         logits = model(words)
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), words[:, 1:].flatten())
         loss.backward()
@@ -59,6 +52,24 @@ def main():
         optimizer.zero_grad()
         losses.append(loss.item())
     print("rank {} losses {}\n".format(rank, " ".join(value.hex() for value in losses)), end="", flush=True)
+    if device != "cpu":
+        print("rank {} on {}\n".format(rank, next(model.parameters()).to_local().device), end="", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", default="gloo")
+    parser.add_argument("--device", nargs="+", default=["cpu"], choices=["cpu", "cuda"], help="one after the other")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--bfloat16-reduce", action="store_true", help="reduce the gradients in bfloat16")
+    parser.add_argument("--group-memory", action="store_true", help="take the memory of the collectives from the group")
+    options = parser.parse_args()
+
+    if "cuda" in options.device:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(options.backend)
+    for device in options.device:
+        train(device, options)
     dist.destroy_process_group()
 
 

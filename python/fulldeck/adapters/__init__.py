@@ -13,7 +13,8 @@ import time
 
 # Module that is imported -> adapters, in this order; names of modules in this package.
 TABLE = {
-    "torch": ["cuda", "distributed", "data_parallel", "sync_batch_norm", "fingerprints"],
+    "torch": ["cuda", "distributed", "data_parallel", "sync_batch_norm", "fingerprints", "children"],
+    "torch_gcu": ["t20"],
     "mmengine": ["mmengine"],
     "accelerate": ["accelerate"],
 }
@@ -87,9 +88,7 @@ class Finder:
             self.imported(name)
 
     def find_spec(self, name, path=None, target=None):
-        if name in STAND_INS:
-            return self.stand_in(name, path, target)
-        if name not in self.waiting or getattr(self.searching, "name", None) == name:
+        if (name not in self.waiting and name not in STAND_INS) or getattr(self.searching, "name", None) == name:
             return None
         self.searching.name = name
         try:
@@ -97,9 +96,9 @@ class Finder:
         finally:
             self.searching.name = None
         if spec is None:
-            return None
+            return self.stand_in(name) if name in STAND_INS else None
         # A namespace has no loader, and one of the old kind (load_module) cannot be wrapped: those pass.
-        if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+        if name in self.waiting and spec.loader is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = Loader(spec.loader, self)
         return spec
 
@@ -112,10 +111,7 @@ class Finder:
                 return spec
         return None
 
-    def stand_in(self, name, path, target):
-        spec = self.elsewhere(name, path, target)
-        if spec is not None:
-            return spec
+    def stand_in(self, name):
         try:
             return importlib.import_module("fulldeck.adapters." + STAND_INS[name]).find()
         except Exception as error:
@@ -172,12 +168,22 @@ def adapt(module):
         except Exception as error:
             say("warning: {} is not adapted ({}): {}: {}".format(name, adapter, type(error).__name__, error))
     spent[name] = time.process_time() - begun
-    if done:
+    if done and not _child:
         say("adapted {} {}: {}".format(name, getattr(module, "__version__", "of unknown version"), "; ".join(done)))
 
 
-def start():
-    """Called by the hook in the rank's process, at the first import of a package that it knows."""
+_child = False
+
+
+def is_child():
+    """Whether this is a process that a rank spawned: it has the rank's card, and is no rank."""
+    return _child
+
+
+def start(child=False):
+    """Called by the hook in the rank's process, at the first import of a package that it knows; and in children that it spawns."""
+    global _child
+    _child = child
     if FINDER not in sys.meta_path:
         sys.meta_path.insert(0, FINDER)
         for package in TABLE:

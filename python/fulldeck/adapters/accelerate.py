@@ -6,7 +6,7 @@ launcher said, and a state that contradicts it is refused."""
 import functools
 import os
 
-from fulldeck.adapters import NotKnown, accelerate_settings, card, on_import, say, say_once
+from fulldeck.adapters import NotKnown, accelerate_settings, card, loop, on_import, say, say_once
 
 DEVICE = "ACCELERATE_TORCH_DEVICE"
 NAMED = ("npu", "mlu", "musa", "sdaa", "hpu", "xpu")  # cards that Accelerate has branches for
@@ -32,6 +32,7 @@ def adapt(accelerate):
         if world() > 1:
             done.append("ranks on the processors")
     tell_of_dropped_precision(accelerator)
+    tell_the_loss(accelerator)
     refuse_lone_ranks(state, foreign)
     done += accelerate_settings.apply(accelerate)
     return "; ".join(done) or None
@@ -130,6 +131,18 @@ def tell_of_dropped_precision(accelerator):
             say_once("warning: mixed_precision fp16 does nothing on the processors, and Accelerate says nothing of it; bf16 works there")
 
     accelerator.Accelerator.__init__ = __init__
+
+
+def tell_the_loss(accelerator):
+    """For the rank board; the steps come from the optimizer itself, which Accelerate lets step when gradients are synchronised."""
+    original = accelerator.Accelerator.backward
+
+    @functools.wraps(original)
+    def backward(self, loss, **options):
+        loop.quietly(loop.note_loss, loss)
+        return original(self, loss, **options)
+
+    accelerator.Accelerator.backward = backward
 
 
 def scale_on_the_card(accelerator, modeling):

@@ -84,6 +84,32 @@ def module():
     return found
 
 
+# Lists of the cards that a process may see: CUDA's, and the vendors'.
+VISIBILITY = ("CUDA_VISIBLE_DEVICES", "TOPS_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "MUSA_VISIBLE_DEVICES",
+              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+def check_visibility():
+    """A program that hides cards from itself, or shows itself more than the launcher did, and then counts them by LOCAL_RANK, counts twice.
+    Where the cards are CUDA's that can be meant and work; elsewhere it is said."""
+    if not is_foreign():
+        return
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            started = dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
+    except OSError:
+        return
+    for variable in VISIBILITY:
+        before = started.get(variable.encode())
+        before = None if before is None else before.decode("utf-8", "replace")
+        now = os.environ.get(variable)
+        if before != now:
+            say_once("WARNING: B9: the program {}; the launcher had {}. This rank has LOCAL_RANK={} and the card {}: a number behind cuda: counts "
+                     "the cards that the launcher gave, and is not counted twice. Leave the variable alone".format(
+                         "has deleted " + variable if now is None else "has set {}={}".format(variable, now),
+                         "not set it" if before is None else "set {}={}".format(variable, before), os.environ.get("LOCAL_RANK"), name()))
+
+
 _entered = False
 
 

@@ -27,6 +27,8 @@ def adapt(torch):
         if not card.has_cuda():
             check_place(module)
             choose_device_ids(call, module)
+        elif card.kind() in (None, "cpu") and all(parameter.device.type == "cpu" for parameter in module.parameters()):
+            choose_device_ids(call, module)  # a rank on the processors of a machine with CUDA
         try:
             init(**call)
         except Exception:

@@ -7,7 +7,7 @@ import inspect
 import os
 import socket
 
-from fulldeck.adapters import card, probe, say, say_once, trace
+from fulldeck.adapters import card, is_child, probe, say, say_once, trace
 
 OURS = "fulldeck"
 TIMEOUT = "FULLDECK_TIMEOUT"
@@ -18,7 +18,9 @@ def adapt(torch):
         return None
     c10d = torch.distributed.distributed_c10d
     real_init, real_new_group, real_monitored = c10d.init_process_group, c10d.new_group, c10d.monitored_barrier
+    real_barrier = c10d.barrier
     signature, group_signature = inspect.signature(real_init), inspect.signature(real_new_group)
+    barrier_signature = inspect.signature(real_barrier)
     trace.phase("torch was imported")
 
     @functools.wraps(real_init)
@@ -28,6 +30,9 @@ def adapt(torch):
             say_once("init_process_group was called again: the group of {} ranks that is there stays".format(c10d.get_world_size()))
             return None
         trace.phase("in init_process_group")
+        if not c10d.is_initialized():
+            _check_asked(call)
+        card.check_visibility()
         _prove()
         backend, reason = choose(torch, call.get("backend"))
         call["backend"] = backend
@@ -60,8 +65,16 @@ def adapt(torch):
             return real_monitored(group, timeout, wait_all_ranks)
         return _monitored_barrier(c10d, group, timeout, wait_all_ranks)
 
+    @functools.wraps(real_barrier)
+    def barrier(*arguments, **named):
+        call = barrier_signature.bind(*arguments, **named).arguments
+        if call.get("device_ids") is not None and not _meets_on_a_card(torch, call.get("group")):
+            del call["device_ids"]
+            say_once("barrier: device_ids left out: the group has no backend for a card of this rank")
+        return real_barrier(**call)
+
     for name, replacement in (("init_process_group", init_process_group), ("new_group", new_group),
-                              ("monitored_barrier", monitored_barrier)):
+                              ("monitored_barrier", monitored_barrier), ("barrier", barrier)):
         for module in (torch.distributed, c10d):
             setattr(module, name, replacement)
     if card.is_foreign():
@@ -170,15 +183,35 @@ def started_ranks():
         return None
 
 
+def _why_not(size):
+    """Why a group of so many ranks is refused; None where it is the run's. Ranks that are each alone in a group of their own train N times the
+    same, each on all of the data, into one folder; and a group of more waits for ranks that nobody started, until it times out."""
+    started = None if is_child() else started_ranks()
+    if started is None or started == size:
+        return None
+    return ("fulldeck: the launcher started {} ranks, and the program asks for a group of {}{}. Let init_process_group take rank and size from "
+            "the environment (no world_size, no rank, init_method env://), or start {}.".format(
+                started, size, ": it would wait for ranks that nobody started" if size > started else "",
+                "one rank (--nproc-per-node 1)" if size == 1 else "{} ranks".format(size)))
+
+
+def _check_asked(call):
+    """Before anybody waits, as far as the size can be told."""
+    size = call.get("world_size", -1)
+    if size in (-1, None) and call.get("store") is None and call.get("init_method") in (None, "env://"):
+        text = os.environ.get("WORLD_SIZE", "")
+        size = int(text) if text.isdigit() else -1
+    if isinstance(size, int) and size > 0:
+        reason = _why_not(size)
+        if reason is not None:
+            raise RuntimeError(reason)
+
+
 def _check_size(c10d):
-    """Ranks that are each alone in a group of their own train N times the same, each on all of the data, into one folder."""
-    started = started_ranks()
-    if started is not None and started != c10d.get_world_size():
-        made = c10d.get_world_size()
+    reason = _why_not(c10d.get_world_size())
+    if reason is not None:
         c10d.destroy_process_group()
-        raise RuntimeError("fulldeck: the launcher started {} ranks, and the program made a group of {}. Let init_process_group take rank "
-                           "and size from the environment (no world_size, no rank, init_method env://), or start {}.".format(
-                               started, made, "one rank (--nproc-per-node 1)" if made == 1 else "{} ranks".format(made)))
+        raise RuntimeError(reason)
 
 
 def _line(c10d, reason, timeout):
@@ -194,6 +227,17 @@ def _prove():
         card.enter()
     elif card.kind() == "cuda":
         probe.prove_once()
+
+
+def _meets_on_a_card(torch, group):
+    """Whether device_ids of a barrier can mean something: torch makes a tensor on the machine's card for it, in whatever group."""
+    if card.kind() in (None, "cpu"):
+        return False
+    try:
+        group = group or torch.distributed.distributed_c10d._get_default_group()
+        return any(device.type == card.kind() for device in group._device_types)
+    except (AttributeError, RuntimeError, ValueError):  # an older torch, or no group yet: torch's own word for it
+        return True
 
 
 # ---- what torch has for Gloo or CUDA alone

@@ -1,36 +1,40 @@
-"""What trains and is wrong without a word, said within the first steps (rows J1 to J4 of `fulldeck explain`): every rank on the same
-batches, the same order in every epoch, replicas that differ, gradients that nobody reduced.
+"""What trains and is wrong without a word, seen within the first steps (rows J1 to J4, and G5): every rank on the same batches, the same order
+in every epoch, replicas that differ, gradients that nobody reduced, one file that all ranks save to.
 
-The ranks leave short numbers in the store of the default group, and rank 0 compares them when all are there: nobody waits for anybody,
-and after the first steps a step costs a counter and a comparison. Only models are looked at that DistributedDataParallel wraps for all
-ranks of the run."""
+Each rank puts short numbers on the rank board, beside its step (loop.py), and the launcher compares those of its host and names the row. What
+no launcher sees, ranks of other hosts, the first ranks of the hosts compare through the store of the default group: rank 0 does, when all have
+told, and nobody waits. Without a board all ranks compare there, and each rank says itself what it can see alone. Only models are looked at that
+DistributedDataParallel wraps for all ranks of the run. After the first steps a step costs a few counters."""
 import functools
+import hashlib
+import os
 import weakref
 import zlib
 
-from fulldeck.adapters import say
+from fulldeck.adapters import loop, say
 
-BATCH_STEPS = 3          # steps whose batches are compared
+BATCH_STEPS = 3          # steps whose batches are compared; the board keeps as many
 FIRST_HASH = 10          # step after which the parameters are compared for the first time
 HASH_EVERY = 1000
 ROUNDS = 50              # steps that rank 0 waits for the others' numbers
 MOST_OF_A_TENSOR = 4096  # bytes
 
 _batch = 0               # of the latest batch from a DataLoader, while they count
+_batches = 0             # steps whose batch was told
+_mixed = 0               # of the batches that were told
+_hashed = 0              # step after which the parameters were hashed last
 _watched = weakref.WeakKeyDictionary()     # wrapper -> Watched
 _optimizers = weakref.WeakKeyDictionary()  # optimizer -> Steps
+_others = weakref.WeakKeyDictionary()      # optimizer of no wrapped model -> wrappers that were there when that was found
+_open = {}               # what rank 0 waits for: name -> step of the first question
 _said = set()
 
 
 class Watched:
     """Of one wrapped model."""
 
-    def __init__(self, number):
-        self.number = number
-        self.step = 0
+    def __init__(self):
         self.forwards = 0   # through the wrapper, with a backward that reduces
-        self.same = 0       # steps whose batches were the same on all ranks
-        self.open = {}      # what rank 0 still waits for: name -> step of the first question
 
 
 class Steps:
@@ -49,26 +53,16 @@ def warn(row, text):
 
 
 def adapt(torch):
-    if not torch.distributed.is_available():
-        return None
     try:
-        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+        from torch.optim.optimizer import register_optimizer_step_post_hook
     except ImportError:
         return None  # before torch 2.0
-    register_optimizer_step_pre_hook(lambda optimizer, *unused: quietly(before_step, torch, optimizer))
-    register_optimizer_step_post_hook(lambda optimizer, *unused: quietly(after_step, torch, optimizer))
+    register_optimizer_step_post_hook(lambda optimizer, *unused: loop.quietly(after_step, torch, optimizer))
     _look_at_loaders(torch)
-    _look_at_forward(torch)
+    _look_at_saves(torch)
+    if torch.distributed.is_available():
+        _look_at_forward(torch)
     return None
-
-
-def quietly(step, *arguments):
-    """Nothing of this may end a training; what fails is not tried again."""
-    try:
-        step(*arguments)
-    except Exception as error:
-        _watched.clear()
-        say("warning: the ranks are no longer compared: {}: {}".format(type(error).__name__, error))
 
 
 def watch(wrapper):
@@ -76,103 +70,140 @@ def watch(wrapper):
     import torch.distributed as dist
 
     if dist.get_world_size() > 1 and dist.get_world_size(wrapper.process_group) == dist.get_world_size():
-        _watched[wrapper] = Watched(len(_watched))
+        _watched[wrapper] = Watched()
 
 
 def _of(optimizer):
-    """(Steps, Watched) of an optimizer that has parameters of a wrapped model; None of others."""
-    if not _watched:
-        return None
+    """Steps of an optimizer that has parameters of a wrapped model; None of others."""
     steps = _optimizers.get(optimizer)
-    if steps is None:
+    if steps is None and _watched and _others.get(optimizer) != len(_watched):
         mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for wrapper in list(_watched):
             if any(id(parameter) in mine for parameter in wrapper._module_parameters):
                 steps = _optimizers[optimizer] = Steps(wrapper)
                 break
         else:
-            return None
-    watched = _watched.get(steps.wrapper())
-    return None if watched is None else (steps, watched)
+            _others[optimizer] = len(_watched)
+    return steps
 
 
 # ---- steps
 
-def before_step(torch, optimizer):
-    found = _of(optimizer)
-    if found is None:
+def after_step(torch, optimizer):
+    begins = loop.stepped(optimizer)
+    steps = _of(optimizer)
+    wrapper = steps.wrapper() if steps is not None else None
+    if wrapper is not None and wrapper in _watched:
+        _count_reductions(steps, _watched[wrapper])
+        if begins and _batches < BATCH_STEPS and _batch:
+            _tell_batch(torch)
+        if (loop.steps == FIRST_HASH or loop.steps % HASH_EVERY == 0) and _hashed != loop.steps:
+            _tell_parameters(torch, wrapper)
+        if _open:
+            _compare(torch)
+    if begins:
+        loop.tell()
+
+
+def _count_reductions(steps, watched):
+    if steps.forwards != watched.forwards:
+        steps.forwards, steps.unreduced = watched.forwards, 0
         return
-    steps, watched = found
-    watched.step += 1
-    steps.unreduced = steps.unreduced + 1 if steps.forwards == watched.forwards else 0
-    steps.forwards = watched.forwards
-    if steps.unreduced == 2:
+    steps.unreduced += 1
+    told = loop.figures()
+    told.unreduced_steps = max(told.unreduced_steps, steps.unreduced)
+    if steps.unreduced == 2 and not loop.board().is_open:
         warn("J4", "the optimizer steps without a forward through DistributedDataParallel that reduces gradients: each rank trains on its own. "
                    "Call the wrapped model, not .module(x), and leave no_sync() before the last backward of a step")
 
 
-def after_step(torch, optimizer):
-    found = _of(optimizer)
-    if found is None:
-        return
-    steps, watched = found
-    if watched.step <= BATCH_STEPS and _batch:
-        _tell(torch, watched, "batch {}".format(watched.step), _batch)
-    if watched.step == FIRST_HASH or watched.step % HASH_EVERY == 0:
-        _tell(torch, watched, "parameters {}".format(watched.step), hash_of(torch, steps.wrapper().module))
-    if watched.open:
-        _compare(torch, watched)
+def _tell_batch(torch):
+    global _batches, _mixed
+    _batches += 1
+    _mixed = zlib.crc32(b"%d %d" % (loop.steps, _batch), _mixed)
+    loop.figures().batch_fingerprint = _batch
+    if _batches == BATCH_STEPS:
+        _tell(torch, "batches", _mixed)
 
 
-def hash_of(torch, module):
+def _tell_parameters(torch, wrapper):
+    global _hashed
+    _hashed = loop.steps
+    number = hash_of(torch, wrapper.module, getattr(wrapper, "parameters_to_ignore", ()))
+    loop.figures().parameters_fingerprint = number or 1
+    _tell(torch, "parameters {}".format(loop.steps), number)
+
+
+def hash_of(torch, module, ignored=()):
     """The same bits on every rank give the same number: sums of whole numbers do not depend on their order."""
     found = 0
     sizes = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            flat = parameter.detach().reshape(-1)
-            if parameter.is_complex() or parameter.element_size() not in sizes:
+            if parameter.is_complex() or parameter.element_size() not in sizes or name in ignored:
                 continue
+            flat = parameter.detach().reshape(-1)
             total = flat.view(sizes[parameter.element_size()]).sum(dtype=torch.int64).item()
             found = zlib.crc32("{}:{}".format(name, total).encode(), found)
     return found
 
 
-def _key(watched, name, rank):
-    return "fulldeck_fingerprints/{}/{}/{}".format(watched.number, name, rank)
+# ---- comparing where no launcher does
+
+def _number(name, otherwise):
+    text = os.environ.get(name, "")
+    return int(text) if text.isdigit() else otherwise
 
 
-def _tell(torch, watched, name, number):
+def _peers(dist):
+    """(this rank's number among those that compare, how many they are, what they are called); None for a rank that need not."""
+    if not loop.board().is_open:
+        return dist.get_rank(), dist.get_world_size(), "rank"
+    hosts = _number("GROUP_WORLD_SIZE", 1)
+    if hosts > 1 and _number("LOCAL_RANK", 0) == 0:
+        return _number("GROUP_RANK", 0), hosts, "the first rank of host"
+    return None
+
+
+def _key(name, peer):
+    return "fulldeck_fingerprints/{}/{}".format(name, peer)
+
+
+def _tell(torch, name, number):
+    dist = torch.distributed
+    peers = _peers(dist)
+    if peers is not None:
+        dist.distributed_c10d._get_default_store().set(_key(name, peers[0]), str(number))
+        if peers[0] == 0:
+            _open[name] = loop.steps
+
+
+def _compare(torch):
     dist = torch.distributed
     store = dist.distributed_c10d._get_default_store()
-    store.set(_key(watched, name, dist.get_rank()), str(number))
-    if dist.get_rank() == 0:
-        watched.open[name] = watched.step
-
-
-def _compare(torch, watched):
-    dist = torch.distributed
-    store = dist.distributed_c10d._get_default_store()
-    for name, asked_at in list(watched.open.items()):
-        if watched.step <= asked_at:
+    _, count, called = _peers(dist)
+    for name, asked_at in list(_open.items()):
+        if loop.steps <= asked_at:
             continue
-        keys = [_key(watched, name, rank) for rank in range(dist.get_world_size())]
+        keys = [_key(name, peer) for peer in range(count)]
         if not store.check(keys):
-            if watched.step > asked_at + ROUNDS:
-                del watched.open[name]
+            if loop.steps > asked_at + ROUNDS:
+                del _open[name]
             continue
         numbers = [store.get(key).decode() for key in keys]
-        del watched.open[name]
-        if name.startswith("batch"):
-            watched.same += len(set(numbers)) == 1
-            if watched.same == BATCH_STEPS:
-                warn("J1", "all {} ranks trained their first {} steps on the same batches: the data is not shared out. Give the DataLoader a "
-                           "DistributedSampler".format(len(numbers), BATCH_STEPS))
+        del _open[name]
+        if name == "batches":
+            if len(set(numbers)) == 1:
+                warn("J1", "{} trained their first {} steps on the same batches: the data is not shared out. Give the DataLoader a "
+                           "DistributedSampler, with the run's number of ranks and this rank's number".format(
+                               "all {} ranks".format(count) if called == "rank" else "the first ranks of all {} hosts".format(count), BATCH_STEPS))
         elif len(set(numbers)) > 1:
             most = max(set(numbers), key=numbers.count)
-            warn("J3", "the parameters differ between the ranks after step {}: {}. Was the model replaced, or changed on some ranks, after it was "
-                       "wrapped?".format(asked_at, ", ".join("rank {}".format(rank) for rank, number in enumerate(numbers) if number != most)
-                                         if numbers.count(most) > 1 else "all of them"))
+            warn("J3", "the parameters differ between the {} after step {}: {}. Was the model replaced, or changed on some ranks, after it was "
+                       "wrapped? Change it before the wrap, or on all ranks alike".format(
+                           "ranks" if called == "rank" else "hosts", asked_at,
+                           ", ".join("{} {}".format(called, peer) for peer, number in enumerate(numbers) if number != most)
+                           if numbers.count(most) > 1 else "all of them"))
 
 
 # ---- batches and epochs
@@ -191,8 +222,13 @@ def fingerprint(torch, batch, found=0, depth=0):
     return found
 
 
-def _batches_count():
-    return any(watched.step < BATCH_STEPS for watched in _watched.values())
+def samples_in(torch, batch):
+    """The rows of a batch whose tensors all have as many; 0 where that cannot be told."""
+    if isinstance(batch, torch.Tensor):
+        return len(batch) if batch.dim() else 0
+    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
+    rows = {len(part) for part in parts if isinstance(part, torch.Tensor) and part.dim()}
+    return rows.pop() if len(rows) == 1 and len(parts) <= 8 else 0
 
 
 def _look_at_loaders(torch):
@@ -207,13 +243,13 @@ def _look_at_loaders(torch):
         if isinstance(sampler, torch.utils.data.distributed.DistributedSampler) and sampler.shuffle and sampler.num_replicas > 1:
             epoch, ended = epochs.get(sampler, (None, False))
             if ended and epoch == sampler.epoch:
-                warn("J2", "the sampler gives the same order in every epoch: call sampler.set_epoch(epoch) before each")
+                loop.quietly(_same_order)
             epochs[sampler] = (sampler.epoch, False)
         return real_iter(self)
 
     @functools.wraps(real_next)
     def following(self):
-        global _batch
+        begun = loop.quietly(loop.data_begins, torch.is_grad_enabled())
         try:
             batch = real_next(self)
         except StopIteration:
@@ -221,14 +257,45 @@ def _look_at_loaders(torch):
             if isinstance(sampler, torch.utils.data.distributed.DistributedSampler) and sampler in epochs:
                 epochs[sampler] = (epochs[sampler][0], True)
             raise
-        if _watched and _batches_count():
-            try:
-                _batch = fingerprint(torch, batch)
-            except Exception:  # a batch of a kind that nobody thought of
-                _batch = 0
+        loop.quietly(_look_at_batch, torch, batch, begun)
         return batch
 
     loader.__iter__, iterator.__next__ = begin, following
+
+
+def _same_order():
+    loop.figures().repeated_orders += 1
+    if not loop.board().is_open:
+        warn("J2", "the sampler gives the same order in every epoch: call sampler.set_epoch(epoch) before each")
+
+
+def _look_at_batch(torch, batch, begun):
+    global _batch
+    if _watched and _batches < BATCH_STEPS and torch.is_grad_enabled():
+        try:
+            _batch = fingerprint(torch, batch)
+        except Exception:  # a batch of a kind that nobody thought of
+            _batch = 0
+    loop.data_ended(begun, samples_in(torch, batch) if begun else 0)
+
+
+def _look_at_saves(torch):
+    real = torch.save
+
+    @functools.wraps(real)
+    def save(obj, f, *arguments, **named):
+        real(obj, f, *arguments, **named)
+        if isinstance(f, (str, os.PathLike)):
+            loop.quietly(_saved, f)
+
+    torch.save = save
+
+
+def _saved(path):
+    path = os.path.realpath(os.fspath(path))
+    if os.path.isfile(path):  # not /dev/null
+        path = path if isinstance(path, bytes) else path.encode("utf-8", "surrogateescape")
+        loop.board().saved(int.from_bytes(hashlib.blake2b(path, digest_size=8).digest(), "little") or 1)
 
 
 def _look_at_forward(torch):
@@ -240,6 +307,7 @@ def _look_at_forward(torch):
         watched = _watched.get(self)
         if watched is not None and self.require_backward_grad_sync and torch.is_grad_enabled():
             watched.forwards += 1
+            loop.figures().reductions += 1
         return real(self, *inputs, **named)
 
     wrapper.forward = forward

@@ -9,7 +9,8 @@ Resume works on every device: see allow_history()."""
 import contextlib
 import os
 
-from fulldeck.adapters import NotKnown, card, on_import, say, say_once
+from fulldeck import board
+from fulldeck.adapters import NotKnown, card, loop, on_import, say, say_once
 
 VERSIONS = ((0, 7), (0, 11))  # from, and not to
 
@@ -27,6 +28,8 @@ def adapt(mmengine):
         raise NotKnown("this is MMEngine {}, and 0.7 to 0.10 are known".format(getattr(mmengine, "__version__", "without a version")))
     on_import("mmengine.dist.utils", one_launcher)
     on_import("mmengine.runner.checkpoint", allow_history)
+    on_import("mmengine.runner.runner", lambda module: tell_steps(module.Runner))
+    on_import("mmengine.runner._flexible_runner", lambda module: tell_steps(module.FlexibleRunner))
     if card.on_processors():
         on_import("mmengine.dist.utils", start_without_cuda)
         return "init_dist without CUDA, resume"
@@ -148,6 +151,34 @@ def torchs_sync_bn(utils):
         return original(module, implementation)
 
     replace(utils, "convert_sync_batchnorm", convert_sync_batchnorm)
+
+
+# Hook points of the Runner -> what the loop does from there on.
+PHASES = {"before_train": board.INIT, "before_val": board.VALIDATION, "before_test": board.VALIDATION,
+          "before_save_checkpoint": board.CHECKPOINT, "after_load_checkpoint": board.LOADING, "after_run": board.FINISHED}
+
+
+def tell_steps(runner):
+    """Every loop of MMEngine's calls the hooks of its Runner, with the number of the iteration, how many there will be, and the loss."""
+    original = runner.call_hook
+
+    def look(self, point, outputs):
+        if point == "after_train_iter":
+            if isinstance(outputs, dict) and "loss" in outputs:
+                loop.note_loss(outputs["loss"])
+            # The loop counts this iteration after its hooks.
+            loop.tell_step(self.iter + 1, self.max_iters or 0, self.epoch)
+        elif point in ("before_train", "after_train"):
+            loop.lead(point == "before_train")
+        if point in PHASES:
+            loop.phase(PHASES[point])
+
+    def call_hook(self, fn_name, **named):
+        loop.quietly(look, self, fn_name, named.get("outputs"))
+        return original(self, fn_name, **named)
+
+    call_hook.__wrapped__ = original
+    runner.call_hook = call_hook
 
 
 # What a checkpoint of MMEngine has in it beside tensors: the history of the log, which is an object of its own with numpy arrays.

@@ -1,0 +1,160 @@
+"""Data parallel training by way of host memory (host_collectives.py): parameters are those of rank 0 at the wrap, gradients are averaged
+when a backward has ended, buffers follow rank 0 in training. What a wrapper's class does where its own way cannot be had; the class
+stays the one that the program named. No more of torch than version 1.10 has."""
+import contextlib
+import functools
+import hashlib
+
+from fulldeck.adapters import say_once
+
+# Gradients that go through host memory in one piece.
+PIECE_BYTES = 64 << 20
+# Positions of the arguments of torch's DistributedDataParallel behind the module; the rest is given by name everywhere.
+ORDER = ("device_ids", "output_device", "dim", "broadcast_buffers", "process_group")
+
+
+class Replica:
+    """One wrapped model of this rank."""
+
+    def __init__(self, torch, wrapper, module, team, broadcast_buffers):
+        self.torch, self.wrapper, self.team = torch, wrapper, team
+        self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not self.trained:
+            raise RuntimeError("fulldeck: DistributedDataParallel: no parameter of the module requires a gradient.")
+        self.buffers = [buffer for buffer in module.buffers()] if broadcast_buffers else []
+        self.is_wanted = True   # whether the backward that follows is reduced
+        self.is_queued = False  # whether it will be, when it ends
+        self.check_models(module)
+        for tensor in list(module.parameters()) + list(module.buffers()):
+            team.broadcast(tensor, team.ranks[0])
+        for parameter in self.trained:
+            parameter.register_hook(self.gradient_is_there)
+
+    def check_models(self, module):
+        text = "\n".join("{} {} {} {}".format(name, tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+                         for name, tensor in module.named_parameters())
+        every = self.team.gather_objects(hashlib.sha256(text.encode()).hexdigest())
+        others = [self.team.ranks[number] for number, found in enumerate(every) if found != every[0]]
+        if others:
+            raise RuntimeError("fulldeck: DistributedDataParallel: the model of rank {} has other parameters (names, shapes or types) than "
+                               "that of rank {}.".format(", ".join(map(str, others)), self.team.ranks[0]))
+
+    def before_forward(self):
+        torch, wrapper = self.torch, self.wrapper
+        if not (wrapper.training and torch.is_grad_enabled()):
+            return
+        self.is_wanted = wrapper.require_backward_grad_sync
+        self.is_queued = False  # an earlier backward may have failed half-way
+        if self.is_wanted:
+            for buffer in self.buffers:
+                self.team.broadcast(buffer, self.team.ranks[0])
+
+    def gradient_is_there(self, gradient):
+        """Called in a backward for each parameter; what is queued is called when it has ended and all gradients are in .grad."""
+        if self.is_wanted and not self.is_queued:
+            self.is_queued = True
+            self.torch.autograd.Variable._execution_engine.queue_callback(self.average)
+
+    def average(self):
+        self.is_queued = False
+        torch = self.torch
+        with torch.no_grad():
+            used = torch.tensor([0 if parameter.grad is None else 1 for parameter in self.trained], dtype=torch.int32, device="cpu")
+            self.team.all_reduce(used)
+            for parameter in self.trained:
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    raise RuntimeError("fulldeck: sparse gradients cannot be averaged through host memory: make the layer dense.")
+            # What no rank used has no gradient on any; what some used counts as 0 on the others.
+            for piece in self.pieces([parameter for parameter, count in zip(self.trained, used.tolist()) if count]):
+                self.average_piece(piece)
+
+    def pieces(self, parameters):
+        """The same on all ranks: one type and at most PIECE_BYTES each, or one tensor."""
+        piece, held = [], 0
+        for parameter in parameters:
+            size = parameter.numel() * parameter.element_size()
+            if piece and (held + size > PIECE_BYTES or parameter.dtype != piece[0].dtype):
+                yield piece
+                piece, held = [], 0
+            piece.append(parameter)
+            held += size
+        if piece:
+            yield piece
+
+    def average_piece(self, parameters):
+        torch = self.torch
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        # One way to the host and one back, whatever the number of tensors: each may be the run of a compiled graph.
+        flat = torch.cat([parameter.grad.detach().reshape(-1) for parameter in parameters])
+        self.team.all_reduce(flat, "AVG")
+        begin = 0
+        for parameter in parameters:
+            part = flat[begin:begin + parameter.numel()]
+            parameter.grad.detach().copy_(part.reshape(parameter.grad.shape))
+            begin += parameter.numel()
+
+
+def moved(torch, thing, device):
+    """Tensors in lists, tuples and dicts on the device: what device_ids asks for."""
+    if isinstance(thing, torch.Tensor):
+        return thing.to(device)
+    if isinstance(thing, dict):
+        return type(thing)((key, moved(torch, value, device)) for key, value in thing.items())
+    if isinstance(thing, tuple) and hasattr(thing, "_fields"):
+        return type(thing)(*(moved(torch, value, device) for value in thing))
+    if isinstance(thing, (list, tuple)):
+        return type(thing)(moved(torch, value, device) for value in thing)
+    return thing
+
+
+def adopt(torch, wrapper, team_for, check_place):
+    """Gives the class `wrapper` our way for the models that team_for(module) has a team for; None: the class's own way.
+    check_place(module) raises where a module is not on the rank's card."""
+    init, forward, no_sync = wrapper.__init__, wrapper.forward, getattr(wrapper, "no_sync", None)
+
+    @functools.wraps(init)
+    def wrap(self, *arguments, **named):
+        module = arguments[0] if arguments else named.get("module")
+        team = team_for(module) if isinstance(module, torch.nn.Module) else None
+        if team is None:
+            return init(self, *arguments, **named)
+        asked = dict(zip(ORDER, arguments[1:]))
+        asked.update(named)
+        check_place(module)
+        torch.nn.Module.__init__(self)
+        first = next(module.parameters())
+        self.module, self.device, self.dim = module, first.device, asked.get("dim", 0)
+        self.device_type, self.is_multi_device_module = first.device.type, False
+        self.device_ids, self.output_device = asked.get("device_ids"), asked.get("output_device")
+        self.process_group, self.broadcast_buffers = None, asked.get("broadcast_buffers", True)
+        self.find_unused_parameters = asked.get("find_unused_parameters", False)
+        self.static_graph = asked.get("static_graph", False)
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
+        object.__setattr__(self, "_fulldeck_replica", Replica(torch, self, module, team, self.broadcast_buffers))
+        say_once("{}: parameters are those of rank 0, and gradients go through host memory".format(type(self).__name__))
+
+    @functools.wraps(forward)
+    def run(self, *inputs, **named):
+        replica = self.__dict__.get("_fulldeck_replica")
+        if replica is None:
+            return forward(self, *inputs, **named)
+        replica.before_forward()
+        if self.device_ids:
+            inputs, named = moved(torch, inputs, self.device), moved(torch, named, self.device)
+        return self.module(*inputs, **named)
+
+    @contextlib.contextmanager
+    def without_sync(self):
+        if "_fulldeck_replica" not in self.__dict__ and no_sync is not None:
+            with no_sync(self):
+                yield
+            return
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    wrapper.__init__, wrapper.forward, wrapper.no_sync = wrap, run, without_sync

@@ -1,0 +1,149 @@
+"""How far the training loop of this rank is, on the rank board: steps, loss, time for data and for the rest. The launcher's progress line,
+`fulldeck top` and the verdicts on silent faults read it there.
+
+A step is one of the optimizer's, whoever's loop it is: torch tells of it. Where several optimizers step in turns, the turns are counted. A
+framework that counts itself (MMEngine) takes the lead. The thread that steps is the loop's; what others do is not looked at. Without a board
+nothing is told."""
+import threading
+import time
+
+from fulldeck import board as boards
+from fulldeck.adapters import say
+
+LOSS_EVERY_NS = 1000000000  # a loss on a card is read at most so often: reading waits for the card
+
+_now = time.perf_counter_ns
+_ident = threading.get_ident
+
+steps = 0           # turns of the optimizers in this process
+_turn = set()       # optimizers that have stepped in this one
+_thread = 0         # of the loop; 0 until somebody is seen in it
+_leads = False      # a framework tells the steps
+_mark = 0           # until here time is counted
+_loss = None        # a tensor or a number that was not told yet
+_loss_read_at = 0
+_broken = False     # something here failed once, and is not tried again
+
+
+_ours = None
+
+
+def board():
+    global _ours
+    if _ours is None:
+        _ours = boards.ours()
+    return _ours
+
+
+def figures():
+    return (_ours or board()).figures
+
+
+def quietly(step, *arguments):
+    """Nothing of this may end a training."""
+    global _broken
+    if _broken:
+        return None
+    try:
+        return step(*arguments)
+    except Exception as error:
+        _broken = True
+        say("warning: this rank's steps are no longer shown: {}: {}".format(type(error).__name__, error))
+        return None
+
+
+# ---- steps
+
+def stepped(optimizer):
+    """An optimizer has stepped; True when that was the first of a turn."""
+    global steps, _thread, _mark
+    number = id(optimizer)
+    if number not in _turn and _turn:
+        _turn.add(number)
+        return False
+    _turn.clear()
+    _turn.add(number)
+    steps += 1
+    _thread = _ident()
+    now = _now()
+    told = figures()
+    if _mark:
+        told.compute_ns += now - _mark
+    _mark = now
+    return True
+
+
+def tell():
+    """After stepped(), and after what else is to be told of this step."""
+    if not _leads:
+        figures().step = steps
+        _tell()
+
+
+def lead(on):
+    """Whether a framework tells the steps itself, by tell_step()."""
+    global _leads
+    _leads = on
+
+
+def tell_step(step, total_steps=0, epoch=0):
+    """Steps that the framework's loop has done."""
+    told = figures()
+    told.step = max(told.step, step)
+    told.total_steps = max(0, total_steps)
+    told.epoch = max(0, epoch)
+    _tell()
+
+
+def _tell():
+    global _loss, _loss_read_at
+    if _loss is not None:
+        device = getattr(_loss, "device", None)
+        now = _now()
+        if device is None or device.type == "cpu" or now - _loss_read_at >= LOSS_EVERY_NS:
+            told = figures()
+            told.loss, told.has_loss = float(_loss), 1
+            _loss, _loss_read_at = None, now
+    board().tell()
+
+
+def note_loss(loss):
+    """Of the step that is under way: a tensor of one number, or a number. Read later, where that costs little."""
+    global _loss
+    if isinstance(loss, (int, float)):
+        _loss = loss
+    elif getattr(loss, "numel", lambda: 0)() == 1:
+        _loss = loss.detach()
+
+
+# ---- where the time goes
+
+def phase(number):
+    if _thread in (0, _ident()):
+        board().phase(number)
+
+
+def data_begins(trains):
+    """The loop asks for a batch, for training or, with `trains` False, for something else. The time for data_ended; 0: not the loop's."""
+    if _thread != _ident():
+        if _thread or threading.current_thread() is not threading.main_thread():
+            return 0
+    now = _now()
+    if not trains:
+        board().phase(boards.VALIDATION)
+        return 0
+    if _mark:
+        figures().compute_ns += now - _mark
+    board().phase(boards.DATA)
+    return now
+
+
+def data_ended(begun, samples):
+    global _mark
+    now = _now()
+    if begun:
+        told = figures()
+        told.data_ns += now - begun
+        told.samples += samples
+        board().phase(boards.COMPUTE)
+    _mark = now

@@ -1,0 +1,1 @@
+from torch_gcu.nn import parallel  # noqa: F401

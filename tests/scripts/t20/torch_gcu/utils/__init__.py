@@ -1,0 +1,1 @@
+from torch_gcu.utils import data  # noqa: F401

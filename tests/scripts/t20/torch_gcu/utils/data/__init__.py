@@ -1,0 +1,1 @@
+from torch_gcu.utils.data import distributed  # noqa: F401

@@ -1,0 +1,28 @@
+"""Every way in which a training goes wrong without a word, and where it is shown that fulldeck says one: refused or reported before the
+first step, or within the first ones. Rows as in `fulldeck explain` and docs/python.md; tests/test_silent.py checks that each case is there."""
+
+# row -> (what happens, the tests that inject it)
+ROWS = {
+    "A7": ("each rank makes a group of its own", ["test_silent.py::test_what_is_wrong_before_the_first_step_is_refused_or_said"]),
+    "A8": ("Accelerate takes every rank for the only one", ["test_frameworks.py::test_a_rank_that_accelerate_takes_for_the_only_one_is_refused"]),
+    "A9": ("the program waits for ranks that nobody started", ["test_silent.py::test_what_is_wrong_before_the_first_step_is_refused_or_said",
+                                                               "test_network_hosts.py::test_a_host_that_never_comes_is_named_after_the_time_to_join"]),
+    "B6": ("cards idle, the model is on the processors", ["test_silent.py::test_what_is_wrong_before_the_first_step_is_refused_or_said",
+                                                          "test_run_cards.py::test_an_idle_card_is_named_and_ends_the_run_when_that_was_asked_for"]),
+    "B8": ("two ranks on one card", ["test_silent.py::test_what_is_wrong_before_the_first_step_is_refused_or_said",
+                                     "test_run_cards.py::test_more_ranks_than_cards_is_refused_and_both_ways_out_are_named",
+                                     "test_run_cards.py::test_a_script_that_ignores_local_rank_is_found_out"]),
+    "B9": ("cards hidden by a variable, and indexed by LOCAL_RANK", ["test_silent.py::test_what_is_wrong_before_the_first_step_is_refused_or_said"]),
+    "C6": ("ranks died, and the run \"finished\"", ["test_run_failures.py::test_all_exit_codes_are_reported_and_passed_on"]),
+    "F2": ("samples that are broken or missing, replaced by others", ["test_train_job.py::test_a_broken_file_is_named_and_counted_and_never_replaced"]),
+    "F6": ("training and validation have the same files", ["test_train_job.py::test_the_same_files_in_both_parts_are_refused"]),
+    "F7": ("all labels are the same", ["test_train_job.py::test_labels_are_looked_at_before_the_first_step"]),
+    "G2": ("weights that do not fit are left out", ["test_train_job.py::test_weights_that_do_not_fit_are_refused_with_every_key"]),
+    "G5": ("all ranks save to the same file; a fixed number of processes", ["test_silent.py::test_what_is_wrong_before_the_first_step_is_refused_or_said",
+                                                                            "test_silent.py::test_the_first_steps_show_what_is_wrong"]),
+    "J1": ("every rank trains on the same batches", ["test_silent.py::test_the_first_steps_show_what_is_wrong"]),
+    "J2": ("the same order in every epoch", ["test_silent.py::test_the_first_steps_show_what_is_wrong"]),
+    "J3": ("replicas that differ", ["test_silent.py::test_the_first_steps_show_what_is_wrong"]),
+    "J4": ("gradients that nobody reduced", ["test_silent.py::test_the_first_steps_show_what_is_wrong"]),
+    "J5": ("only one rank works", ["test_silent.py::test_the_first_steps_show_what_is_wrong"]),
+}

@@ -1,0 +1,105 @@
+"""Trainings that go wrong without a word: tests/silent/__init__.py has the rows and says where each is injected. Importing torch costs seconds a
+rank, so a launch has several rows."""
+import os
+import re
+import socket
+
+import pytest
+
+from cluster.launch import has_module
+from launching import BUILD, HERE
+from silent import ROWS
+
+SILENT = os.path.join(HERE, "silent")
+SECONDS = 200
+
+# What the catalogue of failures calls silent, and what is silent in the loop; D9 (stubs and hand-written vendor modules) is the doctor's.
+SILENT_ROWS = "A7 A8 A9 B6 B8 B9 C6 F2 F6 F7 G2 G5 J1 J2 J3 J4 J5".split()
+
+with_torch = pytest.mark.skipif(not has_module("torch"), reason="this Python has no torch")
+
+
+def named(done):
+    """Rows that were named in a warning, each time."""
+    return sorted(re.findall(r"fulldeck: WARNING: ([A-Z]\d+): ", done.err))
+
+
+def test_every_row_has_a_case_that_is_there():
+    assert sorted(ROWS) == SILENT_ROWS
+    for row, (_, tests) in ROWS.items():
+        for test in tests:
+            file, _, name = test.partition("::")
+            with open(os.path.join(HERE, file)) as text:
+                assert "def {}(".format(name) in text.read(), (row, test)
+
+
+@with_torch
+@pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, "lib", "libfulldeck_sim.so")), reason="the build has no libfulldeck_sim.so")
+def test_what_is_wrong_before_the_first_step_is_refused_or_said(place):
+    place.simulate("gcu:2")
+    done = place.run("--nproc-per-node", 2, "--idle-card", "off", os.path.join(SILENT, "starts.py"), seconds=SECONDS)
+    assert done.code == 0, done
+    for rank in (0, 1):
+        for row, words in (("A9", "the launcher started 2 ranks, and the program asks for a group of 8: it would wait for ranks that nobody started. "),
+                           ("G5", "the launcher started 2 ranks, and the program asks for a group of 8: it would wait for ranks that nobody started. "),
+                           ("A7", "the launcher started 2 ranks, and the program asks for a group of 1. "),
+                           ("B6", "DistributedDataParallel is refused: 2 of 2 parameters are not on gcu:{0}, the device of rank {0}.".format(rank))):
+            assert "[{}] {} was refused: fulldeck: {}".format(rank, row, words) in done.out, (row, done)
+        assert ("WARNING: B9: the program has set CUDA_VISIBLE_DEVICES={0}; the launcher had not set it. This rank has LOCAL_RANK={0} and the "
+                "card gcu:{0}: ".format(rank)) in place.log(rank), done
+    assert "the program chose gcu:0 with set_device, and this rank's card is gcu:1: two ranks may share a card" in place.log(1), done
+    assert "two ranks may share" not in place.log(0), done
+
+
+@with_torch
+@pytest.mark.parametrize("faults", [[], ["J1", "J2", "G5"], ["J3", "J4"], ["J5"]], ids=lambda faults: "_".join(faults) or "sound")
+def test_the_first_steps_show_what_is_wrong(place, faults):
+    """Sound scripts beside them give no warning."""
+    done = place.run("--nproc-per-node", 2, os.path.join(SILENT, "training.py"), *faults, seconds=SECONDS, extra={"OMP_NUM_THREADS": "1"})
+    assert done.code == 0 and done.out.count("] trained") == 2, done
+    assert named(done) == sorted(faults), done
+    if not faults:
+        assert "warning" not in done.err.lower(), done
+    for row, words in (("J1", "J1: both ranks trained their first 3 steps on the same batches"), ("J2", "J2: the sampler of both ranks gives the same order"),
+                       ("J3", "J3: the parameters differ between the ranks after step 10: both ranks."),
+                       ("J4", "J4: the optimizer of both ranks steps without a forward through DistributedDataParallel that reduces gradients "
+                              "(24 steps, 12 reductions)"),
+                       ("J5", "J5: only rank 0 trained: it made 24 steps, and the other rank made none"),
+                       ("G5", "G5: both ranks saved to the same file")):
+        assert (words in done.err) == (row in faults), (words, done)
+
+
+@with_torch
+def test_ranks_of_several_hosts_compare_what_no_launcher_sees(place):
+    """Two launchers as two hosts, a rank each: J1 and J3 from rank 0, through the store; the rest from each launcher."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    hosts = [place.start("--nproc-per-node", 1, "--nnodes", 2, "--node-rank", number, "--rdzv-endpoint", "127.0.0.1:{}".format(port), "--rdzv-id",
+                         place.name, os.path.join(SILENT, "training.py"), "J1", "J2", "J3", extra={"OMP_NUM_THREADS": "1"}) for number in (0, 1)]
+    first, second = [host.wait(SECONDS) for host in hosts]
+    assert (first.code, second.code) == (0, 0), (first, second)
+    assert (named(first), named(second)) == (["J1", "J2", "J3"], ["J2"]), (first, second)
+    assert "[0] fulldeck: WARNING: J1: the first ranks of all 2 hosts trained their first 3 steps on the same batches" in first.err, first
+    assert "[0] fulldeck: WARNING: J3: the parameters differ between the hosts after step 10: all of them." in first.err, first
+
+
+ALONE = """
+import os, sys, time
+from fulldeck import board
+rank = int(os.environ["RANK"])
+mine = board.ours()
+end = time.monotonic() + 9
+step = 0
+while time.monotonic() < end:
+    time.sleep(0.1)
+    if rank == 1 or step < 5:
+        step += 1
+        mine.step(step, total_steps=1000, loss=0.5, samples=4 * step)
+"""
+
+
+def test_a_rank_that_works_alone_is_named_while_it_does(place):
+    done = place.run("--nproc-per-node", 3, place.write("alone.py", ALONE), seconds=SECONDS)
+    assert done.code == 0 and named(done) == ["J5"], done
+    assert re.search(r"J5: only rank 1 trains: it is at step \d+, and the others stand, the furthest at step 5 since \d+ steps", done.err), done
