@@ -15,7 +15,7 @@
  * Cost: no system call and well below a microsecond a call, except open, identity and group_join. Nothing here waits.
  *
  * Threads: a rank's record has parts, and each part belongs to one thread at a time:
- *   process      fulldeck_board_identity
+ *   process      fulldeck_board_identity, _stack_signal
  *   loop         fulldeck_board_phase, _step, _memory, _saved
  *   heartbeat    fulldeck_board_heartbeat
  *   each group   fulldeck_board_collective_begin and _end of that slot
@@ -69,6 +69,10 @@ enum {
  * `program`: for people, at most 63 bytes are kept; NULL keeps what stands there. Reads /proc, which takes some tens of
  * microseconds. */
 FULLDECK_BOARD_API void fulldeck_board_identity(fulldeck_board* board, uint32_t loaded, const char* program);
+
+/* Says that this process, whose identity was told before, writes the stacks of its threads on this real-time signal
+ * (docs/rank-agent.md); 0: not, or no longer. For the agent. May be called in a signal handler. */
+FULLDECK_BOARD_API void fulldeck_board_stack_signal(fulldeck_board* board, int signal_number);
 
 /* ---- loop ---- */
 

@@ -1,7 +1,8 @@
 """Runs in every Python that finds this folder on PYTHONPATH: the ranks that `fulldeck run` starts. docs/rank-agent.md
 
 It takes its folder off the path again, puts the package fulldeck that was built with it behind everything else on the path,
-leaves Python's own crash report (faulthandler) in the rank's crash file, and then lets the sitecustomize that Python would
+leaves Python's own crash report (faulthandler) in the rank's crash file, offers Python's stacks for when the rank is asked what it
+does, and then lets the sitecustomize that Python would
 have found without us run in its place. It never raises, and it leaves exceptions, streams and signals of the program alone.
 """
 import os
@@ -55,6 +56,29 @@ def report_crashes():
         faulthandler.enable(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), all_threads=True)
 
 
+def write_stacks_when_asked():
+    """Gives the agent the function that writes Python's stacks, for when it is asked for those of all threads (docs/rank-agent.md).
+    faulthandler hands it to sigaction, where the agent, if it has the signal, takes it while the variable is set."""
+    if not os.environ.get("FULLDECK_STACK_FILE"):
+        return
+    import _signal  # not signal, which takes milliseconds
+
+    number = _signal.SIGRTMAX - 5
+    with open("/proc/self/status", "rb") as status:
+        caught = int(status.read().partition(b"\nSigCgt:")[2].split(None, 1)[0], 16)
+    if not caught >> (number - 1) & 1:  # without the agent nobody would answer, and the signal is the program's
+        return
+    import faulthandler
+
+    # The agent opens this descriptor for the time of each dump; a number that hardly any program reaches.
+    descriptor = 979
+    os.putenv("FULLDECK_PYTHON_STACKS", str(descriptor))
+    try:
+        faulthandler.register(number, descriptor, all_threads=True, chain=False)
+    finally:
+        os.unsetenv("FULLDECK_PYTHON_STACKS")
+
+
 def start_adapter(folder, name):
     from importlib.util import module_from_spec, spec_from_file_location
 
@@ -70,6 +94,7 @@ def enter(folder):
     attempt("the package fulldeck cannot be imported", offer_package, os.path.join(os.path.dirname(folder), "python"))
     if os.environ.get("FULLDECK_RANK_PID") == str(os.getpid()):
         attempt("no Python stack will be shown if this rank crashes", report_crashes)
+        attempt("its Python stacks will not be shown when it hangs", write_stacks_when_asked)
         for name in ADAPTERS:
             attempt(name + " does not work in this rank", start_adapter, folder, name)
 

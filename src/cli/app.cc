@@ -103,6 +103,8 @@ int Run(int argc, char** argv) {
   add(AddTop);
   add(AddLogs);
   add(AddStop);
+  add(AddStacks);
+  add(AddBundle);
   add(AddExplain);
   add(AddBench);
   add(AddConfig);

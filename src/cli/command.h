@@ -29,6 +29,8 @@ Action AddLogs(CLI::App& app);
 Action AddPs(CLI::App& app);
 Action AddStop(CLI::App& app);
 Action AddTop(CLI::App& app);
+Action AddStacks(CLI::App& app);
+Action AddBundle(CLI::App& app);
 Action AddConfig(CLI::App& app);
 Action AddPatch(CLI::App& app);
 Action AddCompletion(CLI::App& app);

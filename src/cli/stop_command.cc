@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <memory>
 #include <set>
 
@@ -12,6 +10,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/question.h"
 #include "cli/run_report.h"
 #include "cli/table.h"
 #include "cli/watch.h"
@@ -103,15 +102,6 @@ std::string HoldersTable(const std::vector<job::CardHolder>& holders, bool colou
                   {holder.command.value_or(kAbsent)}});
   }
   return table.Render(colours);
-}
-
-bool Ask(const std::string& question) {
-  std::fprintf(stderr, "%s [y/N] ", question.c_str());
-  std::fflush(stderr);
-  std::array<char, 64> line{};
-  if (std::fgets(line.data(), line.size(), stdin) == nullptr) return false;
-  const std::string_view answer = base::Trim(line.data());
-  return answer == "y" || answer == "Y" || answer == "yes" || answer == "Yes";
 }
 
 ExitCode Tell(const job::CardHolder& holder, job::StopOutcome outcome) {

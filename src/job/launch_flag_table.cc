@@ -109,6 +109,12 @@ std::vector<FlagRow> MakeTable() {
       {Id::kRole, "--role", "NAME", "ROLE_NAME of the ranks. Default: default.", kProgram, true, true},
       {Id::kMaxRestarts, "--max-restarts", "N", "Start all ranks again at most N times when one fails. Default: 0.",
        kProgram, true, true},
+      {Id::kOnHang, "--on-hang", "report|restart|fail",
+       "When ranks wait for one that shows no life, or that made another call than they, its name, its call and the "
+       "stacks of all ranks are said in any case. Then: go on (report, default), start all ranks again as "
+       "--max-restarts "
+       "allows (restart), or end the run with code 90 (fail). See docs/hangs.md.",
+       kProgram, false, false},
       {Id::kShutdownTimeout, "--shutdown-timeout", "SECONDS",
        "From the polite signal to SIGKILL. Default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30.", kProgram, true, true},
       {Id::kSignalsToHandle, "--signals-to-handle", "SIGTERM,…",

@@ -262,6 +262,10 @@ class FlagReader {
   Result<void> ReadRanks() {
     auto read = Read(FlagId::kMaxRestarts, NotNegative, flags_.max_restarts);
     if (!read) return read;
+    read = ReadChoice<OnHang>(FlagId::kOnHang,
+                              {{"report", OnHang::kReport}, {"restart", OnHang::kRestart}, {"fail", OnHang::kFail}},
+                              flags_.on_hang);
+    if (!read) return read;
     return Read(FlagId::kSignalsToHandle, ParseSignals, flags_.stop_signals);
   }
 

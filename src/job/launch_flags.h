@@ -33,6 +33,8 @@ struct StreamChoice {
 };
 
 enum class IdleCardPolicy { kWarn, kFail, kOff };
+// After a rank was found hung and the stacks of all were saved.
+enum class OnHang { kReport, kRestart, kFail };
 enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 enum class Rendezvous { kNone, kStatic, kC10d };
 
@@ -85,6 +87,7 @@ struct LaunchFlags {
 
   // Ranks.
   int max_restarts = 0;
+  OnHang on_hang = OnHang::kReport;
   std::string role = "default";
   bool module = false;          // -m
   bool no_python = false;       // run it directly
@@ -160,6 +163,7 @@ enum class FlagId {
   kUseEnv,
   kRole,
   kMaxRestarts,
+  kOnHang,
   kShutdownTimeout,
   kSignalsToHandle,
   kMonitorInterval,

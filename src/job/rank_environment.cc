@@ -124,6 +124,7 @@ void SetOurVariables(base::Environment& environment, const AttemptContext& attem
   SetOrRemove(environment, wire::kBoardSlotVariable,
               has_board ? std::optional(std::to_string(rank.local_rank)) : std::nullopt);
   SetOrRemove(environment, wire::kCrashFileVariable, unless_empty(rank.crash_file));
+  SetOrRemove(environment, wire::kStackFileVariable, unless_empty(rank.stack_file));
   SetOrRemove(environment, wire::kAgentVariable, attempt.agent_library);
   SetOrRemove(environment, wire::kDeviceVariable, device);
   SetOrRemove(environment, wire::kCardSerialVariable, serial);

@@ -48,6 +48,7 @@ struct RankContext {
   const device::Card* card = nullptr;
   std::string error_file;  // absolute; empty: none
   std::string crash_file;  // absolute; empty: none
+  std::string stack_file;  // absolute; empty: none
 };
 
 // "NAME=value" for exec, sorted, each name once. Variables of the contract that the caller had are replaced, and those

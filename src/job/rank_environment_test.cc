@@ -48,6 +48,7 @@ RankContext ThirdRank() {
   rank.threads = 6;
   rank.error_file = "/runs/job-7/error.json";
   rank.crash_file = "/runs/job-7/crash.txt";
+  rank.stack_file = "/runs/job-7/stacks.txt";
   return rank;
 }
 
@@ -90,6 +91,7 @@ TEST(RankEnvironment, HoldsTheWholeContract) {
       {"FULLDECK_BOARD_FD", "198"},
       {"FULLDECK_BOARD_SLOT", "2"},
       {"FULLDECK_CRASH_FILE", "/runs/job-7/crash.txt"},
+      {"FULLDECK_STACK_FILE", "/runs/job-7/stacks.txt"},
   };
   EXPECT_EQ(variables, expected);
 }

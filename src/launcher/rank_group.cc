@@ -65,6 +65,7 @@ base::SpawnOptions OptionsFor(const RunPlan& plan, const job::AttemptContext& co
   own.card = planned.card ? &*planned.card : nullptr;
   own.error_file = rank.files.error_path;
   own.crash_file = rank.files.crash_path;
+  own.stack_file = rank.files.stack_path;
 
   base::SpawnOptions options;
   options.arguments = ProgramOfRank(plan.program, plan.flags, rank.local_rank);

@@ -58,8 +58,13 @@ base::Result<RankFiles> RunDirectory::MakeRankFiles(int attempt, int local_rank)
   const std::string folder = attempt_path + "/" + std::to_string(local_rank);
   if (mkdir(attempt_path.c_str(), 0777) != 0 && errno != EEXIST) return CannotLog(base::ErrnoError(attempt_path));
   if (mkdir(folder.c_str(), 0777) != 0) return CannotLog(base::ErrnoError(folder));
-  RankFiles files{
-      folder + "/stdout.log", folder + "/stderr.log", folder + "/error.json", folder + "/crash.txt", {}, {}};
+  RankFiles files{folder + "/stdout.log",
+                  folder + "/stderr.log",
+                  folder + "/error.json",
+                  folder + "/crash.txt",
+                  folder + "/stacks.txt",
+                  {},
+                  {}};
   auto out = OpenToAppend(files.stdout_path);
   if (!out) return CannotLog(out.error());
   auto err = OpenToAppend(files.stderr_path);

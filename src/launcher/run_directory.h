@@ -1,7 +1,9 @@
 // The folder of a run and the files in it:
 //   LOG_DIR/RUN_ID/logs/train.log                    all ranks, merged
+//   LOG_DIR/RUN_ID/launch.json                       how it was started (launch_note.h)
+//   LOG_DIR/RUN_ID/stacks-N.txt                      stacks that somebody asked for
 //   LOG_DIR/RUN_ID/attempt_0/3/{stdout,stderr}.log   of local rank 3, as it wrote them
-//   LOG_DIR/RUN_ID/attempt_0/3/error.json, crash.txt where there are any
+//   LOG_DIR/RUN_ID/attempt_0/3/error.json, crash.txt, stacks.txt where there are any
 #pragma once
 
 #include <string>
@@ -12,7 +14,7 @@
 namespace fulldeck::launcher {
 
 struct RankFiles {
-  std::string stdout_path, stderr_path, error_path, crash_path;
+  std::string stdout_path, stderr_path, error_path, crash_path, stack_path;
   base::UniqueFd stdout_file, stderr_file;  // append, close-on-exec
 };
 

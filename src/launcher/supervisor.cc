@@ -132,11 +132,13 @@ void Supervisor::Reap() {
     if (card_watch_ && pid == card_watch_->pid()) card_watch_->Reaped();
     Rank* rank = group_ ? group_->Find(pid) : nullptr;
     if (rank == nullptr || rank->ending) continue;
+    // Our own doing: a stopped rank was let run to tell its stacks.
+    if ((WIFSTOPPED(status) || WIFCONTINUED(status)) && stacks_ && stacks_->WasContinuedByUs(pid)) continue;
     if (WIFSTOPPED(status)) {
       group_->StoppedOrContinued(*rank, true, loop_.clock().Now());
       Say(fmt::format(
-          "WARNING: {} was stopped by {}: it does nothing, and the others will wait for it, until: kill -CONT {}",
-          NameOf(*rank), SignalName(WSTOPSIG(status)), pid));
+          "WARNING: {} was stopped by {}: it does nothing, and the others will wait for it, until: kill -CONT {}{}",
+          NameOf(*rank), SignalName(WSTOPSIG(status)), pid, LastCallInWords(*rank)));
     } else if (WIFCONTINUED(status)) {
       group_->StoppedOrContinued(*rank, false, loop_.clock().Now());
       Say(fmt::format("{} runs again", NameOf(*rank)));
@@ -149,6 +151,7 @@ void Supervisor::Reap() {
     const auto failed = [](const Rank& rank) { return rank.ending && !rank.ending->ending.ok(); };
     if (std::any_of(ranks.begin(), ranks.end(), failed)) {
       if (!OnlyStopSignalsKilled()) {
+        SayDifferentCalls();
         BeginStop(SIGTERM, plan_->flags.grace);
       } else if (own_copy_timer_ == 0) {
         own_copy_timer_ = loop_.After(kOwnCopyPatience, [this] {
@@ -183,6 +186,7 @@ void Supervisor::BeginStop(int signal_number, milliseconds grace) {
   gate_timer_ = own_copy_timer_ = 0;
   gate_.reset();
   card_watch_.reset();
+  EndHangWatch();
   group_->Signal(signal_number);
   if (hosts_ && !elsewhere_) hosts_->Failed(OwnFailure());
   kill_timer_ = loop_.After(grace, [this] {
@@ -256,6 +260,7 @@ void Supervisor::AttemptOver() {
   kill_timer_ = gate_timer_ = 0;
   gate_.reset();
   card_watch_.reset();
+  EndHangWatch();
   phase_ = Phase::kPausing;
   logs_->Drain(kConsolePatience);
   for (const Rank& rank : group_->ranks()) {
@@ -263,8 +268,8 @@ void Supervisor::AttemptOver() {
     if (stat(rank.files.crash_path.c_str(), &facts) == 0 && facts.st_size == 0) unlink(rank.files.crash_path.c_str());
   }
   const std::vector<RankEnding> failures = group_->Failures();
-  const bool good =
-      failures.empty() && user_signal_ == 0 && !front_died_ && !idle_failed_ && !could_not_start_ && !elsewhere_;
+  const bool good = failures.empty() && user_signal_ == 0 && !front_died_ && !idle_failed_ && !hung_ &&
+                    !could_not_start_ && !elsewhere_;
   NameSilentFaults(good);
   if (hosts_) return good ? hosts_->Succeeded() : hosts_->Stopped();
   if (good) return Finish(static_cast<int>(gave_up_killing_ ? ExitCode::kLeftBehind : ExitCode::kOk));
@@ -283,11 +288,12 @@ void Supervisor::DecideAlone() {
     return Finish(gave_up_killing_ ? static_cast<int>(ExitCode::kLeftBehind) : 128 + user_signal_);
   }
   if (front_died_) return Finish(128 + SIGKILL);
-  if (!idle_failed_) ReportFailure();
+  if (!idle_failed_ && !hung_) ReportFailure();
   if (gave_up_killing_) return Finish(static_cast<int>(ExitCode::kLeftBehind));
   if (idle_failed_) return Finish(static_cast<int>(ExitCode::kIdleCard));
-  const int code = root ? failures[*root].ending.exit_code() : static_cast<int>(ExitCode::kFailed);
-  if (user_signal_ != 0) return Finish(code);
+  int code = root ? failures[*root].ending.exit_code() : static_cast<int>(ExitCode::kFailed);
+  if (hung_) code = static_cast<int>(ExitCode::kHang);
+  if (user_signal_ != 0 || (hung_ && plan_->flags.on_hang == job::OnHang::kFail)) return Finish(code);
   attempts_.push_back(
       {std::chrono::duration_cast<milliseconds>(loop_.clock().Now() - attempt_began_), group_->BestStep()});
   const RestartDecision decision = AfterAttempt(attempts_, plan_->flags.max_restarts);
@@ -316,7 +322,8 @@ void Supervisor::Tick() {
   if (hosts_) hosts_->SetProgress(group_->BestStep().value_or(0));
   NameSilentFaults(false);
   if (!plan_->flags.progress) return;
-  const std::string line = ProgressLine(group_->board(), loop_.clock().Now() - attempt_began_);
+  std::string line = ProgressLine(group_->board(), loop_.clock().Now() - attempt_began_);
+  if (!waiting_note_.empty()) line += (line.empty() ? "" : "; ") + waiting_note_;
   if (!line.empty()) logs_->ShowProgress("fulldeck: " + line);
 }
 

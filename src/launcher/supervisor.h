@@ -3,15 +3,18 @@
 // pure functions (restart_policy.h, root_cause.h, idle_gate.h); this carries it out.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/event_loop.h"
+#include "diagnosis/stack_collection.h"
 #include "job/run_registry.h"
 #include "launcher/card_watch.h"
 #include "launcher/front.h"
+#include "launcher/hang_watch.h"
 #include "launcher/host_group.h"
 #include "launcher/idle_gate.h"
 #include "launcher/log_follower.h"
@@ -64,6 +67,18 @@ class Supervisor {
   void AttemptOver();
   void DecideAlone();
   void EndIdleGate();
+  void WatchHangs();
+  void EndHangWatch();
+  void LookForHangs();
+  std::vector<diagnosis::StackTarget> StackTargets() const;
+  void CollectStacks(std::vector<diagnosis::StackTarget> targets,
+                     std::function<void(const std::vector<diagnosis::RankStacks>&)> then);
+  void SampleStackOf(int local_rank);
+  void RaiseHangAlarm(const diagnosis::HangVerdict& verdict);
+  void SayStacks(const diagnosis::HangVerdict& verdict, const std::vector<diagnosis::RankStacks>& ranks);
+  void ActOnHang();
+  void SayDifferentCalls();
+  std::string LastCallInWords(const Rank& rank) const;
   void Tick();
   void NameSilentFaults(bool ended_well);
   void Finish(int exit_code);
@@ -88,6 +103,12 @@ class Supervisor {
   std::optional<RankGroup> group_;
   std::optional<IdleGate> gate_;
   std::unique_ptr<CardWatch> card_watch_;
+  std::unique_ptr<HangWatch> hang_watch_;
+  std::optional<diagnosis::HangVerdict> hang_alarm_;  // said, and not over yet
+  base::TimePoint hang_alarm_at_{};
+  std::unique_ptr<diagnosis::StackCollection> stacks_;
+  bool collecting_ = false;   // stacks_ has not answered yet
+  std::string waiting_note_;  // for the progress line
   std::optional<SilentFaults> silent_faults_;  // of this attempt
 
   Phase phase_ = Phase::kGathering;
@@ -99,6 +120,7 @@ class Supervisor {
   int user_signal_ = 0;  // the signal with which somebody asked us to stop
   bool front_died_ = false;
   bool idle_failed_ = false;
+  bool hung_ = false;  // this attempt is stopped because of a hang
   bool could_not_start_ = false;
   bool crash_loop_ = false;  // of several hosts, known to the coordinator
   bool killed_ = false;      // SIGKILL has been sent to everything
@@ -113,6 +135,8 @@ class Supervisor {
   std::optional<HostFailure> elsewhere_;  // another host began
   base::EventLoop::Id kill_timer_ = 0;
   base::EventLoop::Id gate_timer_ = 0;
+  base::EventLoop::Id hang_timer_ = 0;
+  base::EventLoop::Id stacks_timer_ = 0;
   base::EventLoop::Id own_copy_timer_ = 0;  // while a rank died of a stop signal that may be on its way to us too
   int exit_code_ = 0;
 };

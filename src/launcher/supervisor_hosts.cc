@@ -98,6 +98,12 @@ HostFailure Supervisor::OwnFailure() const {
   clock_gettime(CLOCK_REALTIME, &now);
   failure.unix_nanoseconds = static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
   failure.best_step = group_ ? group_->BestStep().value_or(0) : 0;
+  if (hung_ && user_signal_ == 0) {
+    failure.summary = fmt::format("rank {} hung", hang_alarm_ ? group_->start().first_rank + hang_alarm_->culprit : 0);
+    failure.exit_code = static_cast<int>(ExitCode::kHang);
+    failure.by_request = plan_->flags.on_hang == job::OnHang::kFail;  // no further attempt
+    return failure;
+  }
   if (group_) {
     const std::vector<RankEnding> failures = group_->Failures();
     const auto root = RootCause(failures);

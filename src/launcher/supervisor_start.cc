@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "base/log.h"
+#include "launcher/launch_note.h"
 #include "wire/exit_codes.h"
 
 namespace fulldeck::launcher {
@@ -39,7 +40,7 @@ void Supervisor::StartAlone(int attempt) {
 
 void Supervisor::StartAttempt(const AttemptStart& start) {
   elsewhere_.reset();
-  killed_ = swept_ = false;
+  killed_ = swept_ = hung_ = false;
   attempt_began_ = loop_.clock().Now();
   auto group = RankGroup::Prepare(*plan_, start);
   if (!group) {
@@ -68,6 +69,7 @@ void Supervisor::StartAttempt(const AttemptStart& start) {
                     start.master_addr, start.master_port));
   }
   WatchCards();
+  WatchHangs();
   if (started_notice_.valid()) {
     base::Log(
         base::Severity::kInfo,
@@ -125,6 +127,9 @@ void Supervisor::Register() {
   } else {
     SetNote(note_.registry_entry, sizeof note_.registry_entry, *path);
   }
+  // For support, later; the run does not need it.
+  const auto noted = WriteLaunchNote(plan_->environment, record_);
+  if (!noted && start.attempt == 0) Say("warning: " + noted.error().message);
 }
 
 }  // namespace fulldeck::launcher

@@ -13,21 +13,23 @@
 
 namespace fulldeck::rank_agent {
 
-void WriteIdentity(const char* program, bool last) {
+fulldeck_board* WriteIdentity(const char* program, bool last) {
   fulldeck_board* board = nullptr;
   const int result = fulldeck_board_open(&board);
-  if (result == -ENOENT) return;
+  if (result == -ENOENT) return nullptr;
   if (result == -EPROTO) {
     base::Log(base::Severity::kError, fulldeck_board_error());
     _exit(static_cast<int>(wire::ExitCode::kOtherVersion));
   }
   if (result != 0) base::Log(base::Severity::kWarning, fulldeck_board_error());
   fulldeck_board_identity(board, FULLDECK_BOARD_AGENT, program);
-  fulldeck_board_close(board);
   const char* const descriptor = std::getenv(wire::kBoardFdVariable);
   if (last && result != -EINVAL && descriptor != nullptr) {
     fcntl(static_cast<int>(std::strtol(descriptor, nullptr, 10)), F_SETFD, FD_CLOEXEC);
   }
+  if (last) return board;
+  fulldeck_board_close(board);
+  return nullptr;
 }
 
 }  // namespace fulldeck::rank_agent

@@ -35,7 +35,7 @@ class BoardIdentity : public ::testing::Test {
 
 TEST_F(BoardIdentity, SaysWhoTheRankIsAndKeepsTheDescriptorFromItsChildren) {
   ASSERT_TRUE(board_.ok());
-  WriteIdentity("python3.11", true);
+  fulldeck_board_close(WriteIdentity("python3.11", true));
   const auto process = board_->ReadProcess(1);
   ASSERT_TRUE(process.has_value());
   EXPECT_EQ(process->process.pid, getpid());
@@ -47,7 +47,7 @@ TEST_F(BoardIdentity, SaysWhoTheRankIsAndKeepsTheDescriptorFromItsChildren) {
 
 TEST_F(BoardIdentity, LeavesTheDescriptorToTheProgramThatAWrapperBecomes) {
   ASSERT_TRUE(board_.ok());
-  WriteIdentity("bash", false);
+  fulldeck_board_close(WriteIdentity("bash", false));
   EXPECT_FALSE(ClosesOnExec());
   EXPECT_EQ(board_->ReadProcess(1)->program, "bash");
 }
@@ -55,14 +55,14 @@ TEST_F(BoardIdentity, LeavesTheDescriptorToTheProgramThatAWrapperBecomes) {
 TEST_F(BoardIdentity, TouchesNoDescriptorThatIsNoBoard) {
   const base::UniqueFd other(open("/dev/null", O_RDONLY));  // inherited by children, as the program wants it
   Set(wire::kBoardFdVariable, std::to_string(other.get()));
-  WriteIdentity("python3.11", true);
+  fulldeck_board_close(WriteIdentity("python3.11", true));
   EXPECT_EQ(fcntl(other.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
 TEST_F(BoardIdentity, TellsOfVariablesThatMakeNoSense) {
   Set(wire::kBoardFdVariable, "seven");
   ::testing::internal::CaptureStderr();
-  WriteIdentity("python3.11", true);
+  fulldeck_board_close(WriteIdentity("python3.11", true));
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(said.rfind("fulldeck: warning: ", 0), 0U) << said;
 }
@@ -70,7 +70,7 @@ TEST_F(BoardIdentity, TellsOfVariablesThatMakeNoSense) {
 TEST_F(BoardIdentity, IsQuietWithoutABoard) {
   unsetenv(wire::kBoardFdVariable);
   ::testing::internal::CaptureStderr();
-  WriteIdentity("python3.11", true);
+  fulldeck_board_close(WriteIdentity("python3.11", true));
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 

@@ -7,13 +7,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstring>
 
 #include "rank_agent/crash_signals.h"
 #include "rank_agent/module_names.h"
 #include "rank_agent/native_stack.h"
 #include "rank_agent/report_stack.h"
+#include "rank_agent/report_turn.h"
 #include "rank_agent/signal_text.h"
 
 namespace fulldeck::rank_agent {
@@ -25,9 +25,7 @@ constinit SignalText text;
 constinit NativeStack stack{};
 NamedStack named;
 
-// The thread that writes. Acquire and release: a report sees all of the one before.
-constinit std::atomic<long> writer{0};
-// Under the same lock.
+// In its turn.
 constinit int reports_written = 0;
 
 struct Fault {
@@ -39,20 +37,8 @@ struct Fault {
 };
 constinit Fault last_fault{};
 
-bool TakeTurn(long thread) {
-  for (int milliseconds = 0; milliseconds < 2000; ++milliseconds) {
-    long nobody = 0;
-    if (writer.compare_exchange_strong(nobody, thread, std::memory_order_acquire)) return true;
-    if (nobody == thread) return false;
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
-  }
-  return false;
-}
-
-void EndTurn() {
-  writer.store(0, std::memory_order_release);
-}
+// As long as a crash waits for a report, or for stacks, that another thread writes.
+constexpr int kTurnMilliseconds = 2000;
 
 int OpenReport() {
   // Not blocking, in case somebody put a pipe there.
@@ -94,12 +80,7 @@ void WriteHead(int signal_number, const siginfo_t& info, const void* context, lo
   text << "\nprocess: " << std::int64_t{pid};
   if (pid != rank_process) text << " (forked from the rank, process " << std::int64_t{rank_process} << ")";
   (text << "\nthread: " << std::int64_t{thread} << " ").Quoted(thread_name);
-  const long milliseconds = now.tv_nsec / 1'000'000;
-  text << "\ntime: " << std::int64_t{now.tv_sec}
-       << (milliseconds < 10    ? ".00"
-           : milliseconds < 100 ? ".0"
-                                : ".")
-       << std::int64_t{milliseconds} << "\n";
+  (text << "\ntime: ").Seconds(now) << "\n";
   // Out with it: what follows reads memory that may be broken.
   text.Flush();
 }
@@ -160,14 +141,14 @@ bool PrepareReports(const char* path, int rank_pid) {
 }
 
 void ForgetReports() {
-  writer.store(0, std::memory_order_relaxed);
+  ForgetReportTurn();
   reports_written = 0;
   last_fault = {};
 }
 
 Report WriteReport(int signal_number, const siginfo_t& info, void* context) {
   const long thread = syscall(SYS_gettid);
-  if (!TakeTurn(thread)) return Report::kNone;
+  if (!TakeReportTurn(thread, kTurnMilliseconds)) return Report::kNone;
   const Fault fault{thread, signal_number, info.si_code, info.si_addr, ProgramCounter(context)};
   // A handler that returns to the faulting instruction comes back here at once, and for ever.
   const bool again = IsFault(info) && reports_written > 0 && fault.thread == last_fault.thread &&
@@ -185,7 +166,7 @@ Report WriteReport(int signal_number, const siginfo_t& info, void* context) {
       report = Report::kWritten;
     }
   }
-  EndTurn();
+  EndReportTurn();
   return report;
 }
 
@@ -195,7 +176,7 @@ void AddToReport(const char* line) {
 
 void AddSignalToReport(const char* before, int signal_number, const char* behind) {
   const long thread = syscall(SYS_gettid);
-  if (!TakeTurn(thread)) return;
+  if (!TakeReportTurn(thread, kTurnMilliseconds)) return;
   const int file = OpenReport();
   if (file >= 0) {
     text.WriteTo(file);
@@ -205,7 +186,7 @@ void AddSignalToReport(const char* before, int signal_number, const char* behind
     text.WriteTo(-1);
     close(file);
   }
-  EndTurn();
+  EndReportTurn();
 }
 
 }  // namespace fulldeck::rank_agent

@@ -28,6 +28,14 @@ std::uintptr_t Inside(const NativeStack& stack, std::size_t frame) {
   return stack.addresses[frame] - (frame == 0 ? 0 : 1);
 }
 
+// The first entry at or behind `address`.
+std::size_t FirstFrom(const AddressBook& book, std::uintptr_t address) {
+  const auto* const found =
+      std::lower_bound(book.addresses, book.addresses + book.count, address,
+                       [](const NamedAddress& entry, std::uintptr_t wanted) { return entry.address < wanted; });
+  return static_cast<std::size_t>(found - book.addresses);
+}
+
 struct Mapping {
   std::uintptr_t begin;
   std::uintptr_t end;
@@ -73,19 +81,19 @@ Module first_piece;
 // Goes through the mappings in order. A file is mapped in pieces, and the one of offset 0 comes first.
 class Mappings {
  public:
-  Mappings(const NativeStack& stack, NamedStack& named) : stack_(stack), named_(named) {}
+  explicit Mappings(AddressBook& book) : book_(book) {}
 
   void See(const Mapping& mapping) {
-    if (mapping.path[0] != '\0' && mapping.offset == 0) {
+    if (mapping.path[0] == '\0') return;
+    if (mapping.offset == 0) {
       first_piece.start = mapping.begin;
       CopyText(first_piece.path, mapping.path);
     }
     int module = -1;
-    for (std::size_t frame = 0; frame < stack_.count; ++frame) {
-      const std::uintptr_t address = Inside(stack_, frame);
-      if (address < mapping.begin || address >= mapping.end || mapping.path[0] == '\0') continue;
+    for (std::size_t i = FirstFrom(book_, mapping.begin); i < book_.count && book_.addresses[i].address < mapping.end;
+         ++i) {
       if (module < 0) module = ModuleOf(mapping);
-      named_.places[frame].module = module;
+      book_.addresses[i].module = module;
     }
   }
 
@@ -93,19 +101,18 @@ class Mappings {
   int ModuleOf(const Mapping& mapping) {
     const bool continues = std::strncmp(first_piece.path, mapping.path, sizeof first_piece.path - 1) == 0;
     const std::uintptr_t start = continues ? first_piece.start : mapping.begin - mapping.offset;
-    for (std::size_t i = 0; i < named_.module_count; ++i) {
-      if (named_.modules[i].start == start) return static_cast<int>(i);
+    for (std::size_t i = 0; i < book_.module_count; ++i) {
+      if (book_.modules[i].start == start) return static_cast<int>(i);
     }
-    if (named_.module_count == kMaxFrames) return -1;
-    Module& module = named_.modules[named_.module_count];
+    if (book_.module_count == book_.module_limit) return -1;
+    Module& module = book_.modules[book_.module_count];
     module.start = module.bias = start;
     module.is_elf = false;
     CopyText(module.path, mapping.path);
-    return static_cast<int>(named_.module_count++);
+    return static_cast<int>(book_.module_count++);
   }
 
-  const NativeStack& stack_;
-  NamedStack& named_;
+  AddressBook& book_;
 };
 
 void ReadMappings(Mappings& mappings) {
@@ -190,52 +197,97 @@ SymbolTable ReadTables(Module& module) {
 }
 
 struct Naming {
-  const NativeStack* stack;
-  NamedStack* named;
+  AddressBook* book;
   int module;
 };
 
-// The functions of all frames in one module, in one pass over its table: that of a big library has 10^5 rows.
+// The functions of all addresses in one module, in one pass over its table.
 void NameInModule(void* argument) {
   const Naming& naming = *static_cast<Naming*>(argument);
-  const NativeStack& stack = *naming.stack;
-  NamedStack& named = *naming.named;
-  Module& module = named.modules[naming.module];
+  AddressBook& book = *naming.book;
+  Module& module = book.modules[naming.module];
+  std::size_t first = book.count;
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < book.count; ++i) {
+    if (book.addresses[i].module != naming.module) continue;
+    first = std::min(first, i);
+    last = i;
+  }
   const SymbolTable table = ReadTables(module);
+  if (first == book.count) return;
+  const std::uintptr_t lowest = book.addresses[first].address;
+  const std::uintptr_t highest = book.addresses[last].address;
   for (std::size_t i = 0; i < table.count; ++i) {
     const ElfW(Sym)& symbol = table.symbols[i];
     const auto type = symbol.st_info & 15;
     if ((type != STT_FUNC && type != STT_GNU_IFUNC) || symbol.st_shndx == SHN_UNDEF) continue;
     const std::uintptr_t begin = module.bias + symbol.st_value;
-    for (std::size_t frame = 0; frame < stack.count; ++frame) {
-      FramePlace& place = named.places[frame];
-      const std::uintptr_t address = Inside(stack, frame);
-      if (place.module != naming.module || place.function[0] != '\0') continue;
-      if (address < begin || address >= begin + std::max<std::uintptr_t>(symbol.st_size, 1)) continue;
-      place.into = stack.addresses[frame] - begin;
-      CopyText(place.function, table.names + symbol.st_name);
+    const std::uintptr_t end = begin + std::max<std::uintptr_t>(symbol.st_size, 1);
+    if (end <= lowest || begin > highest) continue;
+    for (std::size_t found = FirstFrom(book, begin); found <= last && book.addresses[found].address < end; ++found) {
+      NamedAddress& named = book.addresses[found];
+      if (named.module != naming.module || named.function != nullptr) continue;
+      named.begin = begin;
+      named.function = table.names + symbol.st_name;
     }
   }
 }
 
+struct FunctionCopy {
+  const char* from;
+  char* into;
+  std::size_t size;
+};
+
+void CopyGuarded(void* argument) {
+  const FunctionCopy& copy = *static_cast<FunctionCopy*>(argument);
+  std::size_t length = 0;
+  for (; length + 1 < copy.size && copy.from[length] != '\0'; ++length) copy.into[length] = copy.from[length];
+  copy.into[length] = '\0';
+}
+
 }  // namespace
 
-void NameFrames(const NativeStack& stack, NamedStack& named) {
-  named.module_count = 0;
-  for (std::size_t frame = 0; frame < stack.count; ++frame) {
-    named.places[frame].module = -1;
-    named.places[frame].function[0] = '\0';
+void NameAddresses(AddressBook& book) {
+  book.module_count = 0;
+  for (std::size_t i = 0; i < book.count; ++i) {
+    book.addresses[i].module = -1;
+    book.addresses[i].function = nullptr;
   }
-  Mappings mappings(stack, named);
+  Mappings mappings(book);
   ReadMappings(mappings);
-  for (std::size_t i = 0; i < named.module_count; ++i) {
-    Naming naming{&stack, &named, static_cast<int>(i)};
-    if (named.modules[i].path[0] == '/' || std::strcmp(named.modules[i].path, "[vdso]") == 0) {
+  for (std::size_t i = 0; i < book.module_count; ++i) {
+    Naming naming{&book, static_cast<int>(i)};
+    if (book.modules[i].path[0] == '/' || std::strcmp(book.modules[i].path, "[vdso]") == 0) {
       RunGuarded(NameInModule, &naming);
     }
   }
+}
+
+void CopyFunction(const NamedAddress& named, char* into, std::size_t size) {
+  into[0] = '\0';
+  if (named.function == nullptr) return;
+  FunctionCopy copy{named.function, into, size};
+  if (!RunGuarded(CopyGuarded, &copy)) into[0] = '\0';
+}
+
+void NameFrames(const NativeStack& stack, NamedStack& named) {
+  static NamedAddress addresses[kMaxFrames];
+  for (std::size_t frame = 0; frame < stack.count; ++frame) addresses[frame].address = Inside(stack, frame);
+  std::sort(addresses, addresses + stack.count,
+            [](const NamedAddress& one, const NamedAddress& other) { return one.address < other.address; });
+  const auto* const end =
+      std::unique(addresses, addresses + stack.count,
+                  [](const NamedAddress& one, const NamedAddress& other) { return one.address == other.address; });
+  AddressBook book{addresses, static_cast<std::size_t>(end - addresses), named.modules, 0, kMaxFrames};
+  NameAddresses(book);
+  named.module_count = book.module_count;
   for (std::size_t frame = 0; frame < stack.count; ++frame) {
+    const NamedAddress& found = addresses[FirstFrom(book, Inside(stack, frame))];
     FramePlace& place = named.places[frame];
+    place.module = found.module;
+    CopyFunction(found, place.function, sizeof place.function);
+    place.into = stack.addresses[frame] - found.begin;
     if (place.module >= 0) place.offset = stack.addresses[frame] - named.modules[place.module].bias;
   }
 }

@@ -30,6 +30,26 @@ struct NamedStack {
   FramePlace places[kMaxFrames];  // one for each address of the stack
 };
 
+// The same for many addresses at once, at the price of one pass over the tables of each file: those of a big library
+// have 10^5 rows. The memory is the caller's.
+struct NamedAddress {
+  std::uintptr_t address;  // of an instruction
+  int module;              // into AddressBook::modules; -1: in no file
+  std::uintptr_t begin;    // of the function
+  const char* function;    // in the file's own table, which may go away: CopyFunction reads it. nullptr: not exported
+};
+struct AddressBook {
+  NamedAddress* addresses;  // sorted by address, each once
+  std::size_t count;
+  Module* modules;
+  std::size_t module_count;  // set by NameAddresses
+  std::size_t module_limit;
+};
+// Both need what fault_guard.h needs.
+void NameAddresses(AddressBook& book);
+// The text is empty when there is none (any more).
+void CopyFunction(const NamedAddress& named, char* into, std::size_t size);
+
 // Needs what fault_guard.h needs.
 void NameFrames(const NativeStack& stack, NamedStack& named);
 

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,10 +10,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rank_agent/actions_lock.h"
 #include "rank_agent/crash_report.h"
 #include "rank_agent/crash_signals.h"
 #include "rank_agent/fault_guard.h"
 #include "rank_agent/guarded_memory.h"
+#include "rank_agent/stack_signal.h"
 
 namespace fulldeck::rank_agent {
 namespace {
@@ -30,32 +31,6 @@ struct sigaction users_actions[32];
 // Where this thread's handler for a crash stands; 0: in none. initial-exec: the plain model may allocate on first use.
 [[gnu::tls_model("initial-exec")]] thread_local std::uintptr_t handling_at = 0;
 [[gnu::tls_model("initial-exec")]] thread_local int handling_signal = 0;
-
-constinit std::atomic_flag actions_held = ATOMIC_FLAG_INIT;
-
-// Guards users_actions. Held for a few instructions, with all signals blocked, so a handler never waits for its own
-// thread.
-class ActionsLock {
- public:
-  ActionsLock() {
-    sigset_t all;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &before_);
-    while (actions_held.test_and_set(std::memory_order_acquire)) sched_yield();
-  }
-  ~ActionsLock() {
-    actions_held.clear(std::memory_order_release);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
-  ActionsLock(const ActionsLock&) = delete;
-  ActionsLock& operator=(const ActionsLock&) = delete;
-
-  // In the child of a fork that happened while another thread held it.
-  static void Free() { actions_held.clear(std::memory_order_release); }
-
- private:
-  sigset_t before_;
-};
 
 void OnCrash(int signal_number, siginfo_t* info, void* context);
 
@@ -155,6 +130,7 @@ void GiveAlternateStack() {
 void InForkedChild() {
   ActionsLock::Free();
   ForgetReports();
+  LeaveStackSignal();
   chained_process.store(getpid(), std::memory_order_relaxed);
 }
 
@@ -183,6 +159,7 @@ int NextSigaction(int signal_number, const struct sigaction* wanted, struct siga
 }
 
 int ChainedSigaction(int signal_number, const struct sigaction* wanted, struct sigaction* previous) {
+  if (IsStackSignal(signal_number)) return StackSigaction(wanted, previous);
   if (!IsChained(signal_number)) return NextSigaction(signal_number, wanted, previous);
   struct sigaction users {};
   if (wanted != nullptr) users = *wanted;
@@ -204,6 +181,14 @@ int ChainedSigaction(int signal_number, const struct sigaction* wanted, struct s
 
 bool IsChained(int signal_number) {
   return IsCrashSignal(signal_number) && chained_process.load(std::memory_order_relaxed) == getpid();
+}
+
+bool FaultsAreGuarded() {
+  for (const int signal_number : {SIGSEGV, SIGBUS}) {
+    struct sigaction now {};
+    if (NextSigaction(signal_number, nullptr, &now) != 0 || now.sa_sigaction != OnCrash) return false;
+  }
+  return true;
 }
 
 }  // namespace fulldeck::rank_agent

@@ -28,4 +28,8 @@ int ChainedSigaction(int signal_number, const struct sigaction* wanted, struct s
 // not our handlers.
 bool IsChained(int signal_number);
 
+// Whether our handlers of SIGSEGV and SIGBUS are those that the kernel would call now, so that fault_guard.h works: a
+// program that ignores these signals, or installs handlers by system call, has taken them out.
+bool FaultsAreGuarded();
+
 }  // namespace fulldeck::rank_agent

@@ -41,6 +41,12 @@ SignalText& SignalText::Hex(std::uint64_t number) {
   return *this << "0x" << std::string_view(digits + first, sizeof digits - first);
 }
 
+SignalText& SignalText::Seconds(const timespec& time) {
+  const long milliseconds = time.tv_nsec / 1'000'000;
+  *this << std::int64_t{time.tv_sec};
+  return *this << (milliseconds < 10 ? ".00" : milliseconds < 100 ? ".0" : ".") << std::int64_t{milliseconds};
+}
+
 SignalText& SignalText::Quoted(std::string_view text) {
   for (const char character : text) {
     const bool control = static_cast<unsigned char>(character) < 0x20 || character == 0x7f;

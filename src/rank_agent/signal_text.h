@@ -3,6 +3,8 @@
 // rule: one thread at a time; crash_report.h has the one instance and the lock around it.
 #pragma once
 
+#include <time.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +20,8 @@ class SignalText {
   SignalText& operator<<(std::string_view text);
   SignalText& operator<<(std::int64_t number);
   SignalText& Hex(std::uint64_t number);
+  // "1794736655.612"
+  SignalText& Seconds(const timespec& time);
   // As it is, but control characters become '?', so that a strange name cannot begin a line of its own.
   SignalText& Quoted(std::string_view text);
 

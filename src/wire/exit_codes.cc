@@ -37,6 +37,9 @@ std::span<const ExitCodeRow> ExitCodes() {
       {ExitCode::kLeftBehind, "left-behind",
        "fulldeck run: a process could not be killed, because the kernel holds it; the message names its pid.",
        "Look at the driver or the network disk that it waits for; a reset of the card or the host may be needed."},
+      {ExitCode::kHang, "hang",
+       "fulldeck run --on-hang fail, or restart with no restart left: ranks waited for one that showed no life.",
+       "The verdict names the rank and its call; the stacks of all ranks are in the run's folder."},
   };
   return kRows;
 }

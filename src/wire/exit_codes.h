@@ -20,6 +20,7 @@ enum class ExitCode {
   kOtherVersion = 87,
   kCannotStart = 88,
   kLeftBehind = 89,
+  kHang = 90,
 };
 
 struct ExitCodeRow {

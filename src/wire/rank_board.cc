@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -323,6 +324,10 @@ std::optional<RankProcess> RankBoard::ReadProcess(int local_rank, Reading* readi
   process.loaded = bytes->loaded;
   process.since_ns = bytes->since_ns;
   process.program = std::move(*program);
+  // A number that is no real-time signal would do something else to the rank: none is told then.
+  const bool real_time = bytes->stack_signal >= static_cast<std::uint64_t>(SIGRTMIN) &&
+                         bytes->stack_signal <= static_cast<std::uint64_t>(SIGRTMAX);
+  process.stack_signal = real_time ? static_cast<int>(bytes->stack_signal) : 0;
   return process;
 }
 

@@ -62,6 +62,7 @@ struct RankProcess {
   std::uint32_t loaded = 0;  // FULLDECK_BOARD_AGENT and so on
   std::uint64_t since_ns = 0;
   std::string program;
+  int stack_signal = 0;  // on this real-time signal it writes the stacks of its threads; 0: it does not
 };
 
 // What each means stands in the public header.

@@ -77,7 +77,8 @@ struct ProcessBytes {
   std::uint64_t start_ticks;
   std::uint64_t since_ns;
   BoardText<64> program;
-  std::array<std::uint64_t, 4> reserved;
+  std::uint64_t stack_signal;  // 0: none
+  std::array<std::uint64_t, 3> reserved;
 };
 
 struct LoopBytes {

@@ -179,6 +179,16 @@ void fulldeck_board_identity(fulldeck_board* board, uint32_t loaded, const char*
   record->process.Write(process);
 }
 
+void fulldeck_board_stack_signal(fulldeck_board* board, int signal_number) {
+  wire::RankRecord* const record = Record(board);
+  if (record == nullptr) return;
+  wire::ProcessBytes process = record->process.Own();
+  const auto value = static_cast<std::uint64_t>(signal_number > 0 ? signal_number : 0);
+  if (process.pid != static_cast<std::uint32_t>(getpid()) || process.stack_signal == value) return;
+  process.stack_signal = value;
+  record->process.Write(process);
+}
+
 void fulldeck_board_phase(fulldeck_board* board, int phase) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr || phase < FULLDECK_BOARD_STARTING || phase > FULLDECK_BOARD_OTHER_PHASE) return;

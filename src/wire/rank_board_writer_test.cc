@@ -97,6 +97,22 @@ TEST_F(BoardWriter, TellsWhichProcessTheRankIs) {
   EXPECT_FALSE(board_.ReadProcess(0)) << "the other rank's record";
 }
 
+TEST_F(BoardWriter, TellsTheSignalForStacksOfTheVeryProcessAndNoOtherSignal) {
+  Open();
+  fulldeck_board_stack_signal(mine_, SIGRTMAX - 5);
+  EXPECT_FALSE(board_.ReadProcess(1)) << "it has not told who it is";
+  fulldeck_board_identity(mine_, FULLDECK_BOARD_AGENT, "train.py");
+  EXPECT_EQ(board_.ReadProcess(1)->stack_signal, 0);
+  fulldeck_board_stack_signal(mine_, SIGRTMAX - 5);
+  fulldeck_board_identity(mine_, FULLDECK_BOARD_RUNTIME, nullptr);
+  EXPECT_EQ(board_.ReadProcess(1)->stack_signal, SIGRTMAX - 5);
+  for (const int other : {SIGKILL, SIGRTMIN - 1, SIGRTMAX + 1, 0}) {
+    fulldeck_board_stack_signal(mine_, other);
+    EXPECT_EQ(board_.ReadProcess(1)->stack_signal, 0) << other;
+  }
+  fulldeck_board_stack_signal(nullptr, SIGRTMAX - 5);
+}
+
 TEST_F(BoardWriter, ForgetsTheProgramThatHadTheRecordBefore) {
   EXPECT_TRUE(InChild([this] {
     Open();

@@ -86,6 +86,9 @@ std::span<const VariableRow> Variables() {
        "/opt/fulldeck/lib/libfulldeck_agent.so"},
       {kCrashFileVariable, "Set by the launcher in each rank: file that the agent writes a crash report to.",
        "/data/runs/20261115-091500-k3fq/attempt_0/3/crash.txt"},
+      {kStackFileVariable,
+       "Set by the launcher in each rank: file that the agent writes the stacks of all threads to when it is asked.",
+       "/data/runs/20261115-091500-k3fq/attempt_0/3/stacks.txt"},
       {kShareCardsVariable,
        "Set by the launcher in each rank where --share-cards was given: 1, several ranks may use one card.", "1"},
   };

@@ -19,6 +19,7 @@ inline constexpr char kBoardFdVariable[] = "FULLDECK_BOARD_FD";
 inline constexpr char kBoardSlotVariable[] = "FULLDECK_BOARD_SLOT";
 inline constexpr char kAgentVariable[] = "FULLDECK_AGENT";
 inline constexpr char kCrashFileVariable[] = "FULLDECK_CRASH_FILE";
+inline constexpr char kStackFileVariable[] = "FULLDECK_STACK_FILE";
 inline constexpr char kShareCardsVariable[] = "FULLDECK_SHARE_CARDS";
 
 // What a user may give the launcher.

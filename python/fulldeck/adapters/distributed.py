@@ -7,7 +7,7 @@ import inspect
 import os
 import socket
 
-from fulldeck.adapters import card, is_child, probe, say, say_once, trace
+from fulldeck.adapters import card, is_child, probe, recorder, say, say_once, trace
 
 OURS = "fulldeck"
 TIMEOUT = "FULLDECK_TIMEOUT"
@@ -42,7 +42,9 @@ def adapt(torch):
         device_id = call.get("device_id")
         if card.is_foreign() and device_id is not None and not isinstance(device_id, int):
             call["device_id"] = card.redirect(device_id)
-        result = real_init(**_flat(call, signature))
+        with recorder.Meeting():
+            result = real_init(**_flat(call, signature))
+        recorder.start(c10d)
         _check_size(c10d)
         say(_line(c10d, reason, timeout))
         trace.phase("after init_process_group")

@@ -14,6 +14,7 @@
 #include "rank_agent/module_names.h"
 #include "rank_agent/preload_variable.h"
 #include "rank_agent/signal_chain.h"
+#include "rank_agent/stack_signal.h"
 #include "rank_agent/wrapper_programs.h"
 #include "wire/variables.h"
 
@@ -50,10 +51,14 @@ bool IsRank() {
   program[length > 0 ? length : 0] = '\0';
   const char* const name = BaseName(program);
   const bool wrapper = IsWrapper(name);
-  WriteIdentity(name, !wrapper);
+  fulldeck_board* const board = WriteIdentity(name, !wrapper);
   if (!wrapper) {
-    const char* const path = FindVariable(environ, wire::kCrashFileVariable);
-    if (path != nullptr && PrepareReports(path, getpid())) StartChain();
+    const char* const crashes = FindVariable(environ, wire::kCrashFileVariable);
+    const char* const stacks = FindVariable(environ, wire::kStackFileVariable);
+    if (crashes != nullptr && PrepareReports(crashes, getpid())) {
+      StartChain();
+      if (stacks != nullptr) StartStackSignal(stacks, board);
+    }
     RemoveAgent(environ, OwnPath());
   }
   errno = error;
@@ -64,6 +69,10 @@ using Handler = void (*)(int);
 template <typename Function>
 Function* Next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+bool IsTakenOver(int signal_number) {
+  return IsChained(signal_number) || IsStackSignal(signal_number);
 }
 
 Handler SetHandler(int signal_number, Handler handler, int flags, bool blocks_itself) {
@@ -81,14 +90,14 @@ Handler SetHandler(int signal_number, Handler handler, int flags, bool blocks_it
 }
 
 Handler BsdSignal(int signal_number, Handler handler) {
-  if (IsChained(signal_number)) return SetHandler(signal_number, handler, SA_RESTART, true);
+  if (IsTakenOver(signal_number)) return SetHandler(signal_number, handler, SA_RESTART, true);
   auto* const next = Next<Handler(int, Handler)>("signal");
   return next != nullptr ? next(signal_number, handler) : SIG_ERR;
 }
 
 Handler SystemVSignal(int signal_number, Handler handler) {
   constexpr auto kOnce = static_cast<int>(SA_RESETHAND) | SA_NODEFER;
-  if (IsChained(signal_number)) return SetHandler(signal_number, handler, kOnce, false);
+  if (IsTakenOver(signal_number)) return SetHandler(signal_number, handler, kOnce, false);
   auto* const next = Next<Handler(int, Handler)>("__sysv_signal");
   return next != nullptr ? next(signal_number, handler) : SIG_ERR;
 }

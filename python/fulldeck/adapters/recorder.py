@@ -1,0 +1,199 @@
+"""What the program's own groups of torch.distributed are doing, on the rank board, for the launcher's verdicts on hangs: docs/hangs.md
+
+torch keeps a record of every collective call (its "flight recorder", on by default; Gloo's and NCCL's, those of DistributedDataParallel
+included). One daemon thread looks at its counters four times a second, which takes some tens of microseconds, and tells the board the
+number of the last call that ended and of the one that is under way. Only when a call has been under way for a second does it read the
+record itself, once, to tell which call that is. It needs the GIL, and not the main thread: that may be stuck in C++.
+
+Groups of the backend `fulldeck` tell the board themselves, and are in no record of torch's."""
+import atexit
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+
+from fulldeck import board
+
+EVERY = 0.25    # seconds between two looks
+DETAILS = 1.0   # seconds that a call is under way before it is looked up
+TRIES = 20      # looks at a group whose name is in no record yet
+
+# Counters and records of all backends but NCCL; those of NCCL.
+SOURCES = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+# The same for all ranks of a group, sizes included; of the others the operation alone must be.
+SAME_SIZES = frozenset(("all_reduce", "broadcast", "barrier", "reduce", "all_gather", "reduce_scatter"))
+OPERATIONS = {
+    "allreduce": "all_reduce", "all_reduce": "all_reduce", "allreduce_coalesced": "all_reduce", "broadcast": "broadcast",
+    "reduce": "reduce", "allgather": "all_gather", "all_gather": "all_gather", "all_gather_base": "all_gather",
+    "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "gather": "gather", "scatter": "scatter",
+    "reduce_scatter": "reduce_scatter", "_reduce_scatter_base": "reduce_scatter", "alltoall": "all_to_all", "all_to_all": "all_to_all",
+    "barrier": "barrier", "send": "send", "recv": "receive", "receive": "receive"}
+DATATYPES = {
+    "Float": ("float32", 4), "Double": ("float64", 8), "Half": ("float16", 2), "BFloat16": ("bfloat16", 2), "Long": ("int64", 8),
+    "Int": ("int32", 4), "Short": ("int16", 2), "Char": ("int8", 1), "Byte": ("uint8", 1), "Bool": ("bool", 1),
+    "ComplexFloat": ("complex64", 8), "ComplexDouble": ("complex128", 16)}
+
+
+def number_of(text):
+    """Not 0, the same on all ranks."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") | 1
+
+
+class Group:
+    """One group, as its counters were told last."""
+
+    def __init__(self):
+        self.slot = None      # on the board; None: its name is not known yet
+        self.tries = 0
+        self.enqueued = self.completed = 0
+        self.told = (0, 0)    # under way, completed
+        self.since = 0.0      # the counters stand so since (time.monotonic)
+        self.detailed = 0     # the call of which the board has everything
+
+
+class Recorder:
+    def __init__(self, c10d, native):
+        self.c10d = c10d
+        self.board = board.ours()
+        self.sources = [(name, getattr(native, name)) for name in SOURCES if hasattr(native, name)]
+        self.groups = {}
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.run, name="fulldeck_recorder", daemon=True)
+
+    def start(self):
+        if self.board.is_open and self.sources:
+            # Before Python ends: a thread that needs the GIL then is ended in the middle of C++.
+            atexit.register(self.end)
+            self.thread.start()
+
+    def end(self):
+        self.stop.set()
+        self.thread.join(2.0)
+        if not self.thread.is_alive():
+            self.quietly()
+
+    def run(self):
+        while not self.stop.wait(EVERY):
+            if not self.quietly():
+                return
+
+    def quietly(self):
+        try:
+            self.look()
+            self.board.heartbeat()
+            return True
+        except Exception:  # a record of another form: then nothing is told, and nothing may break
+            return False
+
+    def look(self):
+        now = time.monotonic()
+        for name, dump in self.sources:
+            for key, status in (json.loads(dump(False, False)).get("pg_status") or {}).items():
+                self.look_at(name, dump, key, max(0, int(status["last_enqueued_collective"])),
+                             max(0, int(status["last_completed_collective"])), now)
+
+    def look_at(self, name, dump, key, enqueued, completed, now):
+        group = self.groups.get((name, key))
+        if group is None:
+            group = self.groups[(name, key)] = Group()
+        if (enqueued, completed) != (group.enqueued, group.completed):
+            group.enqueued, group.completed, group.since = enqueued, completed, now
+        if enqueued == 0:
+            return
+        if group.slot is None:
+            self.join(group, dump, key)
+            if group.slot is None:
+                return
+        # Of several calls under way the oldest one is what this rank waits for.
+        under_way = completed + 1 if enqueued > completed else completed
+        stuck = enqueued > completed and now - group.since >= DETAILS and group.detailed != under_way
+        if (under_way, completed) != group.told or stuck:
+            call = self.call(dump, key, under_way) if stuck else None
+            if call is not None:
+                group.detailed = under_way
+            operation, datatype, count, size, fingerprint = call or ("other", "other", 0, 0, 1)
+            if under_way != group.told[0] or stuck:
+                self.board.collective_begin(group.slot, operation, datatype, count, size, sequence=under_way, fingerprint=fingerprint)
+            self.board.collective_end(group.slot, completed)
+            group.told = (under_way, completed)
+
+    def join(self, group, dump, key):
+        group.tries += 1
+        if group.tries > TRIES:
+            return
+        found = None
+        for found in re.finditer(rb'"pg_id":%d,"process_group":\["((?:[^"\\]|\\.)*)"' % int(key), dump(True, False)):
+            pass
+        if found is None:
+            return
+        name = found.group(1).decode("utf-8", "replace")
+        world = self.c10d._world
+        for candidate, its_name in list(world.pg_names.items()):
+            if its_name != name:
+                continue
+            ranks = world.pg_group_ranks[candidate]
+            mine = ranks.get(self.c10d.get_rank(), 0)
+            whole = len(ranks) == self.c10d.get_world_size()
+            group.slot = self.board.group_join(number_of("c10d/{}/{}".format(name, sorted(ranks))),
+                                               "c10d " + ("world" if whole else name), len(ranks), mine)
+            return
+
+    @staticmethod
+    def call(dump, key, number):
+        """(operation, datatype, count, bytes, fingerprint) of a call in the record; None where it is not there any more."""
+        for entry in reversed(json.loads(dump(True, False)).get("entries") or []):
+            if str(entry.get("pg_id")) != key or entry.get("collective_seq_id") != number or entry.get("is_p2p"):
+                continue
+            name = entry.get("profiling_name", "").rpartition(":")[2]
+            operation = OPERATIONS.get(name, "other")
+            types, sizes = entry.get("input_dtypes") or [], entry.get("input_sizes") or []
+            datatype, width = DATATYPES.get(types[0], ("other", 0)) if types else ("none", 0)
+            count = 0
+            for size in sizes:
+                product = 1
+                for extent in size:
+                    product *= extent
+                count += product
+            same = (name, types, sizes) if operation in SAME_SIZES else name
+            return operation, datatype, count, count * width, number_of(repr(same))
+        return None
+
+
+class Meeting:
+    """The time in init_process_group, as a call of a group of its own: who has not come there yet is waited for too."""
+
+    def __init__(self):
+        self.board = board.ours()
+        self.slot = -1
+
+    def __enter__(self):
+        try:
+            size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+            self.slot = self.board.group_join(number_of("c10d/meeting"), "c10d meeting", size, rank)
+            self.board.collective_begin(self.slot, "barrier", sequence=1)
+        except (KeyError, ValueError):
+            pass
+        return self
+
+    def __exit__(self, *unused):
+        if self.slot >= 0:
+            self.board.collective_end(self.slot, 1)
+
+
+_started = None
+
+
+def start(c10d):
+    """Called when a program has made its first group."""
+    global _started
+    if _started is not None:
+        return
+    try:
+        from torch._C import _distributed_c10d as native
+
+        _started = Recorder(c10d, native)
+        _started.start()
+    except Exception:  # no record in this version of torch
+        pass

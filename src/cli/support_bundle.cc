@@ -1,0 +1,294 @@
+#include "cli/support_bundle.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+
+#include "base/system_root.h"
+#include "base/text.h"
+#include "base/unique_fd.h"
+#include "cli/child_output.h"
+#include "cli/run_report.h"
+#include "cli/run_stacks.h"
+#include "cli/version.h"
+#include "job/run_status.h"
+#include "wire/rank_board.h"
+
+namespace fulldeck::cli {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr std::size_t kMergedLogEnd = std::size_t{512} << 10;
+constexpr std::size_t kRankLogEnd = std::size_t{64} << 10;
+constexpr std::size_t kFileEnd = std::size_t{256} << 10;
+constexpr std::size_t kMostOfAProgram = std::size_t{4} << 20;
+constexpr std::size_t kMostRanks = 64;
+constexpr std::size_t kMostSavedStacks = 8;
+
+// The names and versions of what training runs are made of, without importing any of it.
+constexpr char kPythonVersions[] =
+    "import sys\n"
+    "print('Python', sys.version)\n"
+    "try:\n"
+    "    from importlib import metadata\n"
+    "    for name in sorted({(each.metadata['Name'] or '?') + ' ' + each.version for each in "
+    "metadata.distributions()}):\n"
+    "        print(name)\n"
+    "except Exception as error:\n"
+    "    print('packages cannot be listed:', error)\n";
+
+// The end of a file, from a whole line on; nothing when there is none.
+std::optional<std::string> EndOf(const std::string& path, std::size_t most) {
+  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat facts {};
+  if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size == 0)
+    return std::nullopt;
+  const auto size = static_cast<std::size_t>(facts.st_size);
+  const std::size_t begin = size > most ? size - most : 0;
+  std::string text(size - begin, '\0');
+  std::size_t filled = 0;
+  while (filled < text.size()) {
+    const ssize_t got =
+        pread(file.get(), text.data() + filled, text.size() - filled, static_cast<off_t>(begin + filled));
+    if (got <= 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  text.resize(filled);
+  if (begin > 0) {
+    text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
+    text.insert(0, fmt::format("… the first {} are left out …\n", base::FormatByteSize(size - text.size())));
+  }
+  return text;
+}
+
+std::string OwnProgram() {
+  return base::SystemRoot().ReadLink("/proc/self/exe").value_or("/proc/self/exe");
+}
+
+// The variables that a living process was started with.
+base::Environment EnvironmentOf(int pid) {
+  base::Environment environment;
+  const auto text = base::SystemRoot().ReadFile(fmt::format("/proc/{}/environ", pid));
+  if (!text) return environment;
+  for (const std::string_view entry : base::Split(*text, '\0')) {
+    const auto equals = entry.find('=');
+    if (equals != std::string_view::npos) {
+      environment.Set(std::string(entry.substr(0, equals)), std::string(entry.substr(equals + 1)));
+    }
+  }
+  return environment;
+}
+
+std::string SecondsSince(std::uint64_t at_ns, base::TimePoint now) {
+  const auto age = wire::Age(at_ns, now);
+  return age ? fmt::format("{:.3f} s ago", std::chrono::duration<double>(*age).count()) : "never";
+}
+
+std::string BoardText(const wire::RankBoard& board) {
+  const base::TimePoint now = base::SteadyClock::Instance().Now();
+  const wire::BoardRun& run = board.run();
+  std::string text = fmt::format("run {}, attempt {}, ranks {} to {} of {}\n", run.run_id, run.attempt, run.first_rank,
+                                 run.first_rank + run.local_ranks - 1, run.world_size);
+  for (int local = 0; local < run.local_ranks && local < static_cast<int>(kMostRanks); ++local) {
+    text += fmt::format("\nrank {}\n", run.first_rank + local);
+    if (const auto told = board.ReadSupervision(local)) {
+      text += fmt::format("  supervision: pid {}, {} since {}, card '{}', processors {}\n", told->process.pid,
+                          wire::RankStateName(told->state), SecondsSince(told->since_ns, now), told->card,
+                          told->processors);
+    }
+    if (const auto told = board.ReadProcess(local)) {
+      text += fmt::format("  process: pid {}, {}, loaded {}, stack signal {}\n", told->process.pid, told->program,
+                          told->loaded, told->stack_signal);
+    }
+    if (const auto told = board.ReadLoop(local)) {
+      text += fmt::format(
+          "  loop: {} since {}; step {} of {}, told {}, the last took {:.3f} s{}\n", wire::PhaseName(told->phase),
+          SecondsSince(told->phase_since_ns, now), told->step, told->total_steps, SecondsSince(told->step_at_ns, now),
+          static_cast<double>(told->last_step_ns) * 1e-9, told->loss ? fmt::format("; loss {:.6g}", *told->loss) : "");
+      text += fmt::format("  time: data {:.3f} s, compute {:.3f} s, communication {:.3f} s, checkpoint {:.3f} s\n",
+                          static_cast<double>(told->data_ns) * 1e-9, static_cast<double>(told->compute_ns) * 1e-9,
+                          static_cast<double>(told->communication_ns) * 1e-9,
+                          static_cast<double>(told->checkpoint_ns) * 1e-9);
+    }
+    if (const auto told = board.ReadHeartbeat(local)) {
+      text += fmt::format("  heartbeat {} {}\n", told->count, SecondsSince(told->at_ns, now));
+    }
+    for (int slot = 0; slot < FULLDECK_BOARD_GROUPS; ++slot) {
+      const auto told = board.ReadCollective(local, slot);
+      if (!told) continue;
+      text += fmt::format("  group {} ({} of {}): {} #{} of {} {}, begun {}, completed #{}, waited {:.3f} s in all\n",
+                          told->name, told->rank, told->size, wire::OperationName(told->operation), told->sequence,
+                          told->count, wire::DatatypeName(told->datatype), SecondsSince(told->since_ns, now),
+                          told->completed, static_cast<double>(told->waited_ns) * 1e-9);
+    }
+    if (const auto told = board.ReadError(local)) {
+      text += fmt::format("  error {} of {}: {}\n", SecondsSince(told->at_ns, now), told->count, told->text);
+    }
+  }
+  return text;
+}
+
+class Gathering {
+ public:
+  Gathering(const job::RunLogs& run, job::Redaction redaction) : run_(run), redaction_(std::move(redaction)) {}
+
+  SupportBundle Gather() {
+    if (run_.entry && run_.entry->alive) {
+      // What the ranks were given may stand in their logs and stacks.
+      redaction_.Learn(EnvironmentOf(run_.entry->record.front.pid));
+      for (const auto& rank : run_.entry->record.ranks) redaction_.Learn(EnvironmentOf(rank.process.pid));
+      AddRunning(*run_.entry);
+    }
+    AddFile("launch.json", run_.directory + "/launch.json", kFileEnd);
+    AddLogs();
+    AddSavedStacks();
+    AddJob();
+    AddVersions();
+    AddProgram("devices.json", {OwnProgram(), "devices", "--json"}, seconds(20));
+    AddProgram("doctor.json", {OwnProgram(), "doctor", "--json"}, seconds(30));
+    AddAbout();
+    return std::move(bundle_);
+  }
+
+ private:
+  void Add(const std::string& name, std::string_view text) {
+    bundle_.files.push_back({redaction_.Text("fulldeck-" + run_.name) + "/" + name, redaction_.Text(text)});
+  }
+
+  bool AddFile(const std::string& name, const std::string& path, std::size_t most) {
+    const auto text = EndOf(path, most);
+    if (text) Add(name, *text);
+    return text.has_value();
+  }
+
+  void AddRunning(const job::RunRegistry::Entry& entry) {
+    job::RunStatusReader reader;
+    Add("status.json", RunsJson({reader.Read(entry)}, nullptr));
+    const auto board =
+        wire::RankBoard::Open(fmt::format("/proc/{}/fd/{}", entry.record.supervisor.pid, entry.record.board_fd));
+    if (board) {
+      Add("board.txt", BoardText(*board));
+    } else {
+      bundle_.left_out.push_back("the rank board: " + board.error().message);
+    }
+    auto targets = StackTargets(entry, std::nullopt);
+    if (!targets || targets->empty()) return;
+    const auto ranks = CollectStacks(std::move(*targets));
+    std::string text;
+    for (const auto& rank : ranks.value_or(std::vector<diagnosis::RankStacks>())) {
+      text += base::Join(rank.AllLines(), "\n") + "\n\n";
+    }
+    Add("stacks.txt", text);
+  }
+
+  void AddLogs() {
+    AddFile("logs/train.log", run_.directory + "/logs/train.log", kMergedLogEnd);
+    const int attempt = job::LatestAttempt(run_.directory).value_or(0);
+    const std::string folder = fmt::format("attempt_{}", attempt);
+    std::vector<int> ranks;
+    for (const std::string& name : base::SystemRoot().List(run_.directory + "/" + folder)) {
+      if (const auto rank = base::ParseInteger<int>(name)) ranks.push_back(*rank);
+    }
+    std::sort(ranks.begin(), ranks.end());
+    if (ranks.size() > kMostRanks) {
+      bundle_.left_out.push_back(fmt::format("logs of {} more ranks", ranks.size() - kMostRanks));
+      ranks.resize(kMostRanks);
+    }
+    for (const int rank : ranks) {
+      for (const char* file : {"stderr.log", "stdout.log", "error.json", "crash.txt", "stacks.txt"}) {
+        const std::string name = fmt::format("{}/{}/{}", folder, rank, file);
+        AddFile(name, run_.directory + "/" + name, std::string_view(file).ends_with(".log") ? kRankLogEnd : kFileEnd);
+      }
+    }
+  }
+
+  void AddSavedStacks() {
+    std::vector<std::pair<int, std::string>> saved;
+    for (const std::string& name : base::SystemRoot().List(run_.directory)) {
+      if (!name.starts_with("stacks-") || !name.ends_with(".txt")) continue;
+      const auto number = base::ParseInteger<int>(std::string_view(name).substr(7, name.size() - 11));
+      if (number) saved.emplace_back(*number, name);
+    }
+    std::sort(saved.rbegin(), saved.rend());
+    for (std::size_t i = 0; i < std::min(saved.size(), kMostSavedStacks); ++i) {
+      AddFile(saved[i].second, run_.directory + "/" + saved[i].second, kFileEnd);
+    }
+  }
+
+  // A run of `fulldeck train` lies in JOB/logs/RUN.
+  void AddJob() {
+    const std::filesystem::path job = std::filesystem::path(run_.directory).parent_path().parent_path();
+    std::error_code ignored;
+    if (!std::filesystem::exists(job / "recipe.resolved", ignored)) return;
+    for (const char* file : {"config.toml", "recipe.resolved", "report.txt"}) {
+      AddFile(std::string("job/") + file, (job / file).string(), kFileEnd);
+    }
+  }
+
+  void AddVersions() {
+    utsname kernel{};
+    uname(&kernel);
+    std::string text = fmt::format("fulldeck {}\n{} {} {} {}\n\n", kVersion, kernel.sysname, kernel.release,
+                                   kernel.version, kernel.machine);
+    for (const char* file : {"/etc/os-release", "/proc/driver/nvidia/version", "/proc/meminfo", "/proc/loadavg"}) {
+      const auto content = base::SystemRoot().ReadFile(file, 4096);
+      if (content) text += fmt::format("{}:\n{}\n", file, *content);
+    }
+    Add("versions.txt", text);
+    const std::string python = PythonOfRun();
+    if (!python.empty()) AddProgram("python.txt", {python, "-c", kPythonVersions}, seconds(15));
+  }
+
+  // The interpreter of the ranks; empty: they are no Python, or nothing tells.
+  std::string PythonOfRun() const {
+    if (!run_.entry || run_.entry->record.command.empty()) return "";
+    const std::string& program = run_.entry->record.command.front();
+    const std::string name = program.substr(program.rfind('/') + 1);
+    return name.starts_with("python") && program.starts_with("/") ? program : "";
+  }
+
+  void AddProgram(const std::string& name, const std::vector<std::string>& arguments, base::Duration patience) {
+    const auto output = RunForOutput(arguments, patience, kMostOfAProgram);
+    if (!output) {
+      bundle_.left_out.push_back(name + ": " + output.error().message);
+      return;
+    }
+    if (!output->text.empty()) Add(name, output->text);
+    // Whatever code it ends with: what is wrong is what is wanted.
+    if (output->text.empty() || output->timed_out) {
+      const std::string_view said = std::string_view(output->errors).substr(0, output->errors.find('\n'));
+      bundle_.left_out.push_back(name + ": " + (output->timed_out ? "it took too long" : base::Printable(said)));
+    }
+  }
+
+  void AddAbout() {
+    std::string text = fmt::format(
+        "What fulldeck {} knows of run {}, for support.\n\nTaken out: values of variables, flags and keys named TOKEN, "
+        "SECRET, PASSWORD, KEY, CREDENTIAL and the like, what looks like a key, users in URLs. Homes are ~, the user "
+        "is "
+        "'user'. Long files are here with their ends.\n",
+        kVersion, run_.name);
+    for (const std::string& each : bundle_.left_out) text += "Not here: " + each + "\n";
+    Add("about.txt", text);
+    std::rotate(bundle_.files.begin(), bundle_.files.end() - 1, bundle_.files.end());
+  }
+
+  const job::RunLogs& run_;
+  job::Redaction redaction_;
+  SupportBundle bundle_;
+};
+
+}  // namespace
+
+SupportBundle GatherBundle(const job::RunLogs& run, job::Redaction redaction) {
+  return Gathering(run, std::move(redaction)).Gather();
+}
+
+}  // namespace fulldeck::cli

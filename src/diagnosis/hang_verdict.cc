@@ -1,0 +1,455 @@
+#include "diagnosis/hang_verdict.h"
+
+#include <algorithm>
+#include <set>
+
+namespace fulldeck::diagnosis {
+namespace {
+
+using base::Duration;
+using base::TimePoint;
+using std::chrono::milliseconds;
+
+// After this a call is looked at closely; a healthy one is over long before.
+constexpr Duration kStall = milliseconds(750);
+constexpr double kBusyShare = 0.05;             // of a processor
+constexpr std::uint64_t kIoOfLife = 16 * 1024;  // bytes in the time that is looked at
+constexpr double kFaultsOfLife = 20;            // a second: whoever works on data touches new memory
+constexpr std::size_t kPlacesInOnePlace = 3;    // who polls is seen in the call, before it and behind it
+constexpr Duration kLeastLooked = milliseconds(1'500);
+constexpr Duration kBetweenStacks = milliseconds(1'000);
+constexpr std::size_t kMostMoments = 512;
+constexpr std::size_t kStepsKept = 64;
+
+bool IsMessage(const wire::Collective& call) {
+  return call.operation == FULLDECK_BOARD_SEND || call.operation == FULLDECK_BOARD_RECEIVE;
+}
+
+CallSeen Seen(const wire::Collective& call, std::uint64_t sequence) {
+  CallSeen seen{call.name, call.group, sequence, 0, 0, 0, 0};
+  // What else is told belongs to the call that began last.
+  if (sequence == call.sequence) {
+    seen.operation = call.operation;
+    seen.datatype = call.datatype;
+    seen.count = call.count;
+    seen.bytes = call.bytes;
+  }
+  return seen;
+}
+
+bool MayTakeLong(wire::Phase phase) {
+  return phase == wire::Phase::kStarting || phase == wire::Phase::kInit || phase == wire::Phase::kLoading ||
+         phase == wire::Phase::kCompiling || phase == wire::Phase::kCheckpoint || phase == wire::Phase::kValidation;
+}
+
+bool IsRecorded(const wire::Collective& call) {
+  return call.name.rfind(kRecordedGroup, 0) == 0;
+}
+
+}  // namespace
+
+Duration HangJudge::MedianStep() const {
+  if (steps_.empty()) return Duration(0);
+  std::vector<Duration> sorted(steps_.begin(), steps_.end());
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+void HangJudge::Remember(TimePoint now, const std::vector<RankNow>& ranks) {
+  known_.resize(ranks.size());
+  for (auto& [id, group] : groups_) {
+    for (auto& [rank, member] : group) member.present = false;
+  }
+  for (std::size_t index = 0; index < ranks.size(); ++index) {
+    const RankNow& rank = ranks[index];
+    Known& known = known_[index];
+    const int local_rank = static_cast<int>(index);
+    if (rank.loop) {
+      if (rank.loop->phase != known.phase) known.moved = now;
+      if (rank.loop->step != known.step && rank.loop->step_at_ns != 0) {
+        known.moved = now;
+        if (rank.loop->last_step_ns > 0) steps_.emplace_back(rank.loop->last_step_ns);
+      }
+      known.phase = rank.loop->phase;
+      known.step = rank.loop->step;
+    }
+    for (const wire::Collective& call : rank.groups) {
+      auto [found, is_new] = groups_[call.group].try_emplace(local_rank);
+      Member& member = found->second;
+      member.present = true;
+      const bool changed = is_new || call.sequence != member.call.sequence || call.completed != member.call.completed;
+      if (changed) {
+        // Programs that tell no steps: the time between two calls stands for it.
+        if (!is_new && !rank.loop && call.sequence == member.call.sequence + 1 && member.changed != TimePoint()) {
+          steps_.push_back(now - member.changed);
+        }
+        if (call.sequence != member.call.sequence) member.changed = now;
+        known.moved = now;
+        const TimePoint began{Duration(static_cast<std::int64_t>(call.since_ns))};
+        member.since = call.in_flight() && began < now && now - began < std::chrono::seconds(2) ? began : now;
+      }
+      member.call = call;
+    }
+    if (rank.life == RankLife::kEnded || rank.life == RankLife::kFailed) known.moments.clear();
+  }
+  while (steps_.size() > kStepsKept) steps_.pop_front();
+  // A group that no living rank is in any more.
+  for (auto group = groups_.begin(); group != groups_.end();) {
+    const bool used =
+        std::any_of(group->second.begin(), group->second.end(), [](const auto& entry) { return entry.second.present; });
+    group = used ? std::next(group) : groups_.erase(group);
+  }
+}
+
+Duration HangJudge::Waits(int local_rank, const Member& member, const std::vector<RankNow>& ranks,
+                          TimePoint now) const {
+  if (!member.present || !member.call.in_flight()) return Duration(0);
+  if (ranks[static_cast<std::size_t>(local_rank)].life != RankLife::kThere) return Duration(0);
+  return now - member.since;
+}
+
+std::optional<int> HangJudge::LocalRankOf(const Group& group, std::uint32_t size, std::uint32_t rank) const {
+  for (const auto& [local_rank, member] : group) {
+    if (member.call.rank == rank) return local_rank;
+  }
+  if (size != static_cast<std::uint32_t>(run_.world_size)) return std::nullopt;
+  const int local_rank = static_cast<int>(rank) - run_.first_rank;
+  return local_rank >= 0 && local_rank < run_.local_ranks ? std::optional(local_rank) : std::nullopt;
+}
+
+std::vector<int> HangJudge::MissedBy(int local_rank, const Group& group) const {
+  const wire::Collective& call = group.at(local_rank).call;
+  std::vector<int> missing;
+  if (IsMessage(call)) {
+    const auto peer =
+        call.root >= 0 ? LocalRankOf(group, call.size, static_cast<std::uint32_t>(call.root)) : std::nullopt;
+    if (peer && *peer != local_rank) missing.push_back(*peer);
+    return missing;
+  }
+  for (std::uint32_t rank = 0; rank < call.size && rank < static_cast<std::uint32_t>(run_.world_size); ++rank) {
+    if (rank == call.rank) continue;
+    const auto other = LocalRankOf(group, call.size, rank);
+    if (!other) continue;
+    const auto member = group.find(*other);
+    // Begun is enough: it is then in the call, or through it.
+    if (member == group.end() || member->second.call.sequence <= call.completed) missing.push_back(*other);
+  }
+  return missing;
+}
+
+bool HangJudge::SomeAreElsewhere(const Group& group) const {
+  return run_.world_size > run_.local_ranks && group.begin()->second.call.size > group.size();
+}
+
+Duration HangJudge::LimitFor(int local_rank, const RankNow& rank, const Member& waiting) const {
+  const wire::Phase phase = rank.loop ? rank.loop->phase : wire::Phase::kNotTold;
+  const bool told = phase != wire::Phase::kNotTold;
+  Duration limit = told || !IsRecorded(waiting.call) ? limits_.known : limits_.unknown;
+  const bool before_first_step = told ? rank.loop->step_at_ns == 0 : waiting.call.completed < 2;
+  if (before_first_step) limit = std::max(limit, limits_.first);
+  if (MayTakeLong(phase)) limit = std::max(limit, limits_.slow);
+  const auto& moments = known_[static_cast<std::size_t>(local_rank)].moments;
+  if (!moments.empty() && moments.back().process.state == 'D') limit = std::max(limit, limits_.first);
+  return std::max(limit, 5 * MedianStep());
+}
+
+Lifeless HangJudge::LifeOf(int local_rank, TimePoint now, Duration limit, Duration waited) {
+  Known& known = known_[static_cast<std::size_t>(local_rank)];
+  const TimePoint from = std::max(known.moved, now - limit);
+  const auto first =
+      std::find_if(known.moments.begin(), known.moments.end(), [&](const Moment& moment) { return moment.at >= from; });
+  if (first == known.moments.end() || known.moments.back().at - first->at < kLeastLooked) return Lifeless::kNot;
+  const ProcessSample& before = first->process;
+  const ProcessSample& after = known.moments.back().process;
+  const double seconds = std::chrono::duration<double>(known.moments.back().at - first->at).count();
+  const double share = std::chrono::duration<double>(after.processor - before.processor).count() / seconds;
+  const std::uint64_t moved = after.io_bytes - std::min(before.io_bytes, after.io_bytes);
+  std::set<std::string> places;
+  bool in_kernel = true;
+  for (auto moment = first; moment != known.moments.end(); ++moment) {
+    if (moment->process.traced) return Lifeless::kNot;
+    places.insert(moment->process.exact_place);
+    in_kernel = in_kernel && moment->process.state == 'D';
+  }
+  if (moved >= kIoOfLife) return Lifeless::kNot;
+  if (in_kernel) return Lifeless::kInKernel;
+  if (share < kBusyShare) return places.size() <= kPlacesInOnePlace ? Lifeless::kIdle : Lifeless::kNot;
+  const auto faults = static_cast<double>(after.page_faults - std::min(before.page_faults, after.page_faults));
+  if (faults / seconds >= kFaultsOfLife) return Lifeless::kNot;
+
+  // It computes, or it goes round in a circle: its stack tells.
+  std::deque<std::pair<TimePoint, std::uint64_t>>& stacks = known.stacks;
+  while (!stacks.empty() && stacks.front().first < known.moved) stacks.pop_front();
+  const std::size_t seen = stacks.size();
+  const bool same = seen >= 2 && stacks[seen - 1].second == stacks[seen - 2].second &&
+                    stacks[seen - 1].first - stacks[seen - 2].first >= kBetweenStacks;
+  // Nobody can see its stack: then it gets three times the time.
+  if (same && (stacks.back().second != 0 || waited >= 3 * limit)) return Lifeless::kSpinning;
+  // A rank that is at work is asked ever more rarely.
+  const int times = static_cast<int>(std::min<std::size_t>(seen, 6));
+  const Duration pause = seen < 2 ? std::max<Duration>(kBetweenStacks, limit / 3) : kBetweenStacks * (1 << times);
+  const bool early = waited < limit * 2 / 5;
+  if (!early && (stacks.empty() || now - stacks.back().first >= pause)) wants_stack_ = local_rank;
+  return Lifeless::kNot;
+}
+
+void HangJudge::SawStack(int local_rank, std::uint64_t stack, TimePoint now) {
+  known_[static_cast<std::size_t>(local_rank)].stacks.emplace_back(now, stack);
+}
+
+std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks, TimePoint now) const {
+  for (const auto& [id, group] : groups_) {
+    // The calls that are under way, by number; of those with the same number all must be the same.
+    std::map<std::uint64_t, std::map<std::uint64_t, std::vector<int>>> calls;
+    for (const auto& [local_rank, member] : group) {
+      const wire::Collective& call = member.call;
+      const RankLife life = ranks[static_cast<std::size_t>(local_rank)].life;
+      const bool there = life == RankLife::kThere || life == RankLife::kFailed;
+      const bool told = call.operation != 0 && call.operation != FULLDECK_BOARD_OTHER_OPERATION && !IsMessage(call);
+      if (there && call.in_flight() && told) calls[call.sequence][call.fingerprint].push_back(local_rank);
+    }
+    for (const auto& [sequence, kinds] : calls) {
+      if (kinds.size() < 2) continue;
+      const auto fewer = [](const auto& a, const auto& b) {
+        return a.second.size() != b.second.size() ? a.second.size() < b.second.size()
+                                                  : a.second.back() < b.second.back();
+      };
+      const auto most = std::max_element(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
+        return a.second.size() != b.second.size() ? a.second.size() < b.second.size()
+                                                  : a.second.front() > b.second.front();
+      });
+      const auto least = std::min_element(kinds.begin(), kinds.end(), fewer);
+      const auto odd = least == most ? std::find_if(kinds.begin(), kinds.end(),
+                                                    [&](const auto& kind) { return kind.first != most->first; })
+                                     : least;
+      HangVerdict verdict;
+      verdict.kind = VerdictKind::kDesync;
+      verdict.culprit = odd->second.front();
+      verdict.awaited = Seen(group.at(most->second.front()).call, sequence);
+      verdict.culprits_call = Seen(group.at(verdict.culprit).call, sequence);
+      for (const auto& [fingerprint, members] : kinds) {
+        for (const int local_rank : members) {
+          if (local_rank == verdict.culprit) continue;
+          if (fingerprint == odd->first) verdict.also_missing.push_back(local_rank);
+          verdict.waiting.push_back(local_rank);
+          verdict.waited = std::max(verdict.waited, now - group.at(local_rank).since);
+        }
+      }
+      std::sort(verdict.waiting.begin(), verdict.waiting.end());
+      return verdict;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<HangVerdict> HangJudge::Differing(TimePoint now, const std::vector<RankNow>& ranks) {
+  Remember(now, ranks);
+  return Mismatch(ranks, now);
+}
+
+HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
+  Remember(now, ranks);
+  wants_stack_.reset();
+  // Who waits, in which group, and for whom.
+  std::map<int, std::uint64_t> waits_in;
+  std::map<int, std::vector<int>> waits_for;
+  for (const auto& [id, group] : groups_) {
+    for (const auto& [local_rank, member] : group) {
+      const Duration waited = Waits(local_rank, member, ranks, now);
+      if (waited < kStall) continue;
+      // In two groups at once: the older call holds it.
+      const auto before = waits_in.find(local_rank);
+      if (before != waits_in.end() && groups_.at(before->second).at(local_rank).since <= member.since) continue;
+      waits_in[local_rank] = id;
+      waits_for[local_rank] = MissedBy(local_rank, group);
+    }
+  }
+  stalled_ = !waits_in.empty();
+  for (std::size_t index = 0; index < ranks.size(); ++index) {
+    Known& known = known_[index];
+    if (!stalled_) {
+      known.moments.clear();
+      known.stacks.clear();
+    } else if (ranks[index].process) {
+      known.moments.push_back({now, *ranks[index].process});
+      if (known.moments.size() > kMostMoments) known.moments.pop_front();
+    }
+  }
+  if (!stalled_) return {};
+  const Duration shown = std::max(limits_.shown, 5 * MedianStep());
+
+  if (auto differing = Mismatch(ranks, now)) {
+    if (differing->waited < shown) differing->kind = VerdictKind::kNothing;
+    return *differing;
+  }
+
+  // Stopped ones hold others up also inside a call. Then whoever does not wait itself: it is what a chain of waiting
+  // ranks ends at.
+  struct Suspect {
+    int local_rank;
+    std::uint64_t group;
+    int waiter;
+  };
+  std::vector<Suspect> suspects;
+  const auto suspect = [&](int local_rank, int waiter) {
+    for (Suspect& known : suspects) {
+      if (known.local_rank != local_rank) continue;
+      const auto since = [&](int rank) { return groups_.at(waits_in.at(rank)).at(rank).since; };
+      if (since(waiter) < since(known.waiter)) known = {local_rank, waits_in.at(waiter), waiter};
+      return;
+    }
+    suspects.push_back({local_rank, waits_in.at(waiter), waiter});
+  };
+  for (const auto& [waiter, missing] : waits_for) {
+    const Group& group = groups_.at(waits_in.at(waiter));
+    for (const int local_rank : missing) {
+      if (waits_in.count(local_rank) == 0) suspect(local_rank, waiter);
+    }
+    for (const auto& [local_rank, member] : group) {
+      const RankLife life = ranks[static_cast<std::size_t>(local_rank)].life;
+      if (life == RankLife::kStopped && member.call.completed <= group.at(waiter).call.completed) {
+        suspect(local_rank, waiter);
+      }
+    }
+  }
+
+  HangVerdict verdict;
+  verdict.kind = VerdictKind::kWaiting;
+  for (const auto& [waiter, id] : waits_in) {
+    verdict.waiting.push_back(waiter);
+    verdict.waited = std::max(verdict.waited, now - groups_.at(id).at(waiter).since);
+  }
+  const auto longest = std::max_element(waits_in.begin(), waits_in.end(), [&](const auto& a, const auto& b) {
+    return groups_.at(a.second).at(a.first).since > groups_.at(b.second).at(b.first).since;
+  });
+  const Member& oldest = groups_.at(longest->second).at(longest->first);
+  verdict.awaited = Seen(oldest.call, oldest.call.completed + 1);
+
+  if (suspects.empty()) return WithoutSuspect(verdict, longest->second, waits_for, ranks, now, shown);
+
+  const auto rank_of_life = [&](int local_rank) {  // the surest first
+    const RankLife life = ranks[static_cast<std::size_t>(local_rank)].life;
+    return life == RankLife::kEnded ? 0 : life == RankLife::kStopped ? 1 : 2;
+  };
+  const auto call_of = [&](const Suspect& one) -> std::uint64_t {
+    const Group& group = groups_.at(one.group);
+    const auto member = group.find(one.local_rank);
+    return member == group.end() ? 0 : member->second.call.sequence;
+  };
+  std::stable_sort(suspects.begin(), suspects.end(), [&](const Suspect& a, const Suspect& b) {
+    const int life_a = rank_of_life(a.local_rank);
+    const int life_b = rank_of_life(b.local_rank);
+    if (life_a != life_b) return life_a < life_b;
+    if (a.group == b.group && call_of(a) != call_of(b)) return call_of(a) < call_of(b);
+    const TimePoint moved_a = known_[static_cast<std::size_t>(a.local_rank)].moved;
+    const TimePoint moved_b = known_[static_cast<std::size_t>(b.local_rank)].moved;
+    return moved_a != moved_b ? moved_a < moved_b : a.local_rank < b.local_rank;
+  });
+  if (std::any_of(suspects.begin(), suspects.end(), [&](const Suspect& one) {
+        return ranks[static_cast<std::size_t>(one.local_rank)].life == RankLife::kFailed;
+      })) {
+    return {};  // a rank that failed ends the run by itself
+  }
+
+  const Suspect chosen = suspects.front();
+  const Member& waiter = groups_.at(chosen.group).at(chosen.waiter);
+  verdict.culprit = chosen.local_rank;
+  verdict.awaited = Seen(waiter.call, waiter.call.completed + 1);
+  verdict.waited = now - waiter.since;
+  for (std::size_t i = 1; i < suspects.size(); ++i) verdict.also_missing.push_back(suspects[i].local_rank);
+  std::sort(verdict.also_missing.begin(), verdict.also_missing.end());
+  const Group& group = groups_.at(chosen.group);
+  if (const auto own = group.find(chosen.local_rank); own != group.end() && own->second.call.sequence > 0) {
+    verdict.culprits_call = Seen(own->second.call, own->second.call.sequence);
+  }
+  const RankNow& rank = ranks[static_cast<std::size_t>(chosen.local_rank)];
+  if (rank.loop) verdict.culprits_phase = rank.loop->phase;
+  const Known& known = known_[static_cast<std::size_t>(chosen.local_rank)];
+  if (!known.moments.empty()) verdict.place = known.moments.back().process.place;
+
+  if (rank.life == RankLife::kEnded || rank.life == RankLife::kStopped) {
+    if (verdict.waited < shown) return {};
+    verdict.kind = rank.life == RankLife::kEnded ? VerdictKind::kEnded : VerdictKind::kStopped;
+    return verdict;
+  }
+  // Every suspect must be without life: as long as one of them works, the others may only wait for it.
+  Lifeless least = Lifeless::kNot;
+  Duration limit{0};
+  for (const Suspect& one : suspects) {
+    const Member& held = groups_.at(one.group).at(one.waiter);
+    const Duration its_limit = LimitFor(one.local_rank, ranks[static_cast<std::size_t>(one.local_rank)], held);
+    const Lifeless life = LifeOf(one.local_rank, now, its_limit, verdict.waited);
+    limit = std::max(limit, its_limit);
+    if (life == Lifeless::kNot) return verdict.waited < shown ? HangVerdict() : verdict;
+    if (one.local_rank == chosen.local_rank) least = life;
+  }
+  if (verdict.waited >= limit && now - known.moved >= limit - kStall) {
+    verdict.kind = VerdictKind::kHang;
+    verdict.lifeless = least;
+  }
+  return verdict.kind == VerdictKind::kWaiting && verdict.waited < shown ? HangVerdict() : verdict;
+}
+
+// Everybody who is waited for waits too.
+HangVerdict HangJudge::WithoutSuspect(HangVerdict verdict, std::uint64_t id,
+                                      const std::map<int, std::vector<int>>& waits_for,
+                                      const std::vector<RankNow>& ranks, TimePoint now, Duration shown) {
+  if (verdict.waited < shown) return {};
+  const Group& group = groups_.at(id);
+  // In a circle: ranks that make the same calls of several groups in another order. The odd one is what most wait for.
+  std::map<int, int> wanted;
+  for (const auto& [waiter, missing] : waits_for) {
+    for (const int local_rank : missing) ++wanted[local_rank];
+  }
+  if (!wanted.empty()) {
+    const auto odd = std::max_element(wanted.begin(), wanted.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
+    for (const auto& [other_id, other] : groups_) {
+      const auto member = other.find(odd->first);
+      if (member == other.end() || !member->second.call.in_flight()) continue;
+      verdict.culprit = odd->first;
+      verdict.culprits_call = Seen(member->second.call, member->second.call.completed + 1);
+    }
+    if (verdict.culprit < 0) return verdict;
+    for (const auto& [waiter, missing] : waits_for) {
+      if (std::find(missing.begin(), missing.end(), verdict.culprit) == missing.end()) continue;
+      for (const auto& [other_id, other] : groups_) {
+        const auto member = other.find(waiter);
+        if (member == other.end() || !member->second.call.in_flight()) continue;
+        if (other_id == verdict.culprits_call->group_id) continue;
+        verdict.awaited = Seen(member->second.call, member->second.call.completed + 1);
+      }
+    }
+    const auto at = std::find(verdict.waiting.begin(), verdict.waiting.end(), verdict.culprit);
+    if (at != verdict.waiting.end()) verdict.waiting.erase(at);
+    // Calls that overlap in several groups may look so for a moment: it must hold still.
+    Duration still = verdict.waited;
+    for (const auto& [waiter, missing] : waits_for) {
+      still = std::min(still, now - known_[static_cast<std::size_t>(waiter)].moved);
+    }
+    if (still >= shown) verdict.kind = VerdictKind::kDesync;
+    return verdict;
+  }
+  const Duration limit =
+      std::max(group.begin()->second.call.completed < 2 ? limits_.first : limits_.unknown, 5 * MedianStep());
+  if (SomeAreElsewhere(group)) {
+    const bool all_wait = std::all_of(group.begin(), group.end(), [&](const auto& entry) {
+      return Waits(entry.first, entry.second, ranks, now) >= kStall;
+    });
+    if (all_wait && verdict.waited >= limit) verdict.kind = VerdictKind::kElsewhere;
+    return verdict;
+  }
+  // All are in the call. Its transport may be slow: only when none of them does anything is it lost.
+  bool all_idle = true;
+  for (const auto& [local_rank, member] : group) {
+    all_idle = all_idle && LifeOf(local_rank, now, limits_.first, Duration(0)) == Lifeless::kIdle;
+  }
+  wants_stack_.reset();
+  if (all_idle && verdict.waited >= std::max(limit, limits_.first)) {
+    verdict.kind = VerdictKind::kHang;
+    verdict.lifeless = Lifeless::kIdle;
+  }
+  return verdict;
+}
+
+}  // namespace fulldeck::diagnosis

@@ -1,0 +1,169 @@
+// Who waits for whom among the ranks of this host, and whether the one that the others wait for still lives: nothing,
+// *waiting* (shown, never an alarm), or an alarm with exactly one culprit, the call that the others wait in and its
+// number. docs/hangs.md has the rules in words.
+//
+// Pure: it is shown what was read of every rank, moment after moment, and gives a verdict; it reads no clock, no file
+// and no board, and sends nothing (launcher/hang_watch.h does). The same moments give the same verdicts.
+//
+// Ranks are counted as on the board, from 0 on this host; RunRank gives the number in the whole run. One thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "wire/rank_board.h"
+
+namespace fulldeck::diagnosis {
+
+// Groups whose name begins so are told by somebody who looks at torch's own recorder now and then, and not by the group
+// itself. The program behind them knows nothing of fulldeck.
+inline constexpr char kRecordedGroup[] = "c10d ";
+
+// What the kernel tells of a rank's process. All figures count from its start.
+struct ProcessSample {
+  char state = '?';             // of the main thread: R S D T t Z
+  bool traced = false;          // somebody has a debugger on it
+  base::Duration processor{0};  // taken by it and its children, and waited for by its main thread
+  std::uint64_t io_bytes = 0;   // read and written, by its children too
+  std::uint64_t page_faults = 0;
+  std::string place;        // kernel function in which the main thread waits; empty: none
+  std::string exact_place;  // with the arguments of its system call; "running"; equal: it has not moved
+};
+
+enum class RankLife { kThere, kStopped, kEnded, kFailed };
+
+struct RankNow {
+  RankLife life = RankLife::kThere;
+  std::optional<ProcessSample> process;  // absent: not looked at
+  std::optional<wire::Loop> loop;
+  std::vector<wire::Collective> groups;
+};
+
+enum class VerdictKind {
+  kNothing,
+  kWaiting,    // shown on the progress line
+  kHang,       // the culprit shows no life
+  kDesync,     // the culprit made another call than the others
+  kStopped,    // the culprit was stopped by a signal
+  kEnded,      // the culprit has ended, and the others wait for it
+  kElsewhere,  // all ranks of the group that are here wait: for a rank of another host
+};
+
+enum class Lifeless { kNot, kIdle, kSpinning, kInKernel };
+
+// A call as a rank made it.
+struct CallSeen {
+  std::string group;  // its name
+  std::uint64_t group_id = 0;
+  std::uint64_t sequence = 0;
+  std::uint32_t operation = 0;  // 0: not told
+  std::uint32_t datatype = 0;
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+};
+// "all_reduce #418 (float32 × 1000)"
+std::string InWords(const CallSeen& call);
+
+struct HangVerdict {
+  VerdictKind kind = VerdictKind::kNothing;
+  int culprit = -1;                       // local rank; -1 with kElsewhere, and while nobody is suspected
+  Lifeless lifeless = Lifeless::kNot;     // with kHang
+  CallSeen awaited;                       // the call that the others wait in
+  std::vector<int> waiting;               // who waits in it, or for one that does
+  base::Duration waited{0};               // the longest of them
+  std::optional<CallSeen> culprits_call;  // its last one in that group; with kDesync the one that it makes instead
+  std::vector<int> also_missing;          // others that have not come either
+  wire::Phase culprits_phase = wire::Phase::kNotTold;
+  std::string place;  // where the culprit's main thread is, as the kernel tells it
+
+  bool alarm() const { return kind > VerdictKind::kWaiting; }
+};
+
+// How long the others must have waited, and the culprit must have shown no life. Each is the least; five times the
+// median step where that is longer.
+struct HangLimits {
+  base::Duration shown = std::chrono::seconds(3);     // of level waiting
+  base::Duration known = std::chrono::seconds(3);     // phases or calls told by the program itself
+  base::Duration unknown = std::chrono::seconds(10);  // a script that knows nothing of fulldeck
+  base::Duration first = std::chrono::seconds(30);    // before the first step; in a call to the kernel (state D)
+  base::Duration slow = std::chrono::seconds(60);     // in a phase that may take long: compiling, a checkpoint …
+};
+
+class HangJudge {
+ public:
+  explicit HangJudge(const wire::BoardRun& run, HangLimits limits = {}) : run_(run), limits_(limits) {}
+
+  // A call has been under way for a while: the next moment is to tell about the processes too. Else they cost nothing.
+  bool WantsProcesses() const { return stalled_; }
+  // The rank that takes processor time and shows nothing for it: two equal stacks decide. Answer with SawStack.
+  std::optional<int> WantsStackOf() const { return wants_stack_; }
+  // `stack`: the same for the same functions on the main thread's stack; 0: it cannot be read.
+  void SawStack(int local_rank, std::uint64_t stack, base::TimePoint now);
+
+  // One RankNow for each rank of the board, in order. Moments follow each other by 0.1 to 1 s.
+  HangVerdict Judge(base::TimePoint now, const std::vector<RankNow>& ranks);
+  // Only whether ranks are in different calls of the same number, however short a time ago they came there: for a run
+  // that has failed.
+  std::optional<HangVerdict> Differing(base::TimePoint now, const std::vector<RankNow>& ranks);
+
+  int RunRank(int local_rank) const { return run_.first_rank + local_rank; }
+  base::Duration MedianStep() const;
+
+ private:
+  struct Member {  // a rank in a group, as it was seen last
+    wire::Collective call;
+    base::TimePoint since{};    // its numbers stand so since
+    base::TimePoint changed{};  // the call before began to be seen
+    bool present = false;       // on the board now
+  };
+  struct Moment {
+    base::TimePoint at;
+    ProcessSample process;
+  };
+  struct Known {                 // of one rank
+    std::deque<Moment> moments;  // while something stalls
+    std::deque<std::pair<base::TimePoint, std::uint64_t>> stacks;
+    base::TimePoint moved{};  // something on its part of the board changed last
+    wire::Phase phase = wire::Phase::kNotTold;
+    std::uint64_t step = 0;
+  };
+  using Group = std::map<int, Member>;  // by local rank
+
+  void Remember(base::TimePoint now, const std::vector<RankNow>& ranks);
+  base::Duration Waits(int local_rank, const Member& member, const std::vector<RankNow>& ranks,
+                       base::TimePoint now) const;
+  // Nothing for a member of another host, and where nobody has told which rank it is.
+  std::optional<int> LocalRankOf(const Group& group, std::uint32_t size, std::uint32_t rank) const;
+  // The ranks of this host that have not begun the call in which `local_rank` is.
+  std::vector<int> MissedBy(int local_rank, const Group& group) const;
+  bool SomeAreElsewhere(const Group& group) const;
+  base::Duration LimitFor(int local_rank, const RankNow& rank, const Member& waiting) const;
+  Lifeless LifeOf(int local_rank, base::TimePoint now, base::Duration limit, base::Duration waited);
+  std::optional<HangVerdict> Mismatch(const std::vector<RankNow>& ranks, base::TimePoint now) const;
+  HangVerdict WithoutSuspect(HangVerdict verdict, std::uint64_t id, const std::map<int, std::vector<int>>& waits_for,
+                             const std::vector<RankNow>& ranks, base::TimePoint now, base::Duration shown);
+
+  wire::BoardRun run_;
+  HangLimits limits_;
+  std::map<std::uint64_t, Group> groups_;
+  std::vector<Known> known_;
+  std::deque<base::Duration> steps_;  // the latest step times of any rank
+  bool stalled_ = false;
+  std::optional<int> wants_stack_;
+};
+
+// Whole sentences without "fulldeck:", the first one says it all. `names` are those of the local ranks: "rank 3 (host
+// a, gcu 3, pid 4711)".
+std::vector<std::string> InWords(const HangVerdict& verdict, const std::vector<std::string>& names, int first_rank,
+                                 const std::string& host);
+// For the progress line: "ranks 0–2, 4–7 wait 5 s in all_reduce #418 for rank 3 (compute)".
+std::string InShort(const HangVerdict& verdict, int first_rank);
+// "0–2, 4, 6–7"
+std::string RankList(const std::vector<int>& local_ranks, int first_rank);
+
+}  // namespace fulldeck::diagnosis

@@ -1,0 +1,467 @@
+#include "diagnosis/hang_verdict.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace fulldeck::diagnosis {
+namespace {
+
+using base::Duration;
+using base::TimePoint;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Ranks that a test moves through time, a quarter of a second at a step, as the launcher looks at them.
+class Hangs : public ::testing::Test {
+ protected:
+  static constexpr int kRanks = 8;
+
+  Hangs() { Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks}); }
+
+  void Use(const wire::BoardRun& run) {
+    judge_.emplace(run);
+    ranks_.assign(static_cast<std::size_t>(run.local_ranks), RankNow());
+    for (int i = 0; i < run.local_ranks; ++i) Sleeps(i);
+  }
+
+  RankNow& Rank(int i) { return ranks_[static_cast<std::size_t>(i)]; }
+
+  wire::Collective& Group(int i, const std::string& name = "world", std::uint64_t id = 7, std::uint32_t size = kRanks) {
+    for (wire::Collective& call : Rank(i).groups) {
+      if (call.group == id) return call;
+    }
+    wire::Collective call;
+    call.group = id;
+    call.name = name;
+    call.size = size;
+    call.rank = static_cast<std::uint32_t>(i);
+    call.fingerprint = 1;
+    Rank(i).groups.push_back(call);
+    return Rank(i).groups.back();
+  }
+
+  // The rank is in call number `sequence`.
+  void In(int i, std::uint64_t sequence, std::uint32_t operation = FULLDECK_BOARD_ALL_REDUCE,
+          std::uint64_t fingerprint = 1) {
+    wire::Collective& call = Group(i);
+    call.sequence = sequence;
+    call.completed = sequence - 1;
+    call.operation = operation;
+    call.datatype = FULLDECK_BOARD_FLOAT32;
+    call.count = 1000;
+    call.fingerprint = fingerprint;
+    call.since_ns = static_cast<std::uint64_t>(now_.time_since_epoch().count());
+  }
+  // It has ended that one and is in none.
+  void Did(int i, std::uint64_t sequence) {
+    In(i, sequence);
+    Group(i).completed = sequence;
+  }
+  void AllIn(std::uint64_t sequence) {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) In(static_cast<int>(i), sequence);
+  }
+  void Record() {  // the groups are told by torch's recorder
+    for (RankNow& rank : ranks_) {
+      for (wire::Collective& call : rank.groups) call.name = "c10d world";
+    }
+  }
+
+  // What it does from now on, between two looks.
+  void Sleeps(int i, const std::string& place = "202 0x1") {
+    moves_[i] = [place](ProcessSample& process) {
+      process.state = 'S';
+      process.exact_place = place;
+    };
+  }
+  void Computes(int i, std::uint64_t faults = 0, std::uint64_t bytes = 0, char state = 'R') {
+    moves_[i] = [=](ProcessSample& process) {
+      process.state = state;
+      process.processor += milliseconds(200);
+      process.page_faults += faults;
+      process.io_bytes += bytes;
+      process.exact_place = "running";
+    };
+  }
+  void Tell(int i, wire::Phase phase, std::uint64_t step = 5, Duration step_time = milliseconds(100)) {
+    wire::Loop loop;
+    loop.phase = phase;
+    loop.step = step;
+    loop.step_at_ns = step > 0 ? 1 : 0;
+    loop.last_step_ns = static_cast<std::uint64_t>(step_time.count());
+    Rank(i).loop = loop;
+  }
+
+  // The first alarm within so many seconds, or what was last said.
+  HangVerdict Run(double for_seconds) {
+    HangVerdict verdict;
+    for (const TimePoint end = now_ + Duration(static_cast<std::int64_t>(for_seconds * 1e9)); now_ < end;) {
+      now_ += milliseconds(250);
+      const bool wanted = judge_->WantsProcesses();
+      for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        if (const auto move = moves_.find(static_cast<int>(i)); move != moves_.end())
+          move->second(processes_[static_cast<int>(i)]);
+        if (wanted) ranks_[i].process = processes_[static_cast<int>(i)];
+      }
+      verdict = judge_->Judge(now_, ranks_);
+      if (const auto suspect = judge_->WantsStackOf()) {
+        ++asked_;
+        judge_->SawStack(*suspect, stack_ ? stack_(asked_) : 11, now_);
+      }
+      if (verdict.alarm()) return verdict;
+    }
+    return verdict;
+  }
+
+  TimePoint now_{seconds(1'000)};
+  std::optional<HangJudge> judge_;
+  std::vector<RankNow> ranks_;
+  std::map<int, ProcessSample> processes_;
+  std::map<int, std::function<void(ProcessSample&)>> moves_;
+  std::function<std::uint64_t(int)> stack_;
+  int asked_ = 0;
+};
+
+TEST_F(Hangs, CallsThatGoOnGiveNothingAndNoLookAtProcesses) {
+  for (std::uint64_t call = 1; call < 40; ++call) {
+    AllIn(call);
+    EXPECT_EQ(Run(0.25).kind, VerdictKind::kNothing);
+    EXPECT_FALSE(judge_->WantsProcesses());
+  }
+}
+
+TEST_F(Hangs, ASleepingRankThatSevenWaitForIsNamedAfterThreeSecondsWithCallAndNumber) {
+  for (const int culprit : {0, 1, 4, 7}) {
+    Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks});
+    AllIn(13);
+    Did(culprit, 12);
+    const TimePoint began = now_;
+    const HangVerdict verdict = Run(6);
+    ASSERT_EQ(verdict.kind, VerdictKind::kHang) << culprit;
+    EXPECT_EQ(verdict.culprit, culprit);
+    EXPECT_EQ(verdict.lifeless, Lifeless::kIdle);
+    EXPECT_EQ(verdict.awaited.sequence, 13U);
+    EXPECT_EQ(verdict.waiting.size(), 7U);
+    EXPECT_TRUE(verdict.also_missing.empty());
+    EXPECT_GE(now_ - began, seconds(3));
+    EXPECT_LT(now_ - began, milliseconds(3'600));
+    const auto words = InWords(verdict, {}, 0, "host");
+    const std::string waiting = culprit == 4 ? "ranks 0–3, 5–7 have" : culprit == 1 ? "ranks 0, 2–7 have" : "have";
+    EXPECT_NE(words[0].find("HANG: rank " + std::to_string(culprit) + " shows no life; "), std::string::npos)
+        << words[0];
+    EXPECT_NE(words[0].find(waiting), std::string::npos) << words[0];
+    EXPECT_NE(
+        words[0].find("in all_reduce #13 (float32 × 1000) of group world for it, its last call was all_reduce #12"),
+        std::string::npos)
+        << words[0];
+  }
+}
+
+TEST_F(Hangs, AScriptThatKnowsNothingOfUsGetsTenSeconds) {
+  AllIn(13);
+  Did(4, 12);
+  Record();
+  EXPECT_EQ(Run(9).kind, VerdictKind::kWaiting);
+  EXPECT_EQ(Run(2).kind, VerdictKind::kHang);
+}
+
+TEST_F(Hangs, ARankThatTakesProcessorTimeIsNamedOnlyWhenItsStackStaysTheSame) {
+  AllIn(13);
+  Did(4, 12);
+  Computes(4);
+  const TimePoint began = now_;
+  const HangVerdict verdict = Run(10);
+  ASSERT_EQ(verdict.kind, VerdictKind::kHang);
+  EXPECT_EQ(verdict.lifeless, Lifeless::kSpinning);
+  EXPECT_EQ(verdict.culprit, 4);
+  EXPECT_LT(now_ - began, seconds(4));
+
+  AllIn(14);
+  Did(4, 13);
+  asked_ = 0;
+  stack_ = [](int times) { return static_cast<std::uint64_t>(100 + times); };
+  EXPECT_EQ(Run(120).kind, VerdictKind::kWaiting);
+  EXPECT_LT(asked_, 12) << "who works is not to be asked all the time";
+}
+
+TEST_F(Hangs, ARankWhoseStackCannotBeReadGetsMoreTime) {
+  AllIn(13);
+  Did(4, 12);
+  Computes(4);
+  stack_ = [](int) { return std::uint64_t{0}; };
+  EXPECT_EQ(Run(8.5).kind, VerdictKind::kWaiting);
+  EXPECT_EQ(Run(4).kind, VerdictKind::kHang);
+}
+
+TEST_F(Hangs, WhoReadsWritesOrTouchesNewMemoryIsAlive) {
+  AllIn(13);
+  Did(4, 12);
+  Computes(4, 100, 0);  // compiles, loads
+  EXPECT_EQ(Run(90).kind, VerdictKind::kWaiting);
+  EXPECT_EQ(asked_, 0);
+  Computes(4, 0, 4096);
+  EXPECT_EQ(Run(90).kind, VerdictKind::kWaiting);
+  moves_[4] = [](ProcessSample& process) { process.io_bytes += 65536; };  // a slow disk: no processor time
+  EXPECT_EQ(Run(90).kind, VerdictKind::kWaiting);
+}
+
+TEST_F(Hangs, ARankThatGetsLittleOfABusyMachineIsAlive) {
+  AllIn(13);
+  Did(4, 12);
+  stack_ = [](int times) { return static_cast<std::uint64_t>(times); };
+  // A tenth of the time in the queue for a processor, and a new place each time.
+  moves_[4] = [](ProcessSample& process) {
+    process.processor += milliseconds(25);
+    process.exact_place = "running";
+  };
+  EXPECT_EQ(Run(60).kind, VerdictKind::kWaiting);
+}
+
+TEST_F(Hangs, ADebuggerIsNoHang) {
+  AllIn(13);
+  Did(4, 12);
+  moves_[4] = [](ProcessSample& process) {
+    process.state = 't';
+    process.traced = true;
+    process.exact_place = "running";
+  };
+  EXPECT_EQ(Run(120).kind, VerdictKind::kWaiting);
+}
+
+TEST_F(Hangs, PhasesThatMayTakeLongAndTheFirstStepGetTheirTime) {
+  struct Row {
+    wire::Phase phase;
+    std::uint64_t step;
+    double quiet_until;
+    double named_by;
+  };
+  const Row rows[] = {{wire::Phase::kCompute, 5, 2.5, 4},    {wire::Phase::kData, 5, 2.5, 4},
+                      {wire::Phase::kCheckpoint, 5, 59, 62}, {wire::Phase::kValidation, 5, 59, 62},
+                      {wire::Phase::kCompiling, 0, 59, 62},  {wire::Phase::kCompute, 0, 29, 32},
+                      {wire::Phase::kLoading, 0, 59, 62}};
+  for (const Row& row : rows) {
+    Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks});
+    AllIn(13);
+    Did(4, 12);
+    for (int i = 0; i < kRanks; ++i) Tell(i, i == 4 ? row.phase : wire::Phase::kCommunication, row.step);
+    EXPECT_FALSE(Run(row.quiet_until).alarm()) << wire::PhaseName(row.phase) << row.step;
+    const HangVerdict verdict = Run(row.named_by - row.quiet_until);
+    EXPECT_EQ(verdict.kind, VerdictKind::kHang) << wire::PhaseName(row.phase) << row.step;
+    EXPECT_EQ(verdict.culprit, 4);
+  }
+}
+
+TEST_F(Hangs, LongStepsMakeTheTimeLonger) {
+  for (std::uint64_t step = 1; step <= 5; ++step) {
+    AllIn(step);
+    for (int i = 0; i < kRanks; ++i) Tell(i, wire::Phase::kCompute, step, seconds(4));
+    Run(0.25);
+  }
+  EXPECT_EQ(judge_->MedianStep(), seconds(4));
+  AllIn(6);
+  Did(4, 5);
+  EXPECT_EQ(Run(19).kind, VerdictKind::kNothing);
+  EXPECT_EQ(Run(2).kind, VerdictKind::kHang);
+}
+
+TEST_F(Hangs, ProgramsWithoutCollectivesMaySleepAsTheyLike) {
+  EXPECT_EQ(Run(300).kind, VerdictKind::kNothing);
+  EXPECT_FALSE(judge_->WantsProcesses());
+}
+
+TEST_F(Hangs, AllRanksBetweenCallsWaitForNobody) {
+  for (int i = 0; i < kRanks; ++i) Did(i, 12);
+  EXPECT_EQ(Run(300).kind, VerdictKind::kNothing);
+}
+
+TEST_F(Hangs, AStoppedRankIsNamedAlsoInsideACall) {
+  AllIn(13);
+  Rank(1).life = RankLife::kStopped;
+  const HangVerdict verdict = Run(5);
+  ASSERT_EQ(verdict.kind, VerdictKind::kStopped);
+  EXPECT_EQ(verdict.culprit, 1);
+  EXPECT_EQ(verdict.awaited.sequence, 13U);
+}
+
+TEST_F(Hangs, AStoppedRankIsTheEndOfTheChainWhenSomeAreThroughTheCall) {
+  AllIn(13);
+  In(0, 14);
+  In(2, 14);
+  Rank(4).life = RankLife::kStopped;
+  const HangVerdict verdict = Run(5);
+  ASSERT_EQ(verdict.kind, VerdictKind::kStopped);
+  EXPECT_EQ(verdict.culprit, 4);
+}
+
+TEST_F(Hangs, ARankThatEndedWellWhileTheOthersWaitIsNamed) {
+  AllIn(13);
+  Did(3, 12);
+  Run(0.5);
+  Rank(3).life = RankLife::kEnded;
+  Rank(3).groups.clear();  // it left its groups
+  const HangVerdict verdict = Run(5);
+  ASSERT_EQ(verdict.kind, VerdictKind::kEnded);
+  EXPECT_EQ(verdict.culprit, 3);
+  ASSERT_TRUE(verdict.culprits_call);
+  EXPECT_EQ(verdict.culprits_call->sequence, 12U);
+  EXPECT_NE(InWords(verdict, {}, 0, "host")[0].find("rank 3 has ended; ranks 0–2, 4–7 have waited"), std::string::npos);
+}
+
+TEST_F(Hangs, ARankThatFailedIsTheLaunchersAffair) {
+  AllIn(13);
+  Did(3, 12);
+  Rank(3).life = RankLife::kFailed;
+  EXPECT_EQ(Run(20).kind, VerdictKind::kNothing);
+}
+
+TEST_F(Hangs, TheOddOneOfACallIsNamedWithBothCalls) {
+  for (const int culprit : {0, 1, 4, 7}) {
+    Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks});
+    AllIn(13);
+    In(culprit, 13, FULLDECK_BOARD_BARRIER, 2);
+    const HangVerdict verdict = Run(5);
+    ASSERT_EQ(verdict.kind, VerdictKind::kDesync);
+    EXPECT_EQ(verdict.culprit, culprit);
+    EXPECT_EQ(verdict.awaited.operation, static_cast<std::uint32_t>(FULLDECK_BOARD_ALL_REDUCE));
+    EXPECT_EQ(verdict.culprits_call->operation, static_cast<std::uint32_t>(FULLDECK_BOARD_BARRIER));
+    EXPECT_NE(InWords(verdict, {}, 0, "h")[0].find("is in barrier #13"), std::string::npos);
+  }
+}
+
+TEST_F(Hangs, CallsOfWhichNothingIsToldAreNotCompared) {
+  AllIn(13);
+  In(4, 13, FULLDECK_BOARD_OTHER_OPERATION, 2);
+  EXPECT_EQ(Run(5).kind, VerdictKind::kWaiting);
+}
+
+TEST_F(Hangs, AFailedRunTellsWhoCalledSomethingElse) {
+  AllIn(13);
+  In(4, 13, FULLDECK_BOARD_BROADCAST, 2);
+  Rank(2).life = RankLife::kFailed;
+  const auto verdict = judge_->Differing(now_, ranks_);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->culprit, 4);
+}
+
+TEST_F(Hangs, TheEndOfAChainThroughTwoGroupsIsNamed) {
+  // 2 and 3 share a group; 3 hangs before its call, 2 waits for it there, and all others for 2.
+  AllIn(13);
+  Did(2, 12);
+  Did(3, 12);
+  for (const int i : {2, 3}) {
+    wire::Collective& pair = Group(i, "pair", 9, 2);
+    pair.rank = static_cast<std::uint32_t>(i - 2);
+    pair.operation = FULLDECK_BOARD_BROADCAST;
+    pair.completed = 4;
+    pair.sequence = i == 2 ? 5 : 4;
+  }
+  const HangVerdict verdict = Run(6);
+  ASSERT_EQ(verdict.kind, VerdictKind::kHang);
+  EXPECT_EQ(verdict.culprit, 3);
+}
+
+TEST_F(Hangs, GroupsInAnotherOrderAreADesyncOfTheOneThatMostWaitFor) {
+  AllIn(13);
+  Did(4, 12);
+  for (int i = 0; i < kRanks; ++i) {
+    wire::Collective& other = Group(i, "other", 9);
+    other.operation = FULLDECK_BOARD_BARRIER;
+    other.completed = 4;
+    other.sequence = i == 4 ? 5 : 4;
+  }
+  const HangVerdict verdict = Run(6);
+  ASSERT_EQ(verdict.kind, VerdictKind::kDesync);
+  EXPECT_EQ(verdict.culprit, 4);
+  EXPECT_EQ(verdict.awaited.group, "world");
+  EXPECT_EQ(verdict.culprits_call->group, "other");
+}
+
+TEST_F(Hangs, AReceiveWaitsForItsPeerAlone) {
+  for (int i = 0; i < kRanks; ++i) Group(i);
+  In(5, 3, FULLDECK_BOARD_RECEIVE, 1);
+  Group(5).root = 2;
+  const HangVerdict verdict = Run(31);
+  ASSERT_EQ(verdict.kind, VerdictKind::kHang);
+  EXPECT_EQ(verdict.culprit, 2);
+  EXPECT_EQ(verdict.waiting, std::vector<int>{5});
+}
+
+TEST_F(Hangs, OfTwoThatHaveNotComeTheOneThatIsFurtherBehindIsNamedOnceBothAreWithoutLife) {
+  AllIn(13);
+  Did(2, 12);
+  Did(6, 11);
+  Computes(2, 1000);
+  EXPECT_EQ(Run(20).kind, VerdictKind::kWaiting) << "one of them works";
+  Sleeps(2);
+  const HangVerdict verdict = Run(6);
+  ASSERT_EQ(verdict.kind, VerdictKind::kHang);
+  EXPECT_EQ(verdict.culprit, 6);
+  EXPECT_EQ(verdict.also_missing, std::vector<int>{2});
+}
+
+TEST_F(Hangs, WhenAllOfThisHostWaitTheCulpritIsElsewhere) {
+  Use({.run_id = "run", .local_ranks = 4, .first_rank = 4, .world_size = 8});
+  for (int i = 0; i < 4; ++i) {
+    In(i, 13);
+    Group(i).rank = static_cast<std::uint32_t>(4 + i);
+  }
+  EXPECT_EQ(Run(9).kind, VerdictKind::kWaiting);
+  const HangVerdict verdict = Run(3);
+  ASSERT_EQ(verdict.kind, VerdictKind::kElsewhere);
+  EXPECT_NE(InWords(verdict, {}, 4, "b")[0].find("all ranks of host b wait: ranks 4–7 have"), std::string::npos);
+}
+
+TEST_F(Hangs, OneOfThisHostThatHasNotComeIsNamedByItsNumberInTheRun) {
+  Use({.run_id = "run", .local_ranks = 4, .first_rank = 4, .world_size = 8});
+  for (int i = 0; i < 4; ++i) {
+    i == 2 ? Did(i, 12) : In(i, 13);
+    Group(i).rank = static_cast<std::uint32_t>(4 + i);
+  }
+  const HangVerdict verdict = Run(6);
+  ASSERT_EQ(verdict.kind, VerdictKind::kHang);
+  EXPECT_EQ(judge_->RunRank(verdict.culprit), 6);
+}
+
+TEST_F(Hangs, ARankThatNeverJoinedTheGroupOfAllIsWaitedFor) {
+  for (int i = 0; i < kRanks; ++i) {
+    if (i != 5) In(i, 3);
+  }
+  const HangVerdict verdict = Run(6);
+  ASSERT_EQ(verdict.kind, VerdictKind::kHang);
+  EXPECT_EQ(verdict.culprit, 5);
+  EXPECT_FALSE(verdict.culprits_call);
+}
+
+TEST_F(Hangs, ARankInTheKernelGetsHalfAMinute) {
+  AllIn(13);
+  Did(4, 12);
+  moves_[4] = [](ProcessSample& process) {
+    process.state = 'D';
+    process.exact_place = "0 0x3";
+  };
+  EXPECT_EQ(Run(28).kind, VerdictKind::kWaiting);
+  const HangVerdict verdict = Run(4);
+  ASSERT_EQ(verdict.kind, VerdictKind::kHang);
+  EXPECT_EQ(verdict.lifeless, Lifeless::kInKernel);
+}
+
+TEST_F(Hangs, AWaitThatEndsLeavesNothingBehind) {
+  AllIn(13);
+  Did(4, 12);
+  EXPECT_EQ(Run(2.5).kind, VerdictKind::kNothing);
+  AllIn(14);
+  Did(4, 13);
+  EXPECT_EQ(Run(2.5).kind, VerdictKind::kNothing) << "it begins anew with each call";
+}
+
+TEST_F(Hangs, WordsForTheProgressLine) {
+  AllIn(13);
+  Did(4, 12);
+  Tell(4, wire::Phase::kCheckpoint);
+  EXPECT_EQ(InShort(Run(5), 0), "ranks 0–3, 5–7 wait 5.0 s in all_reduce #13 (float32 × 1000) for rank 4 (checkpoint)");
+  EXPECT_EQ(InShort(HangVerdict(), 0), "");
+  EXPECT_EQ(RankList({0, 1, 3, 5, 6, 7}, 8), "8, 9, 11, 13–15");
+}
+
+}  // namespace
+}  // namespace fulldeck::diagnosis

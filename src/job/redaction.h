@@ -1,0 +1,46 @@
+// Takes out of a text what nobody outside is to see: secrets by their names and by their looks, and whose machine it
+// is. For what is given to others: the note of a launch, the archive for support. Rather too much than too little.
+// Pure, apart from OfThisProcess.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/environment.h"
+
+namespace fulldeck::job {
+
+// What stands in the place of a secret.
+inline constexpr char kRemoved[] = "(removed)";
+
+class Redaction {
+ public:
+  // `home` becomes "~" and `user` becomes "user", where they are known and say something ("root" does not).
+  Redaction(std::string home, std::string user);
+  // Home and user of who calls, and the secrets of this environment.
+  static Redaction OfThisProcess(const base::Environment& environment);
+
+  // From now on the values of secret variables are taken out of every text, wherever they stand in it.
+  void Learn(const base::Environment& environment);
+
+  // Whether a variable, flag or key of that name holds a secret: TOKEN, SECRET, PASSWORD, KEY, CREDENTIAL and the like.
+  static bool IsSecretName(std::string_view name);
+
+  // The value as it may be shown.
+  std::string Variable(std::string_view name, std::string_view value) const;
+  // Of any text: secrets that were learnt; user and password in URLs; what stands behind a secret name (API_KEY=…,
+  // --token …, "password": "…"); private keys; words that look like keys (hf_…, sk-…, long and random); homes; the
+  // user.
+  std::string Text(std::string_view text) const;
+  // Of a command line: the value behind a flag with a secret name goes too.
+  std::vector<std::string> Arguments(const std::vector<std::string>& arguments) const;
+
+ private:
+  std::string home_;
+  std::string user_;
+  std::vector<std::string> secrets_;  // the longest first
+};
+
+}  // namespace fulldeck::job

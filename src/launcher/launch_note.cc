@@ -1,0 +1,71 @@
+#include "launcher/launch_note.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/system_root.h"
+#include "base/text.h"
+#include "base/unique_fd.h"
+#include "base/whole_file.h"
+#include "job/redaction.h"
+
+namespace fulldeck::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kLongestValue = 4096;
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+
+std::string Cut(std::string text) {
+  if (text.size() > kLongestValue) text = text.substr(0, kLongestValue) + "…";
+  return text;
+}
+
+void RedactTexts(Json& json, const job::Redaction& redaction) {
+  if (json.is_string()) {
+    json = redaction.Text(json.get<std::string>());
+  } else if (json.is_structured()) {
+    for (auto& each : json) RedactTexts(each, redaction);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> OwnArguments() {
+  std::vector<std::string> arguments;
+  const auto text = base::SystemRoot().ReadFile("/proc/self/cmdline", kMostBytes);
+  if (!text) return arguments;
+  for (const std::string_view argument : base::Split(*text, '\0')) arguments.emplace_back(argument);
+  // The last one ends with a zero, too.
+  if (!arguments.empty() && arguments.back().empty()) arguments.pop_back();
+  return arguments;
+}
+
+std::string FormatLaunchNote(const std::vector<std::string>& arguments, const base::Environment& environment,
+                             const job::RunRecord& record) {
+  const job::Redaction redaction = job::Redaction::OfThisProcess(environment);
+  Json note = {{"version", 1}, {"arguments", Json::array()}, {"environment", Json::object()}};
+  for (const std::string& argument : redaction.Arguments(arguments)) note["arguments"].push_back(Cut(argument));
+  for (const auto& variable : environment.all()) {
+    note["environment"][variable.first] = Cut(redaction.Variable(variable.first, variable.second));
+  }
+  Json run = Json::parse(job::FormatRunRecord(record), nullptr, false);
+  if (run.is_object()) {
+    run["command"] = redaction.Arguments(record.command);
+    RedactTexts(run, redaction);
+  }
+  note["run"] = std::move(run);
+  return note.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+base::Result<void> WriteLaunchNote(const base::Environment& environment, const job::RunRecord& record) {
+  const std::string path = record.directory + "/" + kLaunchNote;
+  const base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.valid()) return base::ErrnoError("cannot write " + base::Printable(path));
+  return base::WriteAllTo(file.get(), FormatLaunchNote(OwnArguments(), environment, record), path);
+}
+
+}  // namespace fulldeck::launcher

@@ -1,0 +1,27 @@
+// launch.json in the run directory: how the run was started, so that it can be understood when it is over (fulldeck
+// bundle puts it into the archive). Secrets are taken out before it is written (job/redaction.h); docs/bundle.md
+// describes it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/result.h"
+#include "job/run_registry.h"
+
+namespace fulldeck::launcher {
+
+inline constexpr char kLaunchNote[] = "launch.json";
+
+// The arguments of this process, which is the launcher.
+std::vector<std::string> OwnArguments();
+
+// {"version", "arguments", "environment", "run": the record}. `environment` is the caller's.
+std::string FormatLaunchNote(const std::vector<std::string>& arguments, const base::Environment& environment,
+                             const job::RunRecord& record);
+
+// Replaces what an earlier attempt wrote. Mode 0600.
+base::Result<void> WriteLaunchNote(const base::Environment& environment, const job::RunRecord& record);
+
+}  // namespace fulldeck::launcher
