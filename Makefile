@@ -8,6 +8,8 @@ SHELL := bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 20
 FAULT_REPEATS ?= 10
+HANG_REPEATS ?= 8
+QUIET_STEPS ?= 100000
 SOAK_CALLS ?= 1000000
 TORCH_SUITE_FLAGS ?=
 
@@ -25,8 +27,8 @@ endif
 configure = @[[ -f $(2)/build.ninja ]] && grep -qsxF 'FULLDECK_PYTHON:FILEPATH=$(python)' $(2)/CMakeCache.txt || \
   cmake --preset $(1) --no-warn-unused-cli -DFULLDECK_PYTHON:FILEPATH="$(python)" -DPython3_EXECUTABLE:FILEPATH="$(python)"
 
-.PHONY: help setup train test build bench bench-adapters lint format portable asan tsan fuzz fault-grid host-grid collectives-soak collectives-grid \
-  collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops framework-suite clean
+.PHONY: help setup train test build bench bench-adapters lint format portable asan tsan fuzz fault-grid hang-grid hang-quiet host-grid \
+  collectives-soak collectives-grid collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops framework-suite clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1 \2/p' $(MAKEFILE_LIST) | \
@@ -107,6 +109,12 @@ fault-grid: build ## kill, stop, starve and freeze ranks and launchers, each cel
 wheel: build ## write the wheels into dist/: for this Python and its torch, and for any Python without
 	@"$(python)" python/build_backend/fulldeck_build.py dist built=build python="$(python)"
 	@if grep -qs fulldeck_torch build/build.ninja; then "$(python)" python/build_backend/fulldeck_build.py dist built=build python="$(python)" torch=no; fi
+
+hang-grid: build ## let ranks loop, deadlock, stop, skip and differ, in C and in plain torch, HANG_REPEATS (8) times each (20 minutes)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --repeats $(HANG_REPEATS) --torchrun 60
+
+hang-quiet: build ## QUIET_STEPS (100,000) clean steps with and without load, a slow first step, checkpoints, a debugger: no alarm (30 minutes)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --quiet $(QUIET_STEPS) --seconds 1800
 
 package-runs: build ## compile and install the Python package as pip does, and end 200 runs without goodbye (20 minutes)
 	@"$(python)" tests/wheel_runs.py

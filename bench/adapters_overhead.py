@@ -3,8 +3,8 @@
 Start: Pythons with and without the hook in turn, so that a loaded machine is loaded for both; processor time of the whole process, and
 the medians are compared. The limit is 20 ms a rank. Beside it what the adapters themselves say of the same start.
 Step: one training script for CUDA on a simulated card, with the adapters, and the same for that card without them, in turn; the median
-of each process's best steps. Beside it the figure that does not depend on the machine's mood: calls of ours in a step times what the
-dearest of them costs. The limit is 0.5 %.
+of each process's best steps, which means something on a quiet machine alone. Beside it the figure that does not depend on its mood: calls
+of ours in a step times what the dearest of them costs. The limit, for that one, is 0.5 %.
 
 FULLDECK_BUILD_DIR names the build (default: build). The exit code is 1 if a limit is passed."""
 import argparse

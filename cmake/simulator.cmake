@@ -14,7 +14,7 @@ if(FULLDECK_HAS_TORCH)
                                              fulldeck_compile_options)
   target_compile_definitions(fulldeck_sim PRIVATE AT_PER_OPERATOR_HEADERS)
   # Hundreds of wrappers, which do next to nothing.
-  target_compile_options(fulldeck_sim PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(fulldeck_sim PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   target_link_options(fulldeck_sim PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete
                       -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/exported_symbols.map)
   # Whoever loads it has torch loaded already, and where that lies is not ours to say; the card's library lies beside it.

@@ -40,7 +40,7 @@ function(fulldeck_torch_layer name)
   target_link_libraries(fulldeck_${name}_objects PRIVATE torch_of_python fulldeck_compile_options)
   target_precompile_headers(fulldeck_${name}_objects REUSE_FROM torch_headers)
   if(NOT name STREQUAL "torch_runtime")  # which is called for every collective
-    target_compile_options(fulldeck_${name}_objects PRIVATE $<$<CONFIG:Release>:-O1>)
+    target_compile_options(fulldeck_${name}_objects PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   endif()
   set_property(TARGET fulldeck_${name}_objects PROPERTY FULLDECK_WINDOWS ${windows})
 

@@ -63,7 +63,7 @@ class Result:
                 for rank, values in re.findall(r"rank (\d+) losses (.*)", self.output)}
 
     def cards(self):
-        return sorted(re.findall(r"rank \d+ on (\S+)", self.output))
+        return sorted(re.findall(r"rank \d+ on (gcu:\d+)", self.output))
 
     def words(self):
         if self.passed:

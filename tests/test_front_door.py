@@ -120,7 +120,8 @@ def test_a_wrong_option_gets_the_usage_and_help_gets_an_example(script):
 
 def test_make_alone_lists_every_target():
     targets = ("setup train test build bench lint format portable asan tsan fuzz fault-grid host-grid collectives-soak collectives-grid "
-               "collectives-large package-runs torch-suite compat checkpoint-sweep simulator-ops clean help").split()
+               "collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops bench-adapters framework-suite hang-grid "
+               "hang-quiet clean help").split()
     for command in (["make"], ["make", "help"]):
         done = run(command)
         assert done.returncode == 0, done.stderr

@@ -60,13 +60,14 @@ def test_the_first_steps_show_what_is_wrong(place, faults):
     assert named(done) == sorted(faults), done
     if not faults:
         assert "warning" not in done.err.lower(), done
-    for row, words in (("J1", "J1: both ranks trained their first 3 steps on the same batches"), ("J2", "J2: the sampler of both ranks gives the same order"),
-                       ("J3", "J3: the parameters differ between the ranks after step 10: both ranks."),
-                       ("J4", "J4: the optimizer of both ranks steps without a forward through DistributedDataParallel that reduces gradients "
-                              "(24 steps, 12 reductions)"),
-                       ("J5", "J5: only rank 0 trained: it made 24 steps, and the other rank made none"),
-                       ("G5", "G5: both ranks saved to the same file")):
-        assert (words in done.err) == (row in faults), (words, done)
+    # How far they are when it is said depends on the machine.
+    for row, words in (("J1", r"J1: both ranks trained their first 3 steps on the same batches"), ("J2", r"J2: the sampler of .* gives the same order"),
+                       ("J3", r"J3: the parameters differ between the ranks after step 10: both ranks\."),
+                       ("J4", r"J4: the optimizer of .* steps without a forward through DistributedDataParallel that reduces gradients "
+                              r"\(\d+ steps, 12 reductions\)"),
+                       ("J5", r"J5: only rank 0 train(ed: it made|s: it is at step) \d+.*the other rank"),
+                       ("G5", r"G5: both ranks saved to the same file")):
+        assert (re.search(words, done.err) is not None) == (row in faults), (words, done)
 
 
 @with_torch
@@ -89,7 +90,7 @@ import os, sys, time
 from fulldeck import board
 rank = int(os.environ["RANK"])
 mine = board.ours()
-end = time.monotonic() + 9
+end = time.monotonic() + 8
 step = 0
 while time.monotonic() < end:
     time.sleep(0.1)

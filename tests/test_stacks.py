@@ -94,7 +94,7 @@ class Rank:
 
 def threads_of(dump):
     """{name: its lines}"""
-    native = dump.partition("\nfiles:\n")[0]
+    native = dump.partition("\nnative stacks:")[2].partition("\nfiles:\n")[0]
     return {part.partition("\n")[0].partition(" ")[2]: part.partition("\n")[2] for part in native.split("\nthread: ")[1:]}
 
 
@@ -103,14 +103,15 @@ def threads_of(dump):
 
 def test_every_thread_is_there_with_its_stack_or_with_the_reason_why_not(tmp_path, shapes):
     with Rank(tmp_path, shapes, "threads") as rank:
-        dump = rank.ask_until("wait_for_the_end+", "wait_for_a_condition+", "it blocks the signal; state S")
+        dump = rank.ask_until("wait_for_the_end+", "wait_for_a_condition+", "spin_for_ever+", "it blocks the signal; state S")
         assert re.match(r"fulldeck stacks 1\nrequests: 1\d\d\d\nprocess: %d\ntime: \d+\.\d\d\d\n" % rank.pid, dump)
         threads = threads_of(dump)
         assert sorted(threads) == ["deaf", "spins", "stack_shapes", "waits"]
         assert "wait_for_the_end+" in threads["stack_shapes"] and " main+" in threads["stack_shapes"]
         assert "wait_for_a_condition+" in threads["waits"]
         assert re.match(r"pthread: 0x[0-9a-f]+\n#0 0x[0-9a-f]+ stack_shapes\+0x[0-9a-f]+ spin_for_ever\+", threads["spins"])
-        assert re.match(r"no stack: it blocks the signal; state S(, system call \d+)?(, wait channel \w+)?$", threads["deaf"].strip())
+        deaf = r"no stack: it blocks the signal; state S(, system call \d+)?(, wait channel \w+)?$"
+        assert re.match(deaf, threads["deaf"].strip())
         assert shapes in dump.partition("\nfiles:\n")[2].splitlines()
         assert "Python" not in dump
         assert os.stat(rank.file).st_mode & 0o777 == 0o600
@@ -253,18 +254,18 @@ def pythons():
 
 
 @pytest.mark.parametrize("version,python", pythons())
-def test_pythons_stacks_stand_behind_the_native_ones(tmp_path, version, python):
+def test_pythons_stacks_stand_before_the_native_ones(tmp_path, version, python):
     script = tmp_path / "train.py"
     script.write_text(PYTHON)
     with Rank(tmp_path, python, script, "spin") as rank:
         dump = rank.ask_until("in goes_round")
-        behind = dump.partition("\nPython stacks:\n")[2]
+        told = dump.partition("\nPython stacks:\n")[2].partition("\nnative stacks:\n")[0]
         assert dump.count("\nthread: ") == 2
-        assert re.search(r'^  File "%s", line \d+ in waits_for_an_event$' % re.escape(str(script)), behind, re.M)
-        assert re.search(r"^Current thread (0x[0-9a-f]+)", behind, re.M)
-        assert re.search(r'^  File "%s", line \d+ in goes_round$' % re.escape(str(script)), behind, re.M)
+        assert re.search(r'^  File "%s", line \d+ in waits_for_an_event$' % re.escape(str(script)), told, re.M)
+        assert re.search(r"^Current thread (0x[0-9a-f]+)", told, re.M)
+        assert re.search(r'^  File "%s", line \d+ in goes_round$' % re.escape(str(script)), told, re.M)
         # The threads of both parts can be put together.
-        assert {int(number, 16) for number in re.findall(r"hread (0x[0-9a-f]+)", behind)} == {
+        assert {int(number, 16) for number in re.findall(r"hread (0x[0-9a-f]+)", told)} == {
             int(number, 16) for number in re.findall(r"^pthread: (0x[0-9a-f]+)$", dump, re.M)}
 
 
@@ -298,7 +299,7 @@ def start_shapes(place, shapes, cases):
     text = "case $RANK in\n"
     for rank, (kind, shape) in enumerate(cases):
         text += "%d) %s;;\n" % (rank, shape if kind == "shell" else "exec " + words[kind] % shape)
-    running = place.start_shell(len(cases), text + "esac", "--grace-period", "1", stdin=subprocess.PIPE)
+    running = place.start_shell(len(cases), text + "esac", "--shutdown-timeout", "1", stdin=subprocess.PIPE)
     wait_until(lambda: all(read(path).count("ready\n") for path in outputs(place, cases)), "the ranks")
     return running
 

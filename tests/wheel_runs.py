@@ -1,5 +1,5 @@
 """`pip install .` as a user does it, with everything compiled: into a fresh environment that sees this Python's torch, and into
-one that has none. In each, two ranks then reduce. `make package-runs` calls it."""
+one that has none. In each, the command runs two programs, and two ranks reduce. `make package-runs` calls it."""
 import os
 import subprocess
 import sys
@@ -26,6 +26,10 @@ def install_and_reduce(folder, script, with_torch):
     code, text = pip(python, "install", "--no-deps", "-v", TOP)
     assert code == 0, text[-8000:]
     print("installed {} torch in {:.0f} s".format("beside" if with_torch else "without", time.monotonic() - began), flush=True)
+    command = os.path.join(folder, "bin", "fulldeck")
+    done = subprocess.run([command, "run", "--devices", "cpu", "--nproc-per-node", "2", "--no-python", "true"], cwd=folder, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert done.returncode == 0, done.stdout
     for ended in run_ranks(2, [python, "-c", script], folder, PYTHONPATH=None):
         assert (ended.code, ended.out, ended.err) == (0, "done\n", ""), ended
 

@@ -44,7 +44,7 @@ class FULLDECK_RUNTIME_API RandomStream {
   double Normal();
 
   // A standard UniformRandomBitGenerator: for std::shuffle and friends (whose results differ between C++ libraries).
-  using result_type = std::uint64_t;
+  using result_type = std::uint64_t;  // NOLINT(readability-identifier-naming): as <random> wants it
   static constexpr result_type min() { return 0; }
   static constexpr result_type max() { return std::numeric_limits<result_type>::max(); }
   result_type operator()() { return Next64(); }

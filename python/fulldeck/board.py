@@ -49,6 +49,7 @@ FUNCTIONS = {
     "fulldeck_board_error": (c_char_p, []),
     "fulldeck_board_close": (None, [c_void_p]),
     "fulldeck_board_identity": (None, [c_void_p, c_uint32, c_char_p]),
+    "fulldeck_board_stack_signal": (None, [c_void_p, c_int]),
     "fulldeck_board_phase": (None, [c_void_p, c_int]),
     "fulldeck_board_step": (c_int, [c_void_p, POINTER(Figures)]),
     "fulldeck_board_memory": (None, [c_void_p, c_uint64, c_uint64]),
@@ -97,6 +98,7 @@ class Board:
     def __init__(self):
         self._library, self._handle = _Nothing(), c_void_p()
         self.why_not = ""
+        self.steps_are_told = False  # by the program itself; the adapters leave them to it then
         self.figures = Figures(struct_bytes=ctypes.sizeof(Figures))
         self._figures = byref(self.figures)
         try:
@@ -141,6 +143,7 @@ class Board:
 
     def step(self, step, loss=None, **fields):
         """A step was done. `fields` are those of Figures; what is not named stays as it was told before."""
+        self.steps_are_told = True
         figures = self.figures
         figures.step = step
         figures.has_loss = loss is not None

@@ -80,12 +80,15 @@ def write_stacks_when_asked():
 
 
 def start_adapter(folder, name):
-    from importlib.util import module_from_spec, spec_from_file_location
+    # Not importlib.util, which brings a third of the standard library along.
+    from importlib.machinery import ModuleSpec, SourceFileLoader
 
     # Under a name that no module of the user's has.
-    spec = spec_from_file_location("_fulldeck_hook_" + name, os.path.join(folder, name + ".py"))
-    module = sys.modules[spec.name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    path = os.path.join(folder, name + ".py")
+    loader = SourceFileLoader("_fulldeck_hook_" + name, path)
+    module = sys.modules[loader.name] = type(sys)(loader.name)
+    module.__file__, module.__loader__, module.__spec__ = path, loader, ModuleSpec(loader.name, loader, origin=path)
+    loader.exec_module(module)
     module.start()
 
 

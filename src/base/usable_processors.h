@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/system_root.h"
-
 namespace fulldeck::base {
+
+class SystemRoot;
 
 // The processors that this thread is allowed on: bit n % 64 of word n / 64.
 std::vector<std::uint64_t> AllowedProcessors();

@@ -88,16 +88,18 @@ base::Result<void> RankSet::Listen() {
 base::Result<void> RankSet::Spawn() {
   base::UniqueFd output(open(output_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!output.valid()) return base::ErrnoError("cannot write " + base::Printable(output_path_));
-  for (base::SpawnOptions options : recipe_.processes) {
+  for (int index = 0; base::SpawnOptions options : recipe_.processes) {
     options.descriptors = {{STDOUT_FILENO, output.get()}, {STDERR_FILENO, output.get()}};
     options.new_session = true;
     options.parent_death_signal = SIGKILL;
     const auto pid = base::Spawn(options);
     if (!pid) return pid.error();
     const pid_t child = *pid;
-    auto watch = loop_.WhenExited(child, [this, child](std::optional<int> status) {
+    const int process = index++;
+    auto watch = loop_.WhenExited(child, [this, child, process](std::optional<int> status) {
       processes_.erase(child);
       if (ending_) return;
+      ended_.push_back({process, status});
       // What it said last may still be on its way.
       FailAfter(kTimeAfterExit, fmt::format("process {} {}", child, EndingText(status)));
     });
@@ -243,6 +245,8 @@ void RankSet::End() {
   };
   const auto signal_all = [&](int number) {
     for (const auto& [pid, watch] : processes_) kill(-pid, number);
+    // One that is stopped hears it too.
+    for (const auto& [pid, watch] : processes_) kill(-pid, SIGCONT);
   };
   if (will_end && gone_within(kTimeToEnd)) return;
   signal_all(SIGTERM);

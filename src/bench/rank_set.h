@@ -51,6 +51,15 @@ class RankSet {
   base::Result<std::vector<std::optional<std::string>>> Ask(const std::string& line, base::Duration patience,
                                                             const std::function<bool(const std::string&)>& final);
 
+  // A process that has ended before it was told to.
+  struct Ended {
+    int process = 0;            // its place in the recipe
+    std::optional<int> status;  // as waitpid gives it
+  };
+  const std::vector<Ended>& ended() const { return ended_; }
+  // What the last question has brought, also when it failed.
+  const std::vector<std::optional<std::string>>& answers() const { return answers_; }
+
   const std::string& about() const { return about_; }  // of rank 0
   const std::string& name() const { return recipe_.name; }
   int ranks() const { return recipe_.ranks; }
@@ -87,6 +96,7 @@ class RankSet {
   base::EventLoop::Id listener_watch_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<pid_t, base::EventLoop::Id> processes_;  // those that have not ended
+  std::vector<Ended> ended_;
   std::vector<base::EventLoop::Id> timers_;
   std::vector<std::optional<std::string>> answers_;
   int greeted_ = 0;

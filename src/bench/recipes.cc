@@ -47,6 +47,27 @@ base::Result<void> WriteFile(const std::string& path, std::string_view text) {
 
 }  // namespace
 
+std::vector<std::string> VariablesOfRanks(const base::Environment& environment) {
+  return Strings(WithoutLaunchers(environment));
+}
+
+base::Result<std::string> FindPython(const Kitchen& kitchen) {
+  const auto python = kitchen.python.find('/') != std::string::npos
+                          ? std::optional<std::string>(kitchen.python)
+                          : base::SystemRoot().FindProgram(kitchen.python, kitchen.environment);
+  if (!python || access(python->c_str(), X_OK) != 0) {
+    return base::Error{
+        fmt::format("there is no {}; name a Python that has torch with --python", base::Printable(kitchen.python))};
+  }
+  return *python;
+}
+
+base::Result<std::string> WriteScript(const Kitchen& kitchen, const std::string& name, std::string_view text) {
+  const std::string path = kitchen.folder + "/" + name;
+  if (auto written = WriteFile(path, text); !written) return written.error();
+  return path;
+}
+
 std::optional<std::string> PackageBeside(const std::string& own_program) {
   const std::string folder = own_program.substr(0, own_program.rfind('/'));
   const std::string package = folder + "/../lib/python";
@@ -77,15 +98,10 @@ base::Result<RankRecipe> FulldeckRecipe(const Kitchen& kitchen, int ranks) {
 
 base::Result<RankRecipe> TorchRecipe(const Kitchen& kitchen, int ranks, const std::string& backend) {
   RankRecipe recipe{backend == "fulldeck" ? "torch" : backend, ranks, {}};
-  const auto python = kitchen.python.find('/') != std::string::npos
-                          ? std::optional<std::string>(kitchen.python)
-                          : base::SystemRoot().FindProgram(kitchen.python, kitchen.environment);
-  if (!python || access(python->c_str(), X_OK) != 0) {
-    return base::Error{
-        fmt::format("there is no {}; name a Python that has torch with --python", base::Printable(kitchen.python))};
-  }
-  const std::string script = kitchen.folder + "/collectives_rank.py";
-  if (auto written = WriteFile(script, kCollectivesRankScript); !written) return written.error();
+  const auto python = FindPython(kitchen);
+  if (!python) return python.error();
+  const auto script = WriteScript(kitchen, "collectives_rank.py", kCollectivesRankScript);
+  if (!script) return script.error();
   base::Environment environment = WithoutLaunchers(kitchen.environment);
   if (backend == "fulldeck") {
     if (const auto package = PackageBeside(kitchen.own_program)) {
@@ -100,8 +116,8 @@ base::Result<RankRecipe> TorchRecipe(const Kitchen& kitchen, int ranks, const st
   for (int rank = 0; rank < ranks; ++rank) {
     base::SpawnOptions options;
     options.arguments = {
-        *python, script, RankSet::SocketPath(kitchen.folder, recipe), std::to_string(rank), std::to_string(ranks),
-        backend, store,  fmt::format("{}", kitchen.timeout_seconds)};
+        *python, *script, RankSet::SocketPath(kitchen.folder, recipe), std::to_string(rank), std::to_string(ranks),
+        backend, store,   fmt::format("{}", kitchen.timeout_seconds)};
     options.environment = Strings(environment);
     recipe.processes.push_back(std::move(options));
   }

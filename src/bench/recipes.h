@@ -3,6 +3,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/result.h"
@@ -26,6 +28,13 @@ base::Result<RankRecipe> FulldeckRecipe(const Kitchen& kitchen, int ranks);
 base::Result<RankRecipe> TorchRecipe(const Kitchen& kitchen, int ranks, const std::string& backend);
 // This program under mpirun, with libmpi loaded at run time. The error says why it cannot be tried.
 base::Result<RankRecipe> OpenMpiRecipe(const Kitchen& kitchen, int ranks);
+
+// The environment of a rank: without what a launcher or a cluster's manager around this process has set. "NAME=value".
+std::vector<std::string> VariablesOfRanks(const base::Environment& environment);
+// The Python that the user named, as a path. The error says what to do.
+base::Result<std::string> FindPython(const Kitchen& kitchen);
+// Into the folder of this run, where the path is returned.
+base::Result<std::string> WriteScript(const Kitchen& kitchen, const std::string& name, std::string_view text);
 
 // Where the package that was built with this program lies, for Python's path; nothing when there is none.
 std::optional<std::string> PackageBeside(const std::string& own_program);

@@ -86,6 +86,7 @@ int Run(int argc, char** argv) {
       "  fulldeck devices                              the cards of this machine\n"
       "  FULLDECK_SIMULATE=gcu:8 fulldeck devices      a simulated server of eight\n"
       "  fulldeck ps                                   your runs; then: logs -f, top, stop\n"
+      "  fulldeck doctor                               is this machine fit for a run, and what to mend\n"
       "  fulldeck explain train.log                    known failures in a log, and what to do\n"
       "  fulldeck help exit-codes                      what an exit code means");
 
@@ -106,13 +107,16 @@ int Run(int argc, char** argv) {
   add(AddStacks);
   add(AddBundle);
   add(AddExplain);
+  add(AddDoctor);
   add(AddBench);
   add(AddConfig);
   add(AddPatch);
   add(AddCompletion);
   add(AddHelp);
   add(AddVendorHelper);
+  add(AddProbeCard);
   add(AddBenchRank);
+  add(AddDoctorRank);
 
   if (argc < 2) {
     std::fputs(HelpText(app).c_str(), stdout);

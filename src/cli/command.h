@@ -23,8 +23,10 @@ Action AddDevices(CLI::App& app);
 Action AddRun(CLI::App& app);
 Action AddLaunch(CLI::App& app);
 Action AddExplain(CLI::App& app);
+Action AddDoctor(CLI::App& app);
 Action AddBench(CLI::App& app);
 Action AddBenchRank(CLI::App& app);
+Action AddDoctorRank(CLI::App& app);
 Action AddLogs(CLI::App& app);
 Action AddPs(CLI::App& app);
 Action AddStop(CLI::App& app);
@@ -36,6 +38,7 @@ Action AddPatch(CLI::App& app);
 Action AddCompletion(CLI::App& app);
 Action AddHelp(CLI::App& app);
 Action AddVendorHelper(CLI::App& app);
+Action AddProbeCard(CLI::App& app);
 
 // `fulldeck run` and its older form `fulldeck launch` follow torchrun's grammar, in which everything after the script
 // belongs to the script: they are not parsed by CLI11, which only lists them. `arguments` stand after the command.

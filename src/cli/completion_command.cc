@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "doctor/check.h"
 #include "job/launch_file.h"
 
 namespace fulldeck::cli {
@@ -26,10 +27,23 @@ std::vector<std::string> Arguments(const CLI::App& app, const std::string& comma
   return {};
 }
 
+// Names that options of a command take.
+std::vector<std::string> Values(const std::string& command) {
+  std::vector<std::string> names;
+  if (command != "doctor") return names;
+  for (const doctor::Check& check : doctor::Checks()) {
+    const std::string name(doctor::NameOf(check.group));
+    if (names.empty() || names.back() != name) names.push_back(name);
+  }
+  return names;
+}
+
 std::vector<std::string> WordsAfter(const CLI::App& app, const std::string& command) {
   std::vector<std::string> words = OptionNames(*FindCommand(app, command));
   const std::vector<std::string> arguments = Arguments(app, command);
+  const std::vector<std::string> values = Values(command);
   words.insert(words.end(), arguments.begin(), arguments.end());
+  words.insert(words.end(), values.begin(), values.end());
   return words;
 }
 

@@ -9,12 +9,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/environment.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "cli/command.h"
+#include "cli/language.h"
 #include "cli/options.h"
 #include "diagnosis/explain.h"
 
@@ -63,17 +63,6 @@ const char* WeightWord(Weight weight) {
       return "summary";
   }
   return "";
-}
-
-// As the user's locale says, unless --lang does.
-bool WantsChinese(const Options& options) {
-  if (!options.language.empty()) return options.language == "zh";
-  const base::Environment environment = base::Environment::OfThisProcess();
-  for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
-    const auto value = environment.Get(name);
-    if (value && !value->empty()) return value->starts_with("zh");
-  }
-  return false;
 }
 
 base::Result<ExplainedLog> ReadLog(const std::string& name) {
@@ -140,7 +129,7 @@ Json ToJson(const ExplainedLog& log, bool chinese) {
 }
 
 wire::ExitCode Explain(const Options& options) {
-  const bool chinese = WantsChinese(options);
+  const bool chinese = WantsChinese(options.language);
   wire::ExitCode code = wire::ExitCode::kOk;
   Json logs = Json::array();
   std::string text;

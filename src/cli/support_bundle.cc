@@ -18,6 +18,7 @@
 #include "cli/run_stacks.h"
 #include "cli/version.h"
 #include "job/run_status.h"
+#include "launcher/launch_note.h"
 #include "wire/rank_board.h"
 
 namespace fulldeck::cli {
@@ -140,13 +141,15 @@ class Gathering {
   Gathering(const job::RunLogs& run, job::Redaction redaction) : run_(run), redaction_(std::move(redaction)) {}
 
   SupportBundle Gather() {
+    const auto note = EndOf(run_.directory + "/" + launcher::kLaunchNote, kMostOfAProgram);
+    if (note) redaction_.Learn(launcher::MarksOfLaunchNote(*note));
     if (run_.entry && run_.entry->alive) {
       // What the ranks were given may stand in their logs and stacks.
       redaction_.Learn(EnvironmentOf(run_.entry->record.front.pid));
       for (const auto& rank : run_.entry->record.ranks) redaction_.Learn(EnvironmentOf(rank.process.pid));
       AddRunning(*run_.entry);
     }
-    AddFile("launch.json", run_.directory + "/launch.json", kFileEnd);
+    if (note) Add("launch.json", launcher::WithoutMarks(*note));
     AddLogs();
     AddSavedStacks();
     AddJob();
@@ -159,7 +162,8 @@ class Gathering {
 
  private:
   void Add(const std::string& name, std::string_view text) {
-    bundle_.files.push_back({redaction_.Text("fulldeck-" + run_.name) + "/" + name, redaction_.Text(text)});
+    bundle_.files.push_back({redaction_.Text("fulldeck-" + run_.name) + "/" + name,
+                             name.ends_with(".json") ? redaction_.JsonText(text) : redaction_.Text(text)});
   }
 
   bool AddFile(const std::string& name, const std::string& path, std::size_t most) {

@@ -1,7 +1,6 @@
 #include "cli/tar_archive.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
 namespace fulldeck::cli {
@@ -32,7 +31,9 @@ struct Header {
 static_assert(sizeof(Header) == kBlock);
 
 void PutOctal(char* field, std::size_t size, std::uint64_t value) {
-  std::snprintf(field, size, "%0*llo", static_cast<int>(size - 1), static_cast<unsigned long long>(value));
+  // With a zero behind it.
+  for (std::size_t i = size - 1; i > 0; --i, value /= 8) field[i - 1] = static_cast<char>('0' + value % 8);
+  field[size - 1] = '\0';
 }
 
 // The folders go into `prefix` where the whole is too long for `name`.

@@ -8,7 +8,7 @@ std::span<const CatalogueEntry> Catalogue() {
   static const std::vector<CatalogueEntry> entries = [] {
     std::vector<CatalogueEntry> all;
     for (const auto chapter :
-         {StartEntries, PlacementEntries, LaunchEntries, StackEntries, DataEntries, CommonEntries}) {
+         {StartEntries, PlacementEntries, LaunchEntries, StackEntries, DataEntries, CommonEntries, LoopEntries}) {
       const std::vector<CatalogueEntry> some = chapter();
       all.insert(all.end(), some.begin(), some.end());
     }

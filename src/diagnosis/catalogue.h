@@ -49,6 +49,7 @@ std::vector<CatalogueEntry> LaunchEntries();     // C: launch, environment, port
 std::vector<CatalogueEntry> StackEntries();      // D and E: vendor stack, Python packages
 std::vector<CatalogueEntry> DataEntries();       // F, G and H: data, checkpoints, containers
 std::vector<CatalogueEntry> CommonEntries();     // I: met again and again
+std::vector<CatalogueEntry> LoopEntries();       // J: silent in the loop
 
 // nullptr when there is none.
 const CatalogueEntry* FindEntry(std::string_view id);

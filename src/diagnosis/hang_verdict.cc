@@ -11,15 +11,17 @@ using base::TimePoint;
 using std::chrono::milliseconds;
 
 // After this a call is looked at closely; a healthy one is over long before.
-constexpr Duration kStall = milliseconds(750);
+constexpr Duration kStall = milliseconds(500);
 constexpr double kBusyShare = 0.05;             // of a processor
 constexpr std::uint64_t kIoOfLife = 16 * 1024;  // bytes in the time that is looked at
 constexpr double kFaultsOfLife = 20;            // a second: whoever works on data touches new memory
 constexpr std::size_t kPlacesInOnePlace = 3;    // who polls is seen in the call, before it and behind it
-constexpr Duration kLeastLooked = milliseconds(1'500);
+constexpr Duration kLeastLooked = milliseconds(1'400);
+constexpr Duration kLooksBusy = milliseconds(450);  // long enough to ask for a stack
 constexpr Duration kBetweenStacks = milliseconds(1'000);
 constexpr std::size_t kMostMoments = 512;
 constexpr std::size_t kStepsKept = 64;
+constexpr std::uint64_t kFirstCalls = 16;
 
 bool IsMessage(const wire::Collective& call) {
   return call.operation == FULLDECK_BOARD_SEND || call.operation == FULLDECK_BOARD_RECEIVE;
@@ -28,7 +30,7 @@ bool IsMessage(const wire::Collective& call) {
 CallSeen Seen(const wire::Collective& call, std::uint64_t sequence) {
   CallSeen seen{call.name, call.group, sequence, 0, 0, 0, 0};
   // What else is told belongs to the call that began last.
-  if (sequence == call.sequence) {
+  if (sequence == call.sequence && call.operation != FULLDECK_BOARD_OTHER_OPERATION) {
     seen.operation = call.operation;
     seen.datatype = call.datatype;
     seen.count = call.count;
@@ -80,8 +82,10 @@ void HangJudge::Remember(TimePoint now, const std::vector<RankNow>& ranks) {
       const bool changed = is_new || call.sequence != member.call.sequence || call.completed != member.call.completed;
       if (changed) {
         // Programs that tell no steps: the time between two calls stands for it.
-        if (!is_new && !rank.loop && call.sequence == member.call.sequence + 1 && member.changed != TimePoint()) {
-          steps_.push_back(now - member.changed);
+        if (!is_new && !rank.loop && call.sequence > member.call.sequence && member.changed != TimePoint()) {
+          const std::uint64_t calls = call.sequence - member.call.sequence;
+          steps_.push_back((now - member.changed) /
+                           static_cast<std::int64_t>(std::min<std::uint64_t>(calls, 1U << 20)));
         }
         if (call.sequence != member.call.sequence) member.changed = now;
         known.moved = now;
@@ -145,7 +149,9 @@ Duration HangJudge::LimitFor(int local_rank, const RankNow& rank, const Member& 
   const wire::Phase phase = rank.loop ? rank.loop->phase : wire::Phase::kNotTold;
   const bool told = phase != wire::Phase::kNotTold;
   Duration limit = told || !IsRecorded(waiting.call) ? limits_.known : limits_.unknown;
-  const bool before_first_step = told ? rank.loop->step_at_ns == 0 : waiting.call.completed < 2;
+  // Where no steps are told: a wrapper of the model makes some calls of its own before the first one.
+  const bool before_first_step =
+      told ? rank.loop->step_at_ns == 0 : waiting.call.completed < (IsRecorded(waiting.call) ? kFirstCalls : 2);
   if (before_first_step) limit = std::max(limit, limits_.first);
   if (MayTakeLong(phase)) limit = std::max(limit, limits_.slow);
   const auto& moments = known_[static_cast<std::size_t>(local_rank)].moments;
@@ -158,55 +164,78 @@ Lifeless HangJudge::LifeOf(int local_rank, TimePoint now, Duration limit, Durati
   const TimePoint from = std::max(known.moved, now - limit);
   const auto first =
       std::find_if(known.moments.begin(), known.moments.end(), [&](const Moment& moment) { return moment.at >= from; });
-  if (first == known.moments.end() || known.moments.back().at - first->at < kLeastLooked) return Lifeless::kNot;
-  const ProcessSample& before = first->process;
-  const ProcessSample& after = known.moments.back().process;
-  const double seconds = std::chrono::duration<double>(known.moments.back().at - first->at).count();
-  const double share = std::chrono::duration<double>(after.processor - before.processor).count() / seconds;
-  const std::uint64_t moved = after.io_bytes - std::min(before.io_bytes, after.io_bytes);
+  if (first == known.moments.end() || known.moments.back().at - first->at < kLooksBusy) return Lifeless::kNot;
+  const bool long_enough = known.moments.back().at - first->at >= kLeastLooked;
+  double seconds = 0;
+  double busy = 0;
+  std::uint64_t moved = 0;
+  std::uint64_t faults = 0;
   std::set<std::string> places;
   bool in_kernel = true;
   for (auto moment = first; moment != known.moments.end(); ++moment) {
-    if (moment->process.traced) return Lifeless::kNot;
-    places.insert(moment->process.exact_place);
-    in_kernel = in_kernel && moment->process.state == 'D';
+    const ProcessSample& process = moment->process;
+    if (process.traced) return Lifeless::kNot;
+    in_kernel = in_kernel && process.state == 'D';
+    // Telling its stack is work of ours.
+    if (moment == first || std::any_of(known.stacks.begin(), known.stacks.end(), [&](const StackSeen& stack) {
+          return moment->at > stack.asked && std::prev(moment)->at <= stack.seen;
+        })) {
+      continue;
+    }
+    const ProcessSample& before = std::prev(moment)->process;
+    places.insert(process.exact_place);
+    seconds += std::chrono::duration<double>(moment->at - std::prev(moment)->at).count();
+    busy += std::chrono::duration<double>(process.processor - before.processor).count();
+    moved += process.io_bytes - std::min(before.io_bytes, process.io_bytes);
+    faults += process.page_faults - std::min(before.page_faults, process.page_faults);
   }
+  if (seconds <= 0) return Lifeless::kNot;
   if (moved >= kIoOfLife) return Lifeless::kNot;
-  if (in_kernel) return Lifeless::kInKernel;
-  if (share < kBusyShare) return places.size() <= kPlacesInOnePlace ? Lifeless::kIdle : Lifeless::kNot;
-  const auto faults = static_cast<double>(after.page_faults - std::min(before.page_faults, after.page_faults));
-  if (faults / seconds >= kFaultsOfLife) return Lifeless::kNot;
+  if (in_kernel) return long_enough ? Lifeless::kInKernel : Lifeless::kNot;
+  if (busy / seconds < kBusyShare) {
+    return long_enough && places.size() <= kPlacesInOnePlace ? Lifeless::kIdle : Lifeless::kNot;
+  }
+  if (static_cast<double>(faults) / seconds >= kFaultsOfLife) return Lifeless::kNot;
 
   // It computes, or it goes round in a circle: its stack tells.
-  std::deque<std::pair<TimePoint, std::uint64_t>>& stacks = known.stacks;
-  while (!stacks.empty() && stacks.front().first < known.moved) stacks.pop_front();
+  std::deque<StackSeen>& stacks = known.stacks;
+  while (!stacks.empty() && stacks.front().asked < known.moved) stacks.pop_front();
   const std::size_t seen = stacks.size();
-  const bool same = seen >= 2 && stacks[seen - 1].second == stacks[seen - 2].second &&
-                    stacks[seen - 1].first - stacks[seen - 2].first >= kBetweenStacks;
+  const bool same = seen >= 2 && stacks[seen - 1].stack == stacks[seen - 2].stack;
   // Nobody can see its stack: then it gets three times the time.
-  if (same && (stacks.back().second != 0 || waited >= 3 * limit)) return Lifeless::kSpinning;
+  if (same && (stacks.back().stack != 0 || waited >= 3 * limit)) return Lifeless::kSpinning;
   // A rank that is at work is asked ever more rarely.
   const int times = static_cast<int>(std::min<std::size_t>(seen, 6));
-  const Duration pause = seen < 2 ? std::max<Duration>(kBetweenStacks, limit / 3) : kBetweenStacks * (1 << times);
+  const Duration pause = seen < 2 ? std::max<Duration>(kBetweenStacks, limit / 4) : kBetweenStacks * (1 << times);
   const bool early = waited < limit * 2 / 5;
-  if (!early && (stacks.empty() || now - stacks.back().first >= pause)) wants_stack_ = local_rank;
+  if (!early && (stacks.empty() || now - stacks.back().seen >= pause)) {
+    wants_stack_ = local_rank;
+    known.asked = now;
+  }
   return Lifeless::kNot;
 }
 
 void HangJudge::SawStack(int local_rank, std::uint64_t stack, TimePoint now) {
-  known_[static_cast<std::size_t>(local_rank)].stacks.emplace_back(now, stack);
+  Known& known = known_[static_cast<std::size_t>(local_rank)];
+  known.stacks.push_back({known.asked, now, stack});
 }
 
-std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks, TimePoint now) const {
+std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks, TimePoint now,
+                                               bool after_failure) const {
   for (const auto& [id, group] : groups_) {
     // The calls that are under way, by number; of those with the same number all must be the same.
     std::map<std::uint64_t, std::map<std::uint64_t, std::vector<int>>> calls;
+    std::map<std::uint64_t, std::size_t> untold;  // calls of which it is not told yet what they are
     for (const auto& [local_rank, member] : group) {
       const wire::Collective& call = member.call;
       const RankLife life = ranks[static_cast<std::size_t>(local_rank)].life;
       const bool there = life == RankLife::kThere || life == RankLife::kFailed;
       const bool told = call.operation != 0 && call.operation != FULLDECK_BOARD_OTHER_OPERATION && !IsMessage(call);
-      if (there && call.in_flight() && told) calls[call.sequence][call.fingerprint].push_back(local_rank);
+      if (there && told && call.sequence > 0 && (call.in_flight() || after_failure)) {
+        calls[call.sequence][call.fingerprint].push_back(local_rank);
+      } else if (there && call.in_flight() && !IsMessage(call)) {
+        ++untold[call.sequence];
+      }
     }
     for (const auto& [sequence, kinds] : calls) {
       if (kinds.size() < 2) continue;
@@ -222,6 +251,9 @@ std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks
       const auto odd = least == most ? std::find_if(kinds.begin(), kinds.end(),
                                                     [&](const auto& kind) { return kind.first != most->first; })
                                      : least;
+      // Who is the odd one is known when most are: the others tell within a moment.
+      const auto unknown = untold.find(sequence);
+      if (unknown != untold.end() && most->second.size() <= odd->second.size() + unknown->second) continue;
       HangVerdict verdict;
       verdict.kind = VerdictKind::kDesync;
       verdict.culprit = odd->second.front();
@@ -244,7 +276,7 @@ std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks
 
 std::optional<HangVerdict> HangJudge::Differing(TimePoint now, const std::vector<RankNow>& ranks) {
   Remember(now, ranks);
-  return Mismatch(ranks, now);
+  return Mismatch(ranks, now, true);
 }
 
 HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
@@ -278,7 +310,7 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
   if (!stalled_) return {};
   const Duration shown = std::max(limits_.shown, 5 * MedianStep());
 
-  if (auto differing = Mismatch(ranks, now)) {
+  if (auto differing = Mismatch(ranks, now, false)) {
     if (differing->waited < shown) differing->kind = VerdictKind::kNothing;
     return *differing;
   }
@@ -303,7 +335,9 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
   for (const auto& [waiter, missing] : waits_for) {
     const Group& group = groups_.at(waits_in.at(waiter));
     for (const int local_rank : missing) {
-      if (waits_in.count(local_rank) == 0) suspect(local_rank, waiter);
+      // Also who is still in a call that others are through: all have come to it, and it waits for nobody.
+      const auto its_own = waits_for.find(local_rank);
+      if (its_own == waits_for.end() || its_own->second.empty()) suspect(local_rank, waiter);
     }
     for (const auto& [local_rank, member] : group) {
       const RankLife life = ranks[static_cast<std::size_t>(local_rank)].life;

@@ -85,13 +85,13 @@ struct HangVerdict {
 };
 
 // How long the others must have waited, and the culprit must have shown no life. Each is the least; five times the
-// median step where that is longer.
+// median step where that is longer. The first two are for a verdict within 3 s by who looks four times a second.
 struct HangLimits {
-  base::Duration shown = std::chrono::seconds(3);     // of level waiting
-  base::Duration known = std::chrono::seconds(3);     // phases or calls told by the program itself
-  base::Duration unknown = std::chrono::seconds(10);  // a script that knows nothing of fulldeck
-  base::Duration first = std::chrono::seconds(30);    // before the first step; in a call to the kernel (state D)
-  base::Duration slow = std::chrono::seconds(60);     // in a phase that may take long: compiling, a checkpoint …
+  base::Duration shown = std::chrono::milliseconds(2'650);  // of level waiting
+  base::Duration known = std::chrono::milliseconds(2'650);  // phases or calls told by the program itself
+  base::Duration unknown = std::chrono::seconds(10);        // a script that knows nothing of fulldeck
+  base::Duration first = std::chrono::seconds(30);          // before the first step; in a call to the kernel (state D)
+  base::Duration slow = std::chrono::seconds(60);  // in a phase that may take long: compiling, a checkpoint …
 };
 
 class HangJudge {
@@ -107,8 +107,8 @@ class HangJudge {
 
   // One RankNow for each rank of the board, in order. Moments follow each other by 0.1 to 1 s.
   HangVerdict Judge(base::TimePoint now, const std::vector<RankNow>& ranks);
-  // Only whether ranks are in different calls of the same number, however short a time ago they came there: for a run
-  // that has failed.
+  // Only whether the last calls of ranks have the same number and differ: for a run that has failed, whose calls have
+  // ended with that failure.
   std::optional<HangVerdict> Differing(base::TimePoint now, const std::vector<RankNow>& ranks);
 
   int RunRank(int local_rank) const { return run_.first_rank + local_rank; }
@@ -125,9 +125,15 @@ class HangJudge {
     base::TimePoint at;
     ProcessSample process;
   };
+  struct StackSeen {
+    base::TimePoint asked;
+    base::TimePoint seen;
+    std::uint64_t stack;
+  };
   struct Known {                 // of one rank
     std::deque<Moment> moments;  // while something stalls
-    std::deque<std::pair<base::TimePoint, std::uint64_t>> stacks;
+    std::deque<StackSeen> stacks;
+    base::TimePoint asked{};
     base::TimePoint moved{};  // something on its part of the board changed last
     wire::Phase phase = wire::Phase::kNotTold;
     std::uint64_t step = 0;
@@ -144,7 +150,7 @@ class HangJudge {
   bool SomeAreElsewhere(const Group& group) const;
   base::Duration LimitFor(int local_rank, const RankNow& rank, const Member& waiting) const;
   Lifeless LifeOf(int local_rank, base::TimePoint now, base::Duration limit, base::Duration waited);
-  std::optional<HangVerdict> Mismatch(const std::vector<RankNow>& ranks, base::TimePoint now) const;
+  std::optional<HangVerdict> Mismatch(const std::vector<RankNow>& ranks, base::TimePoint now, bool after_failure) const;
   HangVerdict WithoutSuspect(HangVerdict verdict, std::uint64_t id, const std::map<int, std::vector<int>>& waits_for,
                              const std::vector<RankNow>& ranks, base::TimePoint now, base::Duration shown);
 

@@ -106,6 +106,9 @@ class Hangs : public ::testing::Test {
       verdict = judge_->Judge(now_, ranks_);
       if (const auto suspect = judge_->WantsStackOf()) {
         ++asked_;
+        // Telling it takes memory, time and a file.
+        processes_[*suspect].page_faults += 2'000;
+        processes_[*suspect].io_bytes += 100'000;
         judge_->SawStack(*suspect, stack_ ? stack_(asked_) : 11, now_);
       }
       if (verdict.alarm()) return verdict;
@@ -143,8 +146,8 @@ TEST_F(Hangs, ASleepingRankThatSevenWaitForIsNamedAfterThreeSecondsWithCallAndNu
     EXPECT_EQ(verdict.awaited.sequence, 13U);
     EXPECT_EQ(verdict.waiting.size(), 7U);
     EXPECT_TRUE(verdict.also_missing.empty());
-    EXPECT_GE(now_ - began, seconds(3));
-    EXPECT_LT(now_ - began, milliseconds(3'600));
+    EXPECT_GE(now_ - began, milliseconds(2'500));
+    EXPECT_LE(now_ - began, milliseconds(3'000));
     const auto words = InWords(verdict, {}, 0, "host");
     const std::string waiting = culprit == 4 ? "ranks 0–3, 5–7 have" : culprit == 1 ? "ranks 0, 2–7 have" : "have";
     EXPECT_NE(words[0].find("HANG: rank " + std::to_string(culprit) + " shows no life; "), std::string::npos)
@@ -157,9 +160,16 @@ TEST_F(Hangs, ASleepingRankThatSevenWaitForIsNamedAfterThreeSecondsWithCallAndNu
   }
 }
 
-TEST_F(Hangs, AScriptThatKnowsNothingOfUsGetsTenSeconds) {
-  AllIn(13);
-  Did(4, 12);
+TEST_F(Hangs, AScriptThatKnowsNothingOfUsGetsTenSecondsAndItsFirstStepHalfAMinute) {
+  AllIn(4);
+  Did(4, 3);
+  Record();
+  Computes(4);
+  EXPECT_EQ(Run(28).kind, VerdictKind::kWaiting);
+  EXPECT_EQ(Run(4).kind, VerdictKind::kHang);
+  Sleeps(4);
+  AllIn(33);
+  Did(4, 32);
   Record();
   EXPECT_EQ(Run(9).kind, VerdictKind::kWaiting);
   EXPECT_EQ(Run(2).kind, VerdictKind::kHang);
@@ -174,12 +184,12 @@ TEST_F(Hangs, ARankThatTakesProcessorTimeIsNamedOnlyWhenItsStackStaysTheSame) {
   ASSERT_EQ(verdict.kind, VerdictKind::kHang);
   EXPECT_EQ(verdict.lifeless, Lifeless::kSpinning);
   EXPECT_EQ(verdict.culprit, 4);
-  EXPECT_LT(now_ - began, seconds(4));
+  EXPECT_LE(now_ - began, milliseconds(3'500));
 
   AllIn(14);
   Did(4, 13);
   asked_ = 0;
-  stack_ = [](int times) { return static_cast<std::uint64_t>(100 + times); };
+  stack_ = [](int times) { return std::uint64_t{100} + static_cast<std::uint64_t>(times); };
   EXPECT_EQ(Run(120).kind, VerdictKind::kWaiting);
   EXPECT_LT(asked_, 12) << "who works is not to be asked all the time";
 }
@@ -189,7 +199,7 @@ TEST_F(Hangs, ARankWhoseStackCannotBeReadGetsMoreTime) {
   Did(4, 12);
   Computes(4);
   stack_ = [](int) { return std::uint64_t{0}; };
-  EXPECT_EQ(Run(8.5).kind, VerdictKind::kWaiting);
+  EXPECT_EQ(Run(7.5).kind, VerdictKind::kWaiting);
   EXPECT_EQ(Run(4).kind, VerdictKind::kHang);
 }
 
@@ -235,7 +245,7 @@ TEST_F(Hangs, PhasesThatMayTakeLongAndTheFirstStepGetTheirTime) {
     double quiet_until;
     double named_by;
   };
-  const Row rows[] = {{wire::Phase::kCompute, 5, 2.5, 4},    {wire::Phase::kData, 5, 2.5, 4},
+  const Row rows[] = {{wire::Phase::kCompute, 5, 2.25, 4},   {wire::Phase::kData, 5, 2.25, 4},
                       {wire::Phase::kCheckpoint, 5, 59, 62}, {wire::Phase::kValidation, 5, 59, 62},
                       {wire::Phase::kCompiling, 0, 59, 62},  {wire::Phase::kCompute, 0, 29, 32},
                       {wire::Phase::kLoading, 0, 59, 62}};
@@ -262,6 +272,24 @@ TEST_F(Hangs, LongStepsMakeTheTimeLonger) {
   Did(4, 5);
   EXPECT_EQ(Run(19).kind, VerdictKind::kNothing);
   EXPECT_EQ(Run(2).kind, VerdictKind::kHang);
+}
+
+TEST_F(Hangs, HangsThatWereReportedDoNotMakeTheTimeLonger) {
+  std::uint64_t call = 0;
+  for (int hang = 0; hang < 4; ++hang) {
+    for (int look = 0; look < 8; ++look) {
+      AllIn(call += 20);
+      Record();
+      ASSERT_FALSE(Run(0.25).alarm());
+    }
+    AllIn(++call);
+    Did(4, call - 1);
+    Record();
+    ASSERT_EQ(Run(12).kind, VerdictKind::kHang) << hang;
+    AllIn(call);
+    Record();
+    Run(0.25);
+  }
 }
 
 TEST_F(Hangs, ProgramsWithoutCollectivesMaySleepAsTheyLike) {
@@ -328,6 +356,29 @@ TEST_F(Hangs, TheOddOneOfACallIsNamedWithBothCalls) {
   }
 }
 
+TEST_F(Hangs, TheOddOneIsNotNamedBeforeMostHaveToldTheirCalls) {
+  AllIn(13);
+  for (int i = 2; i < kRanks; ++i) In(i, 13, FULLDECK_BOARD_OTHER_OPERATION, 1);
+  In(0, 13, FULLDECK_BOARD_ALL_GATHER, 2);
+  EXPECT_FALSE(Run(4).alarm());
+  for (int i = 2; i < kRanks; ++i) Group(i).operation = FULLDECK_BOARD_ALL_REDUCE;
+  const HangVerdict verdict = Run(1);
+  ASSERT_EQ(verdict.kind, VerdictKind::kDesync);
+  EXPECT_EQ(verdict.culprit, 0);
+}
+
+TEST_F(Hangs, ARankThatIsStillInACallThatTheOthersAreThroughIsNoDesync) {
+  AllIn(14);
+  In(4, 13);
+  moves_[4] = [](ProcessSample& process) { process.traced = true; };
+  EXPECT_EQ(Run(20).kind, VerdictKind::kWaiting);
+  Sleeps(4);
+  processes_[4].traced = false;
+  const HangVerdict verdict = Run(6);
+  ASSERT_EQ(verdict.kind, VerdictKind::kHang);
+  EXPECT_EQ(verdict.culprit, 4);
+}
+
 TEST_F(Hangs, CallsOfWhichNothingIsToldAreNotCompared) {
   AllIn(13);
   In(4, 13, FULLDECK_BOARD_OTHER_OPERATION, 2);
@@ -338,6 +389,7 @@ TEST_F(Hangs, AFailedRunTellsWhoCalledSomethingElse) {
   AllIn(13);
   In(4, 13, FULLDECK_BOARD_BROADCAST, 2);
   Rank(2).life = RankLife::kFailed;
+  for (int i = 0; i < kRanks; ++i) Group(i).completed = 13;  // with an error
   const auto verdict = judge_->Differing(now_, ranks_);
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->culprit, 4);
@@ -448,10 +500,10 @@ TEST_F(Hangs, ARankInTheKernelGetsHalfAMinute) {
 TEST_F(Hangs, AWaitThatEndsLeavesNothingBehind) {
   AllIn(13);
   Did(4, 12);
-  EXPECT_EQ(Run(2.5).kind, VerdictKind::kNothing);
+  EXPECT_EQ(Run(2.25).kind, VerdictKind::kNothing);
   AllIn(14);
   Did(4, 13);
-  EXPECT_EQ(Run(2.5).kind, VerdictKind::kNothing) << "it begins anew with each call";
+  EXPECT_EQ(Run(2.25).kind, VerdictKind::kNothing) << "it begins anew with each call";
 }
 
 TEST_F(Hangs, WordsForTheProgressLine) {

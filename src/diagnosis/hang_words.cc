@@ -32,7 +32,9 @@ std::string Waiting(const HangVerdict& verdict, int first_rank) {
 
 std::string LastOf(const HangVerdict& verdict) {
   if (!verdict.culprits_call) return "it has made no call of that group";
-  return "its last call was " + InWords(*verdict.culprits_call);
+  // What torch's recorder tells is a quarter of a second old at most, and that of a stopped rank older.
+  const bool recorded = verdict.culprits_call->group.rfind(kRecordedGroup, 0) == 0;
+  return (recorded ? "its last call seen was " : "its last call was ") + InWords(*verdict.culprits_call);
 }
 
 std::string HowItIs(const HangVerdict& verdict) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -150,7 +151,7 @@ TEST_F(Collection, ThatIsDroppedStopsAgainWhatItContinued) {
   const FakeRank rank(0, folder_.string(), Answer::kNone);
   rank.Stop();
   {
-    const StackCollection collection(loop_, {rank.target()}, {}, [](auto) { FAIL(); });
+    const StackCollection collection(loop_, {rank.target()}, {}, [](const auto&) { FAIL(); });
     EXPECT_TRUE(collection.WasContinuedByUs(rank.pid()));
     EXPECT_FALSE(collection.WasContinuedByUs(getpid()));
   }
@@ -200,6 +201,14 @@ TEST_F(Collection, SignalsNobodyWhoWouldDieOfItOrIsAnother) {
   EXPECT_THAT(ranks[6].why_none, HasSubstr("has ended"));
   for (const RankStacks& rank : ranks) EXPECT_FALSE(rank.dump.has_value());
   for (const FakeRank* rank : {&without, &deaf, &stranger, &unknown, &agentless}) EXPECT_TRUE(rank->alive());
+}
+
+TEST_F(Collection, LeavesARankToTheDebuggerThatHoldsIt) {
+  const FakeRank rank(0, folder_.string(), Answer::kWhole);
+  if (ptrace(PTRACE_SEIZE, rank.pid(), nullptr, nullptr) != 0) GTEST_SKIP() << "processes may not be traced here";
+  const auto ranks = Collect({rank.target()});
+  EXPECT_EQ(ranks[0].why_none,
+            "a debugger or tracer holds it (process " + std::to_string(getpid()) + "): ask that for the stack");
 }
 
 TEST_F(Collection, OfNobodyIsEmpty) {

@@ -103,7 +103,10 @@ class Parser {
     if (!open_) return;
     if (line == "end of stacks") {
       dumps_.back().whole = true;
-      open_ = false;
+      End();
+    } else if (line == "native stacks:") {
+      part_ = Part::kNative;
+      current_ = nullptr;
     } else if (part_ == Part::kPython) {
       SeePython(line);
     } else if (line == "Python stacks:") {
@@ -119,18 +122,39 @@ class Parser {
     }
   }
 
-  std::vector<StackDump> Finish() && { return std::move(dumps_); }
+  std::vector<StackDump> Finish() && {
+    End();
+    return std::move(dumps_);
+  }
 
  private:
   enum class Part { kNative, kFiles, kPython };
 
   void Begin() {
+    End();
     if (dumps_.size() == kMaxDumps) dumps_.erase(dumps_.begin());
     dumps_.emplace_back();
-    pthreads_.clear();
     part_ = Part::kNative;
     open_ = true;
+  }
+
+  // Puts Python's threads together with the native ones.
+  void End() {
+    if (!open_) return;
+    open_ = false;
     current_ = nullptr;
+    std::vector<ThreadStack>& threads = dumps_.back().threads;
+    for (PythonThread& python : python_) {
+      const auto found = std::find(pthreads_.begin(), pthreads_.end(), python.pthread);
+      const bool known = python.pthread != 0 && found != pthreads_.end();
+      if (!known && threads.size() == kMaxThreads) continue;
+      ThreadStack& thread =
+          known ? threads[static_cast<std::size_t>(found - pthreads_.begin())] : threads.emplace_back();
+      thread.python = std::move(python.frames);
+      thread.is_current = python.is_current;
+    }
+    pthreads_.clear();
+    python_.clear();
   }
 
   ThreadStack* AddThread() {
@@ -182,22 +206,24 @@ class Parser {
     const bool is_current = line.starts_with("Current thread 0x");
     if (is_current || line.starts_with("Thread 0x")) {
       line.remove_prefix(line.find("0x"));
-      const std::uint64_t pthread = TakeHex(line).value_or(0);
-      const auto found = std::find(pthreads_.begin(), pthreads_.end(), pthread);
-      current_ = found != pthreads_.end() && pthread != 0
-                     ? &dumps_.back().threads[static_cast<std::size_t>(found - pthreads_.begin())]
-                     : AddThread();
-      if (current_ != nullptr) current_->is_current = is_current;
+      if (python_.size() < kMaxThreads) python_.push_back({TakeHex(line).value_or(0), is_current, {}});
     } else if (line == "the Python stacks cannot be read further") {
       dumps_.back().python_note = Shown(line);
-    } else if (current_ != nullptr) {
+    } else if (!python_.empty()) {
       auto frame = ParsePythonFrame(line);
-      if (frame && current_->python.size() < kMaxFrames) current_->python.push_back(std::move(*frame));
+      if (frame && python_.back().frames.size() < kMaxFrames) python_.back().frames.push_back(std::move(*frame));
     }
   }
 
+  struct PythonThread {
+    std::uint64_t pthread;
+    bool is_current;
+    std::vector<PythonFrame> frames;
+  };
+
   std::vector<StackDump> dumps_;
-  std::vector<std::uint64_t> pthreads_;  // of the threads of the last dump
+  std::vector<std::uint64_t> pthreads_;  // of the native threads of the open dump
+  std::vector<PythonThread> python_;     // of the same
   ThreadStack* current_ = nullptr;
   Part part_ = Part::kNative;
   bool open_ = false;

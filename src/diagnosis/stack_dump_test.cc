@@ -17,6 +17,14 @@ const std::string kDump =
     "requests: 12 34\n"
     "process: 4058\n"
     "time: 1794736655.612\n"
+    "Python stacks:\n"
+    "Thread 0x00007fba00000001 (most recent call first):\n"
+    "  File \"/opt/x/threading.py\", line 327 in wait\n"
+    "\n"
+    "Current thread 0x00007fba73ffd280 (most recent call first):\n"
+    "  File \"/data/a \"b\", line 3/train.py\", line 9 in backward\n"
+    "  File \"<string>\", line 1 in <module>\n"
+    "native stacks:\n"
     "thread: 4058 python\n"
     "pthread: 0x7fba73ffd280\n"
     "#0 0x7fba73985ad8 libc.so.6+0x167ad8\n"
@@ -28,13 +36,6 @@ const std::string kDump =
     ", wait channel futex_wait_queue\n"
     "files:\n"
     "/usr/lib/libc.so.6\n"
-    "Python stacks:\n"
-    "Thread 0x00007fba00000001 (most recent call first):\n"
-    "  File \"/opt/x/threading.py\", line 327 in wait\n"
-    "\n"
-    "Current thread 0x00007fba73ffd280 (most recent call first):\n"
-    "  File \"/data/a \"b\", line 3/train.py\", line 9 in backward\n"
-    "  File \"<string>\", line 1 in <module>\n"
     "end of stacks\n";
 
 TEST(StackDump, HasThreadsWithNativeAndPythonFramesPutTogether) {

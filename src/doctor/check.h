@@ -1,6 +1,9 @@
 // A check of the doctor: one question about this machine that is answered by doing, with the evidence. The groups are
 // one file or folder of checks each; `fulldeck doctor`, its JSON and the table in docs/doctor.md are made from the same
 // list.
+//
+// A check runs in a process of its own (doctor/run_checks.h) and may take `limit`; then it is killed. Programs that it
+// starts must end with it: base::SpawnOptions::parent_death_signal.
 #pragma once
 
 #include <span>
@@ -13,6 +16,7 @@
 #include "base/environment.h"
 #include "base/system_root.h"
 #include "device/inventory.h"
+#include "doctor/kernel.h"
 
 namespace fulldeck::doctor {
 
@@ -52,7 +56,12 @@ struct Subject {
   std::string program;                                // fulldeck itself, for probe processes
   bool deep = false;                                  // --deep: may take longer than a few seconds
   base::Duration patience{std::chrono::seconds(20)};  // for a card, an interpreter, a peer
+  std::vector<std::string> peers;                     // other hosts: NAME or NAME:PORT
+  const Kernel* kernel = &Kernel::OfThisMachine();    // what no file tells
 };
+
+// How long a check may take when --deep was not given: all of them together stay under five seconds.
+inline constexpr base::Duration kShortLimit = std::chrono::milliseconds(4500);
 
 struct Check {
   std::string_view id;  // "shm-size": short, kept for ever, the name in --json
@@ -60,8 +69,15 @@ struct Check {
   bool only_deep = false;
   Words does;    // what it does, for docs/doctor.md
   Words proves;  // what a green line then stands for
-  // At least one finding; several where there are several things (cards, mounts).
+  // Several findings where there are several things (cards, mounts). None where the question does not arise (no second
+  // host was named): the check is then left out of the report.
   std::vector<Finding> (*run)(const Subject& subject) = nullptr;
+  std::string_view rows = {};          // catalogue rows that it can name, for docs/doctor.md: "C8" or "A5, I9"
+  base::Duration limit = kShortLimit;  // then it is cut, and cannot tell
+  base::Duration deep_limit = std::chrono::seconds(120);  // the same with --deep
+  // Checks of one family run in one process, one after the other, and may keep what they learnt for the next: they ask
+  // the same interpreter, or put the same cards to work. Empty: alone.
+  std::string_view family = {};
 };
 
 // In the order in which they are shown.
@@ -74,5 +90,12 @@ std::vector<Check> StorageChecks();
 
 // All of them, by group.
 std::span<const Check> Checks();
+
+// "machine": the name in --only and --json.
+std::string_view NameOf(Group group);
+// "cannot tell"
+std::string_view NameOf(Verdict verdict);
+// Failing is worst, then warning, then not being able to tell.
+Verdict Worst(std::span<const Finding> findings);
 
 }  // namespace fulldeck::doctor

@@ -12,7 +12,6 @@
 namespace fulldeck::imagery {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 
 // Values that repeat nowhere near each other.

@@ -1,19 +1,29 @@
 #include "job/redaction.h"
 
 #include <pwd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <nlohmann/json.hpp>
+
+#include "wire/sha256.h"
 
 namespace fulldeck::job {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // Shorter ones would take pieces out of other words.
 constexpr std::size_t kShortestSecret = 6;
 constexpr std::size_t kShortestKey = 32;
 constexpr std::array kSecretParts{"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "KEY", "CREDENTIAL", "COOKIE"};
+
+bool IsSecret(const std::string& name, const std::string& value) {
+  return value.size() >= kShortestSecret && Redaction::IsSecretName(name) && value != kRemoved;
+}
 
 bool IsWord(char character) {
   return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_' || character == '-';
@@ -141,7 +151,7 @@ std::string WithoutNamedOrRandom(std::string_view text) {
     }
     std::size_t behind = value;
     while (behind < text.size() && !IsSpace(text[behind]) && text[behind] != '"' && text[behind] != '\'' &&
-           text[behind] != ',' && text[behind] != ';' && text[behind] != '&') {
+           text[behind] != '\\' && text[behind] != ',' && text[behind] != ';' && text[behind] != '&') {
       ++behind;
     }
     if (behind == value) continue;
@@ -162,7 +172,39 @@ void HideHomes(std::string& text) {
   }
 }
 
+void RedactJson(Json& json, const Redaction& redaction) {
+  if (json.is_string()) {
+    json = redaction.Text(json.get<std::string>());
+  } else if (json.is_object()) {
+    for (auto& member : json.items()) {
+      if (member.value().is_string()) {
+        member.value() = redaction.Variable(member.key(), member.value().get<std::string>());
+      } else {
+        RedactJson(member.value(), redaction);
+      }
+    }
+  } else if (json.is_array()) {
+    for (Json& each : json) RedactJson(each, redaction);
+  }
+}
+
 }  // namespace
+
+SecretMarks MarksOfSecrets(const base::Environment& environment) {
+  SecretMarks marks;
+  std::array<std::uint8_t, 16> chance{};
+  // Without a salt the marks could be looked up: rather none.
+  if (getrandom(chance.data(), chance.size(), 0) != static_cast<ssize_t>(chance.size())) return marks;
+  for (const std::uint8_t byte : chance) {
+    marks.salt += "0123456789abcdef"[byte / 16];
+    marks.salt += "0123456789abcdef"[byte % 16];
+  }
+  for (const auto& variable : environment.all()) {
+    if (!IsSecret(variable.first, variable.second)) continue;
+    marks.marks.push_back(wire::HexOf(wire::HmacSha256(marks.salt, variable.second)));
+  }
+  return marks;
+}
 
 Redaction::Redaction(std::string home, std::string user) : home_(std::move(home)), user_(std::move(user)) {
   while (home_.size() > 1 && home_.back() == '/') home_.pop_back();
@@ -180,14 +222,53 @@ Redaction Redaction::OfThisProcess(const base::Environment& environment) {
 
 void Redaction::Learn(const base::Environment& environment) {
   for (const auto& variable : environment.all()) {
-    if (variable.second.size() >= kShortestSecret && IsSecretName(variable.first) && variable.second != kRemoved) {
-      secrets_.push_back(variable.second);
-    }
+    if (IsSecret(variable.first, variable.second)) secrets_.push_back(variable.second);
   }
   std::sort(secrets_.begin(), secrets_.end(), [](const std::string& one, const std::string& other) {
     return one.size() != other.size() ? one.size() > other.size() : one < other;
   });
   secrets_.erase(std::unique(secrets_.begin(), secrets_.end()), secrets_.end());
+}
+
+void Redaction::Learn(SecretMarks marks) {
+  marks_ = std::move(marks);
+}
+
+// Whole words, and what stands behind the first '=' or ':' of one.
+std::string Redaction::WithoutMarked(std::string text) const {
+  if (marks_.marks.empty()) return text;
+  const auto is_marked = [this](std::string_view word) {
+    if (word.size() < kShortestSecret || word.size() > 4096) return false;
+    const std::string mark = wire::HexOf(wire::HmacSha256(marks_.salt, word));
+    return std::find(marks_.marks.begin(), marks_.marks.end(), mark) != marks_.marks.end();
+  };
+  const auto ends_word = [](char character) {
+    return IsSpace(character) || std::string_view("\"'`,;()[]{}<>").find(character) != std::string_view::npos;
+  };
+  std::string kept;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at;
+    while (end < text.size() && !ends_word(text[end])) ++end;
+    std::string_view word = std::string_view(text).substr(at, end - at);
+    // A sentence may end with it.
+    const std::size_t behind = word.find_last_not_of(".:!?\\") + 1;
+    const std::string_view tail = word.substr(behind);
+    const std::string_view core = word.substr(0, behind);
+    const std::size_t sign = core.find_first_of("=:");
+    if (is_marked(word)) {
+      kept += kRemoved;
+    } else if (is_marked(core)) {
+      (kept += kRemoved) += tail;
+    } else if (sign != std::string_view::npos &&
+               (is_marked(core.substr(sign + 1)) || is_marked(word.substr(sign + 1)))) {
+      ((kept += core.substr(0, sign + 1)) += kRemoved) += tail;
+    } else {
+      kept += word;
+    }
+    at = end;
+    if (at < text.size()) kept += text[at++];
+  }
+  return kept;
 }
 
 bool Redaction::IsSecretName(std::string_view name) {
@@ -203,6 +284,7 @@ std::string Redaction::Variable(std::string_view name, std::string_view value) c
 std::string Redaction::Text(std::string_view text) const {
   std::string shown(text);
   for (const std::string& secret : secrets_) ReplaceAll(shown, secret, kRemoved, false);
+  shown = WithoutMarked(std::move(shown));
   RemovePrivateKeys(shown);
   RemoveUrlUsers(shown);
   shown = WithoutNamedOrRandom(shown);
@@ -210,6 +292,13 @@ std::string Redaction::Text(std::string_view text) const {
   HideHomes(shown);
   ReplaceAll(shown, user_, "user", true);
   return shown;
+}
+
+std::string Redaction::JsonText(std::string_view text) const {
+  Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return Text(text);
+  RedactJson(json, *this);
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::vector<std::string> Redaction::Arguments(const std::vector<std::string>& arguments) const {

@@ -3,7 +3,6 @@
 // Pure, apart from OfThisProcess.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +14,14 @@ namespace fulldeck::job {
 // What stands in the place of a secret.
 inline constexpr char kRemoved[] = "(removed)";
 
+// What secrets leave on disk, so that they are known again later without standing there: their HMAC-SHA256 under a salt
+// of its own. Words of a text are compared with it; a secret with spaces or quotes in it is not found that way.
+struct SecretMarks {
+  std::string salt;
+  std::vector<std::string> marks;
+};
+SecretMarks MarksOfSecrets(const base::Environment& environment);
+
 class Redaction {
  public:
   // `home` becomes "~" and `user` becomes "user", where they are known and say something ("root" does not).
@@ -24,6 +31,7 @@ class Redaction {
 
   // From now on the values of secret variables are taken out of every text, wherever they stand in it.
   void Learn(const base::Environment& environment);
+  void Learn(SecretMarks marks);
 
   // Whether a variable, flag or key of that name holds a secret: TOKEN, SECRET, PASSWORD, KEY, CREDENTIAL and the like.
   static bool IsSecretName(std::string_view name);
@@ -34,6 +42,9 @@ class Redaction {
   // --token …, "password": "…"); private keys; words that look like keys (hf_…, sk-…, long and random); homes; the
   // user.
   std::string Text(std::string_view text) const;
+  // The same for JSON, which stays JSON: each text in it, and by the names of its keys. What is none is taken as a
+  // text.
+  std::string JsonText(std::string_view text) const;
   // Of a command line: the value behind a flag with a secret name goes too.
   std::vector<std::string> Arguments(const std::vector<std::string>& arguments) const;
 
@@ -41,6 +52,9 @@ class Redaction {
   std::string home_;
   std::string user_;
   std::vector<std::string> secrets_;  // the longest first
+  SecretMarks marks_;
+
+  std::string WithoutMarked(std::string text) const;
 };
 
 }  // namespace fulldeck::job

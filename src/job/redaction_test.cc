@@ -61,12 +61,31 @@ TEST_F(RedactedText, HasNoneOfTheSecretsThatTheEnvironmentHolds) {
   EXPECT_EQ(redaction_.Text("/usr/bin/x"), "/usr/bin/x");
 }
 
+TEST_F(RedactedText, HasNoneOfTheSecretsThatAreKnownByTheirMarksAlone) {
+  const SecretMarks marks =
+      MarksOfSecrets({{"VENDOR_TOKEN", "blue.horse=="}, {"DB_PASSWORD", "short"}, {"PATH", "/usr/bin"}});
+  ASSERT_EQ(marks.marks.size(), 1U);
+  EXPECT_NE(marks.salt, MarksOfSecrets({}).salt);
+  EXPECT_THAT(marks.marks[0] + marks.salt, Not(HasSubstr("horse")));
+  redaction_.Learn(marks);
+  EXPECT_EQ(redaction_.Text("told blue.horse==, and \"blue.horse==\". blue.horse==."),
+            "told (removed), and \"(removed)\". (removed).");
+  EXPECT_EQ(redaction_.Text("x=blue.horse== y:blue.horse==\nblue.horse"), "x=(removed) y:(removed)\nblue.horse");
+}
+
 TEST_F(RedactedText, OfVariablesGoesByTheNameFirst) {
   EXPECT_EQ(redaction_.Variable("MY_KEYS", "a"), kRemoved);
   EXPECT_EQ(redaction_.Variable("credentials_file", "/x"), kRemoved);
   EXPECT_EQ(redaction_.Variable("EMPTY_TOKEN", ""), "");
   EXPECT_EQ(redaction_.Variable("OMP_NUM_THREADS", "4"), "4");
   EXPECT_EQ(redaction_.Variable("HOME", "/home/erika"), "~");
+}
+
+TEST_F(RedactedText, OfJsonIsJsonStill) {
+  EXPECT_EQ(redaction_.JsonText(R"({"api_key": "x", "list": ["TOKEN=a\"b", 1], "at": "/home/erika/y", "none": null})"),
+            "{\n  \"api_key\": \"(removed)\",\n  \"list\": [\n    \"TOKEN=(removed)\\\"b\",\n    1\n  ],\n"
+            "  \"at\": \"~/y\",\n  \"none\": null\n}\n");
+  EXPECT_EQ(redaction_.JsonText("{cut: TOKEN=a"), "{cut: TOKEN=(removed)");
 }
 
 TEST_F(RedactedText, OfACommandLineHasNoValueBehindASecretFlag) {

@@ -17,6 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kLongestValue = 4096;
+constexpr std::size_t kMostMarks = 1000;
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
 std::string Cut(std::string text) {
@@ -24,15 +25,27 @@ std::string Cut(std::string text) {
   return text;
 }
 
-void RedactTexts(Json& json, const job::Redaction& redaction) {
-  if (json.is_string()) {
-    json = redaction.Text(json.get<std::string>());
-  } else if (json.is_structured()) {
-    for (auto& each : json) RedactTexts(each, redaction);
+}  // namespace
+
+job::SecretMarks MarksOfLaunchNote(std::string_view text) {
+  job::SecretMarks marks;
+  const Json note = Json::parse(text, nullptr, false);
+  const auto secrets = note.is_object() ? note.find("secrets") : note.end();
+  if (secrets == note.end() || !secrets->is_object()) return marks;
+  marks.salt = secrets->value("salt", Json("")).is_string() ? secrets->value("salt", std::string()) : "";
+  const Json list = secrets->value("marks", Json::array());
+  for (const Json& mark : list) {
+    if (mark.is_string() && marks.marks.size() < kMostMarks) marks.marks.push_back(mark.get<std::string>());
   }
+  return marks;
 }
 
-}  // namespace
+std::string WithoutMarks(std::string_view text) {
+  Json note = Json::parse(text, nullptr, false);
+  if (!note.is_object()) return std::string(text);
+  note.erase("secrets");
+  return note.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
 std::vector<std::string> OwnArguments() {
   std::vector<std::string> arguments;
@@ -52,12 +65,11 @@ std::string FormatLaunchNote(const std::vector<std::string>& arguments, const ba
   for (const auto& variable : environment.all()) {
     note["environment"][variable.first] = Cut(redaction.Variable(variable.first, variable.second));
   }
-  Json run = Json::parse(job::FormatRunRecord(record), nullptr, false);
-  if (run.is_object()) {
-    run["command"] = redaction.Arguments(record.command);
-    RedactTexts(run, redaction);
-  }
-  note["run"] = std::move(run);
+  job::RunRecord shown = record;
+  shown.command = redaction.Arguments(record.command);
+  note["run"] = Json::parse(redaction.JsonText(job::FormatRunRecord(shown)), nullptr, false);
+  const job::SecretMarks marks = job::MarksOfSecrets(environment);
+  note["secrets"] = {{"salt", marks.salt}, {"marks", marks.marks}};
   return note.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/environment.h"
 #include "base/result.h"
+#include "job/redaction.h"
 #include "job/run_registry.h"
 
 namespace fulldeck::launcher {
@@ -17,9 +19,14 @@ inline constexpr char kLaunchNote[] = "launch.json";
 // The arguments of this process, which is the launcher.
 std::vector<std::string> OwnArguments();
 
-// {"version", "arguments", "environment", "run": the record}. `environment` is the caller's.
+// {"version", "arguments", "environment", "run": the record, "secrets": marks by which they are known again}.
+// `environment` is the caller's.
 std::string FormatLaunchNote(const std::vector<std::string>& arguments, const base::Environment& environment,
                              const job::RunRecord& record);
+
+// The marks of the environment's secrets in such a note, and the note without them. Text from outside.
+job::SecretMarks MarksOfLaunchNote(std::string_view text);
+std::string WithoutMarks(std::string_view text);
 
 // Replaces what an earlier attempt wrote. Mode 0600.
 base::Result<void> WriteLaunchNote(const base::Environment& environment, const job::RunRecord& record);

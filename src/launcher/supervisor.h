@@ -70,6 +70,7 @@ class Supervisor {
   void WatchHangs();
   void EndHangWatch();
   void LookForHangs();
+  void NoticeContinuedRanks();
   std::vector<diagnosis::StackTarget> StackTargets() const;
   void CollectStacks(std::vector<diagnosis::StackTarget> targets,
                      std::function<void(const std::vector<diagnosis::RankStacks>&)> then);
@@ -107,8 +108,8 @@ class Supervisor {
   std::optional<diagnosis::HangVerdict> hang_alarm_;  // said, and not over yet
   base::TimePoint hang_alarm_at_{};
   std::unique_ptr<diagnosis::StackCollection> stacks_;
-  bool collecting_ = false;   // stacks_ has not answered yet
-  std::string waiting_note_;  // for the progress line
+  bool collecting_ = false;                    // stacks_ has not answered yet
+  std::string waiting_note_;                   // for the progress line
   std::optional<SilentFaults> silent_faults_;  // of this attempt
 
   Phase phase_ = Phase::kGathering;

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "wire/exit_codes.h"
+#include "wire/process_identity.h"
 
 namespace fulldeck::launcher {
 namespace {
@@ -68,6 +68,7 @@ void Supervisor::LookForHangs() {
   hang_timer_ = 0;
   if (phase_ != Phase::kRunning || !hang_watch_) return;
   const base::TimePoint now = loop_.clock().Now();
+  NoticeContinuedRanks();
   const HangVerdict verdict = hang_watch_->Look(now);
   waiting_note_ = diagnosis::InShort(verdict, group_->start().first_rank);
   if (const auto slow = hang_watch_->NewStraggler()) {
@@ -87,6 +88,18 @@ void Supervisor::LookForHangs() {
   if (phase_ != Phase::kRunning) return;
   const auto pause = kLookInterval + milliseconds(plan_->ranks.size() / 4);
   hang_timer_ = loop_.After(pause, [this] { LookForHangs(); });
+}
+
+// Somebody may have continued a rank while we did so too, for its stacks, and took the kernel's word for an echo.
+void Supervisor::NoticeContinuedRanks() {
+  if (collecting_) return;
+  for (Rank& rank : group_->ranks()) {
+    if (!rank.stopped || rank.ending) continue;
+    const auto stat = wire::ReadProcessStat(rank.pid);
+    if (!stat || stat->state == 'T' || stat->state == 't') continue;
+    group_->StoppedOrContinued(rank, false, loop_.clock().Now());
+    Say(fmt::format("{} runs again", NameOf(rank)));
+  }
 }
 
 std::vector<diagnosis::StackTarget> Supervisor::StackTargets() const {
@@ -208,9 +221,17 @@ void Supervisor::ActOnHang() {
 void Supervisor::SayDifferentCalls() {
   if (!hang_watch_ || !group_ || hang_alarm_) return;
   const auto verdict = hang_watch_->LookForDifferentCalls(loop_.clock().Now());
-  if (!verdict) return;
   std::vector<std::string> names;
   for (const Rank& rank : group_->ranks()) names.push_back(NameOf(rank));
+  if (!verdict) {
+    // The ranks may have left their groups already; what the group said stays.
+    for (const Rank& rank : group_->ranks()) {
+      const auto error = group_->board().ReadError(rank.local_rank);
+      if (!error || error->text.find("made different calls") == std::string::npos) continue;
+      return Say("DESYNC: " + error->text.substr(0, error->text.find('\n')));
+    }
+    return;
+  }
   for (const std::string& line : diagnosis::InWords(*verdict, names, group_->start().first_rank, plan_->host_name)) {
     Say(line);
   }

@@ -28,6 +28,7 @@ class ActionsLock {
   static void Free() { held_.clear(std::memory_order_release); }
 
  private:
+  // NOLINTNEXTLINE(readability-identifier-naming): of the class, as its other members are
   static inline constinit std::atomic_flag held_ = ATOMIC_FLAG_INIT;
   sigset_t before_;
 };

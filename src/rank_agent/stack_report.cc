@@ -77,8 +77,13 @@ constinit std::atomic_flag answer_turn = ATOMIC_FLAG_INIT;
 // Counts answers; who writes sleeps on it.
 constinit std::atomic<std::uint32_t> answers{0};
 
+// Counts how often threads that stood still for Python's stacks were let go; they sleep on it.
+constinit std::atomic<std::uint32_t> let_go{0};
+
 constinit std::atomic<void (*)(int)> python_handler{nullptr};
 constinit std::atomic<int> python_descriptor{-1};
+constinit std::atomic<PythonDump> python_dump{nullptr};
+constinit bool handler_faulted = false;  // in its turn
 
 long Thread() {
   return syscall(SYS_gettid);
@@ -129,6 +134,43 @@ int OpenStacks() {
   return file;
 }
 
+// Its answer stands at kAsked.
+void Ask(Entry& entry) {
+  const int thread = entry.thread.load(std::memory_order_relaxed);
+  if (syscall(SYS_tgkill, getpid(), thread, stack_signal) != 0) {
+    entry.answer.store(kNotAsked, std::memory_order_relaxed);
+  }
+}
+
+bool Blocks(const ThreadStatus& status) {
+  return (status.blocked >> (stack_signal - 1) & 1) != 0;
+}
+
+// The C library starts a thread with all signals blocked, for a moment. One that runs and blocks the signal may be such
+// a one.
+void AskNewcomers() {
+  constexpr int kTries = 5;
+  static ThreadStatus now;
+  const std::size_t count = entry_count.load(std::memory_order_relaxed);
+  for (int tries = 0; tries < kTries; ++tries) {
+    bool any = false;
+    for (std::size_t i = 1; i < count; ++i) {
+      Entry& entry = entries[i];
+      if (!entry.blocks || entry.status.state != 'R') continue;
+      if (!ReadStatus(entry.thread.load(std::memory_order_relaxed), now)) continue;
+      any = any || Blocks(now);
+      if (Blocks(now)) continue;
+      entry.blocks = false;
+      entry.status = now;
+      entry.answer.store(kAsked, std::memory_order_release);
+      Ask(entry);
+    }
+    if (!any) return;
+    const timespec pause{0, 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
 // Lists the threads, this one first, and asks the others. Whether there are more than fit.
 bool AskAll(void* context) {
   bool more = false;
@@ -149,7 +191,7 @@ bool AskAll(void* context) {
     entry.thread.store(listed[i], std::memory_order_relaxed);
     const bool lives = ReadStatus(listed[i], entry.status);
     if (!lives && i != 0) continue;
-    entry.blocks = i != 0 && (entry.status.blocked >> (stack_signal - 1) & 1) != 0;
+    entry.blocks = i != 0 && Blocks(entry.status);
     entry.first = entry.count = 0;
     entry.more = false;
     entry.whole = true;
@@ -161,13 +203,10 @@ bool AskAll(void* context) {
   RunOnReportStack(ReadInto, &own_stack);
   // Release: pairs with the acquire in EntryOf.
   entry_count.store(count, std::memory_order_release);
-  const int pid = getpid();
   for (std::size_t i = 1; i < count; ++i) {
-    if (entries[i].answer.load(std::memory_order_relaxed) != kAsked) continue;
-    if (syscall(SYS_tgkill, pid, entries[i].thread.load(std::memory_order_relaxed), stack_signal) != 0) {
-      entries[i].answer.store(kNotAsked, std::memory_order_relaxed);
-    }
+    if (entries[i].answer.load(std::memory_order_relaxed) == kAsked) Ask(entries[i]);
   }
+  AskNewcomers();
   return more;
 }
 
@@ -297,25 +336,67 @@ void WriteThread(const Entry& entry, const AddressBook& book) {
   text << "\n";
 }
 
+struct PythonCall {
+  void (*handler)(int);
+  PythonDump dump;
+  int file;
+};
+
+void CallPython(void* argument) {
+  const PythonCall& call = *static_cast<PythonCall*>(argument);
+  if (call.dump != nullptr) {
+    call.dump(call.file, nullptr, nullptr);
+  } else {
+    call.handler(stack_signal);
+  }
+}
+
 void WritePython(int file) {
   // Acquire: pairs with the release in SetPythonStacks.
-  void (*handler)(int) = python_handler.load(std::memory_order_acquire);
-  if (handler == nullptr) return;
-  const int wanted = python_descriptor.load(std::memory_order_relaxed);
-  const int copy = fcntl(file, F_DUPFD_CLOEXEC, wanted);
-  if (copy != wanted) {
-    if (copy >= 0) close(copy);
-    text << "no Python stacks: descriptor " << std::int64_t{wanted} << ", over which Python writes them, is in use\n";
-    return;
+  PythonCall call{python_handler.load(std::memory_order_acquire), nullptr, file};
+  if (call.handler == nullptr) return;
+  call.dump = python_dump.load(std::memory_order_relaxed);
+  int copy = -1;
+  if (call.dump == nullptr) {
+    const int wanted = python_descriptor.load(std::memory_order_relaxed);
+    if (handler_faulted) {
+      text << "no Python stacks: Python could not read them before, and then writes none any more\n";
+      return;
+    }
+    copy = fcntl(file, F_DUPFD_CLOEXEC, wanted);
+    if (copy != wanted) {
+      if (copy >= 0) close(copy);
+      text << "no Python stacks: descriptor " << std::int64_t{wanted} << ", over which Python writes them, is in use\n";
+      return;
+    }
   }
   text << "Python stacks:\n";
   text.Flush();
-  // Other threads go on while Python reads their frames.
-  const bool whole =
-      RunGuarded([](void* argument) { (*static_cast<void (**)(int)>(argument))(stack_signal); }, &handler);
-  close(copy);
+  const bool whole = RunGuarded(CallPython, &call);
+  if (copy >= 0) close(copy);
+  if (whole) return;
+  handler_faulted = call.dump == nullptr;
   // Python may have left a line unfinished.
-  if (!whole) text << "\nthe Python stacks cannot be read further\n";
+  text << "\nthe Python stacks cannot be read further\n";
+}
+
+// Python reads the frames of all threads, and one that goes on meanwhile would change them under its eyes: a fault in
+// there is caught, but leaves faulthandler in a state in which it writes nothing any more. So who has answered stands
+// still, for at most kStillMilliseconds.
+void StandStill(std::uint32_t seen) {
+  const long until = NowMilliseconds() + kStillMilliseconds;
+  // Acquire: pairs with the release in LetGo.
+  while (let_go.load(std::memory_order_acquire) == seen) {
+    const long left = until - NowMilliseconds();
+    if (left <= 0) return;
+    const timespec patience{left / 1000, left % 1000 * 1'000'000};
+    syscall(SYS_futex, &let_go, FUTEX_WAIT_PRIVATE, seen, &patience, nullptr, 0);
+  }
+}
+
+void LetGo() {
+  let_go.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, &let_go, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 struct Writing {
@@ -326,6 +407,9 @@ struct Writing {
 
 void WriteAnswers(void* argument) {
   const Writing& writing = *static_cast<Writing*>(argument);
+  if (writing.free) WritePython(writing.file);
+  LetGo();
+  text << "native stacks:\n";
   AddressBook book{named, 0, modules, 0, 0};
   if (writing.free) book = NameAll();
   const std::size_t count = entry_count.load(std::memory_order_relaxed);
@@ -335,7 +419,6 @@ void WriteAnswers(void* argument) {
   for (std::size_t i = 0; i < book.module_count; ++i) {
     if (modules[i].is_elf) text.Quoted(modules[i].path) << "\n";
   }
-  if (writing.free) WritePython(writing.file);
 }
 
 // Ends the turn, or leaves that to a thread that hangs in its answer.
@@ -400,8 +483,9 @@ bool PrepareStacks(const char* path, int signal_number) {
   return true;
 }
 
-void SetPythonStacks(void (*handler)(int), int descriptor) {
+void SetPythonStacks(void (*handler)(int), int descriptor, PythonDump dump) {
   python_descriptor.store(descriptor, std::memory_order_relaxed);
+  python_dump.store(dump, std::memory_order_relaxed);
   python_handler.store(handler, std::memory_order_release);
 }
 
@@ -434,6 +518,8 @@ void AnswerWithStack(void* context) {
     int asked = kAsked;
     const bool mine = entry->answer.compare_exchange_strong(asked, kAnswering, std::memory_order_acq_rel);
     bool abandoned = false;
+    // Before the answer: who writes counts on after the last one.
+    const std::uint32_t seen = let_go.load(std::memory_order_acquire);
     if (mine && entry->thread.load(std::memory_order_relaxed) != thread) {
       // The list was made anew while this thread looked for itself, and this is another's place.
       entry->answer.store(kAsked, std::memory_order_release);
@@ -454,6 +540,7 @@ void AnswerWithStack(void* context) {
     }
     answers.fetch_add(1, std::memory_order_release);
     syscall(SYS_futex, &answers, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    if (!abandoned && python_handler.load(std::memory_order_relaxed) != nullptr) StandStill(seen);
   }
 }
 

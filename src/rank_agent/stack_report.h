@@ -4,6 +4,7 @@
 //
 // The thread that takes the request writes. It asks every other thread with the same signal, each of which reads its
 // own stack, and waits for all of them together. A thread that does not answer in time is named with what it does.
+// Where there is Python, the others stand still until its stacks are written, which come first.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,8 @@ namespace fulldeck::rank_agent {
 // How long all threads together have for their answers, and how much longer one that has begun.
 inline constexpr int kAnswerMilliseconds = 700;
 inline constexpr int kMoreMilliseconds = 300;
+// How long a thread that has answered stands still at most, while Python reads the frames of all.
+inline constexpr int kStillMilliseconds = 1500;
 // A file that has grown beyond this begins anew.
 inline constexpr long kMaxStackFile = 4 << 20;
 
@@ -20,9 +23,11 @@ inline constexpr long kMaxStackFile = 4 << 20;
 // the path is empty or too long. Needs what PrepareReports (crash_report.h) prepares.
 bool PrepareStacks(const char* path, int signal_number);
 
-// Python's own handler that writes its stacks to the descriptor `descriptor`, which is open only while it is called;
-// nullptr: none.
-void SetPythonStacks(void (*handler)(int), int descriptor);
+// How Python writes its stacks. `handler`: faulthandler's, which writes to `descriptor`, open only while it is called.
+// `dump`: the function behind it, (descriptor, interpreter, thread), where this Python shows it: better, since a fault
+// in it leaves no trace. nullptr: none.
+using PythonDump = const char* (*)(int, void*, void*);
+void SetPythonStacks(void (*handler)(int), int descriptor, PythonDump dump);
 
 // In the signal's handler, for a request from outside. `request`: its number, which the dump repeats. One that comes
 // while stacks are written is answered with the next ones.

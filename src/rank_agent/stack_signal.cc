@@ -1,5 +1,6 @@
 #include "rank_agent/stack_signal.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -94,16 +95,19 @@ int StackSigaction(const struct sigaction* wanted, struct sigaction* previous) {
   if (wanted != nullptr) users = *wanted;
   struct sigaction before {};
   int result = 0;
+  const int descriptor = wanted != nullptr && !IsDefault(users) ? DescriptorOfHook() : -1;
+  // The loader is asked only when the hook calls, which is no signal handler.
+  const auto dump =
+      descriptor >= 0 ? reinterpret_cast<PythonDump>(dlsym(RTLD_DEFAULT, "_Py_DumpTracebackThreads")) : nullptr;
   {
     const ActionsLock lock;
     before = users_action;
-    const int descriptor = wanted != nullptr && !IsDefault(users) ? DescriptorOfHook() : -1;
     if (descriptor >= 0) {
-      SetPythonStacks(users.sa_handler, descriptor);
+      SetPythonStacks(users.sa_handler, descriptor, dump);
     } else if (wanted != nullptr) {
       const bool ours = IsDefault(users);
       // Python takes its handler back when it ends, and one of the program's own leaves no room for it.
-      SetPythonStacks(nullptr, -1);
+      SetPythonStacks(nullptr, -1, nullptr);
       if (!ours) fulldeck_board_stack_signal(rank_board, 0);
       result = ours ? InstallOurs() : NextSigaction(StackSignal(), &users, nullptr);
       if (result == 0) users_action = users;

@@ -28,7 +28,7 @@ bool IsStackSignal(int signal_number);
 
 // sigaction as the program calls it for that signal. Also how Python's handler gets here: faulthandler.register, called
 // by our hook while the variable kPythonStacksVariable is set, gives it to us and not to the kernel. It then writes
-// Python's stacks behind ours, to the descriptor that the variable names.
+// Python's stacks before ours, to the descriptor that the variable names.
 int StackSigaction(const struct sigaction* wanted, struct sigaction* previous);
 
 inline constexpr char kPythonStacksVariable[] = "FULLDECK_PYTHON_STACKS";

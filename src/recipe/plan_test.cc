@@ -7,7 +7,6 @@ namespace fulldeck::recipe {
 namespace {
 
 using testing::Contains;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 

@@ -127,7 +127,7 @@ ChosenDevice ChooseDevice(const DeviceRequest& request) {
   std::string by = "by the program";
   if (asked.empty() && !facts.device.empty()) {
     asked = facts.device;
-    by = std::string("by ") + wire::kDeviceVariable;
+    by.assign("by ").append(wire::kDeviceVariable);
   } else if (asked.empty()) {
     asked = DefaultName(request);
   }

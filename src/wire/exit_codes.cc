@@ -40,6 +40,9 @@ std::span<const ExitCodeRow> ExitCodes() {
       {ExitCode::kHang, "hang",
        "fulldeck run --on-hang fail, or restart with no restart left: ranks waited for one that showed no life.",
        "The verdict names the rank and its call; the stacks of all ranks are in the run's folder."},
+      {ExitCode::kCheckFailed, "check-failed",
+       "fulldeck doctor: at least one check failed: a run on this machine would fail, or be wrong without a word.",
+       "Do what stands below the lines that say fail; fulldeck doctor --only GROUP checks again."},
   };
   return kRows;
 }

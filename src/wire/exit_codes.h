@@ -21,6 +21,7 @@ enum class ExitCode {
   kCannotStart = 88,
   kLeftBehind = 89,
   kHang = 90,
+  kCheckFailed = 91,
 };
 
 struct ExitCodeRow {

@@ -172,6 +172,51 @@ TEST_F(BoardWriter, TellsTheFiguresOfTheLoopAndKeepsThoseThatAPartDoesNotName) {
   EXPECT_EQ(loop->last_step_ns, loop->step_at_ns - first_at);
 }
 
+TEST_F(BoardWriter, KeepsTheFirstThreeBatchesForReadersThatComeLate) {
+  Open();
+  const auto first_batches = [&](std::uint64_t from, std::uint64_t fingerprint) {
+    auto board = std::move(*RankBoard::Create({"run", 0, 2, 0, 2}));
+    Set(kBoardFdVariable, std::to_string(board.fd()));
+    fulldeck_board* writer = nullptr;
+    EXPECT_EQ(fulldeck_board_open(&writer), 0) << fulldeck_board_error();
+    for (std::uint64_t step = from; step < from + 9; ++step) {
+      fulldeck_board_figures figures = Figures(step);
+      if (step % 2 != 0) figures.batch_fingerprint = fingerprint + step / 6;
+      fulldeck_board_step(writer, &figures);
+      const auto loop = board.ReadLoop(1);
+      EXPECT_EQ(loop->first_batches.has_value(), step >= from + 5) << step;
+    }
+    fulldeck_board_close(writer);
+    return board.ReadLoop(1)->first_batches.value_or(0);
+  };
+  const std::uint64_t one = first_batches(0, 7);
+  EXPECT_EQ(first_batches(0, 7), one);
+  EXPECT_NE(first_batches(0, 8), one) << "other batches";
+  EXPECT_NE(first_batches(6, 6), one) << "the same batches in other steps";
+}
+
+TEST_F(BoardWriter, TellsReductionsOrdersAndFiles) {
+  Open();
+  fulldeck_board_figures figures = Figures(4);
+  figures.reductions = 3;
+  figures.unreduced_steps = 2;
+  figures.repeated_orders = 1;
+  fulldeck_board_step(mine_, &figures);
+  fulldeck_board_saved(mine_, 77);
+  const auto loop = board_.ReadLoop(1);
+  ASSERT_TRUE(loop);
+  EXPECT_EQ(loop->reductions, 3U);
+  EXPECT_EQ(loop->unreduced_steps, 2U);
+  EXPECT_EQ(loop->repeated_orders, 1U);
+  EXPECT_EQ(loop->saved_file, 77U);
+  EXPECT_EQ(loop->step, 4U);
+  EXPECT_EQ(loop->last_step_ns, 0U) << "a file is no step";
+  LoopBytes bytes{};
+  bytes.first_batches_told = kFirstBatches + 1;
+  board_.RecordToWrite(1).loop.Write(bytes);
+  EXPECT_FALSE(board_.ReadLoop(1)) << "damaged";
+}
+
 TEST_F(BoardWriter, TellsALossThatIsNotANumberAsItIs) {
   Open();
   fulldeck_board_figures figures = Figures(1);

@@ -5,7 +5,8 @@
 //   FAKE_NONSENSE    2 cards whose texts have no end and whose numbers cannot be
 //   FAKE_TOO_MANY    counts 4,000,000,000 cards
 //   FAKE_TROUBLED    cards with faults: 2 has no handle, 3 is lost while it is read, 4 has MIG on and knows no
-//                    utilisation, 5 knows no power, 6 has another device node
+//                    utilisation, 5 knows no power, 6 has another device node; 1 has had memory errors, 2 has no
+//                    spare rows left
 //   FAKE_OLD         an old driver: the first form of memory and of the list of processes, and few other calls
 //   FAKE_R535        a list of processes with longer entries under the same name
 //   FAKE_IXML        Iluvatar's copy of the interface: power in watts
@@ -276,6 +277,34 @@ int nvmlDeviceGetMinorNumber(Device device, unsigned* minor_number) {
 #ifdef FAKE_TROUBLED
   if (IndexOf(device) == 6) *minor_number = 3;
 #endif
+  return kOk;
+}
+
+// By address, card N is at 0000:1N:00.0.
+int nvmlDeviceGetHandleByPciBusId_v2(const char* address, Device* device) {
+  unsigned domain, bus;
+  if (sscanf(address, "%x:%x:", &domain, &bus) != 2 || bus < 0x10 || bus > 0x17) return 6;
+  *device = (Device)((uintptr_t)(bus - 0x10) + 1);
+  return kOk;
+}
+
+int nvmlDeviceGetTotalEccErrors(Device device, int type, int counter, unsigned long long* count) {
+  if (type != 1 || counter != 0) return kNotSupported;
+  *count = 0;
+#ifdef FAKE_TROUBLED
+  if (IndexOf(device) == 1) *count = 3;
+#endif
+  (void)device;
+  return kOk;
+}
+
+int nvmlDeviceGetRemappedRows(Device device, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
+                              unsigned* failed) {
+  *corrected = *uncorrected = *pending = *failed = 0;
+#ifdef FAKE_TROUBLED
+  if (IndexOf(device) == 2) *uncorrected = *failed = 1;
+#endif
+  (void)device;
   return kOk;
 }
 

@@ -1,5 +1,5 @@
-/* stack_shapes SHAPE: programs of different shapes that wait to be asked for their stacks. Says "ready" on stdout, and ends with
- * code 0 when its standard input does.
+/* stack_shapes SHAPE: programs of different shapes that wait to be asked for their stacks. Says "ready" on stdout, and
+ * ends with code 0 when its standard input does.
  *
  *   threads     a thread that waits for a condition, one that spins, one that blocks all signals, a main thread in read
  *   deaf        every thread blocks all signals
@@ -7,10 +7,10 @@
  *   forks       makes children and threads and waits for them, one after the other, all the time
  *   held        a main thread that the kernel holds: its vfork child sleeps
  *   handler     has a handler of its own for the signal, which says "mine"
- *   asks        tells what it finds installed on the signal, before and after it installs something: d default, i ignored, h its own
- *   child       a forked child tells what it finds installed on the signal; the same of a child of exec
- *   calls       threads in read and in a condition count the calls that a signal ended early, and tell
- *   crash       crashes when its standard input ends */
+ *   asks        tells what it finds installed on the signal, before and after it installs something: d default, i
+ * ignored, h its own child       a forked child tells what it finds installed on the signal; the same of a child of
+ * exec calls       threads in read and in a condition count the calls that a signal ended early, and tell crash crashes
+ * when its standard input ends */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
   } else if (strcmp(shape, "forks") == 0) {
     Start(make_threads, "makes");
     Ready();
-    for (int i = 0; i < 100000; ++i) {
+    for (int i = 0; i < 10000000; ++i) {
       const pid_t child = fork();
       if (child == 0) _exit(0);
       while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;

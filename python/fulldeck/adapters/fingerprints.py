@@ -41,7 +41,7 @@ class Steps:
     """Of one optimizer."""
 
     def __init__(self, wrapper):
-        self.wrapper = weakref.ref(wrapper)
+        self.wrapper, self.watched = weakref.ref(wrapper), _watched[wrapper]
         self.forwards = -1  # the wrapper's at the last step
         self.unreduced = 0  # steps in a row without a new one
 
@@ -92,23 +92,22 @@ def _of(optimizer):
 def after_step(torch, optimizer):
     begins = loop.stepped(optimizer)
     steps = _of(optimizer)
-    wrapper = steps.wrapper() if steps is not None else None
-    if wrapper is not None and wrapper in _watched:
-        _count_reductions(steps, _watched[wrapper])
+    if steps is not None:
+        if steps.forwards != steps.watched.forwards:
+            steps.forwards, steps.unreduced = steps.watched.forwards, 0
+        else:
+            _not_reduced(steps)
         if begins and _batches < BATCH_STEPS and _batch:
             _tell_batch(torch)
         if (loop.steps == FIRST_HASH or loop.steps % HASH_EVERY == 0) and _hashed != loop.steps:
-            _tell_parameters(torch, wrapper)
+            _tell_parameters(torch, steps.wrapper())
         if _open:
             _compare(torch)
     if begins:
         loop.tell()
 
 
-def _count_reductions(steps, watched):
-    if steps.forwards != watched.forwards:
-        steps.forwards, steps.unreduced = watched.forwards, 0
-        return
+def _not_reduced(steps):
     steps.unreduced += 1
     told = loop.figures()
     told.unreduced_steps = max(told.unreduced_steps, steps.unreduced)
@@ -128,6 +127,8 @@ def _tell_batch(torch):
 
 def _tell_parameters(torch, wrapper):
     global _hashed
+    if wrapper is None:  # gone, and its parameters trained on
+        return
     _hashed = loop.steps
     number = hash_of(torch, wrapper.module, getattr(wrapper, "parameters_to_ignore", ()))
     loop.figures().parameters_fingerprint = number or 1
@@ -209,11 +210,14 @@ def _compare(torch):
 # ---- batches and epochs
 
 def fingerprint(torch, batch, found=0, depth=0):
-    """Of the first bytes of the tensors on the host in a batch; 0 where there are none."""
+    """Of a part of the tensors on the host in a batch, taken from all over them: images may have a border, and sentences an end, that are the
+    same everywhere; 0 where there are none."""
     if isinstance(batch, torch.Tensor):
         if batch.device.type != "cpu" or batch.layout is not torch.strided or not batch.numel():
             return found
-        few = batch.detach().reshape(-1)[:MOST_OF_A_TENSOR // max(1, batch.element_size())].contiguous()
+        # Odd, so that it does not stay in one column of an image.
+        stride = batch.numel() * batch.element_size() // MOST_OF_A_TENSOR | 1
+        few = batch.detach().reshape(-1)[::stride].contiguous()
         return zlib.crc32(few.view(torch.uint8).numpy().tobytes(), found)
     if depth < 3:
         parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
@@ -227,8 +231,13 @@ def samples_in(torch, batch):
     if isinstance(batch, torch.Tensor):
         return len(batch) if batch.dim() else 0
     parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
-    rows = {len(part) for part in parts if isinstance(part, torch.Tensor) and part.dim()}
-    return rows.pop() if len(rows) == 1 and len(parts) <= 8 else 0
+    rows = 0
+    for part in parts if len(parts) <= 8 else ():
+        if isinstance(part, torch.Tensor) and part.dim():
+            if rows not in (0, len(part)):
+                return 0
+            rows = len(part)
+    return rows
 
 
 def _look_at_loaders(torch):
@@ -276,7 +285,8 @@ def _look_at_batch(torch, batch, begun):
             _batch = fingerprint(torch, batch)
         except Exception:  # a batch of a kind that nobody thought of
             _batch = 0
-    loop.data_ended(begun, samples_in(torch, batch) if begun else 0)
+    if begun:
+        loop.data_ended(begun, samples_in(torch, batch) if begun > 0 else 0)
 
 
 def _look_at_saves(torch):

@@ -2,8 +2,8 @@
 `fulldeck top` and the verdicts on silent faults read it there.
 
 A step is one of the optimizer's, whoever's loop it is: torch tells of it. Where several optimizers step in turns, the turns are counted. A
-framework that counts itself (MMEngine) takes the lead. The thread that steps is the loop's; what others do is not looked at. Without a board
-nothing is told."""
+framework that counts itself (MMEngine) takes the lead, and so does a program that tells its steps through fulldeck.board. The thread that steps
+is the loop's; what others do is not looked at. Without a board nothing is told."""
 import threading
 import time
 
@@ -75,7 +75,7 @@ def stepped(optimizer):
 
 def tell():
     """After stepped(), and after what else is to be told of this step."""
-    if not _leads:
+    if not _leads and not board().steps_are_told:
         figures().step = steps
         _tell()
 
@@ -124,14 +124,15 @@ def phase(number):
 
 
 def data_begins(trains):
-    """The loop asks for a batch, for training or, with `trains` False, for something else. The time for data_ended; 0: not the loop's."""
+    """Somebody asks for a batch: the loop for training or, with `trains` False, for something else, or another thread. For data_ended: the time, -1
+    for something else, 0 for another thread."""
     if _thread != _ident():
         if _thread or threading.current_thread() is not threading.main_thread():
             return 0
     now = _now()
     if not trains:
         board().phase(boards.VALIDATION)
-        return 0
+        return -1
     if _mark:
         figures().compute_ns += now - _mark
     board().phase(boards.DATA)
@@ -141,7 +142,7 @@ def data_begins(trains):
 def data_ended(begun, samples):
     global _mark
     now = _now()
-    if begun:
+    if begun > 0:
         told = figures()
         told.data_ns += now - begun
         told.samples += samples

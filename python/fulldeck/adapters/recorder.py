@@ -46,6 +46,8 @@ class Group:
 
     def __init__(self):
         self.slot = None      # on the board; None: its name is not known yet
+        self.name = None
+        self.gone = False     # the program has destroyed it
         self.tries = 0
         self.enqueued = self.completed = 0
         self.told = (0, 0)    # under way, completed
@@ -89,6 +91,7 @@ class Recorder:
 
     def look(self):
         now = time.monotonic()
+        self.names = set(self.c10d._world.pg_names.values())
         for name, dump in self.sources:
             for key, status in (json.loads(dump(False, False)).get("pg_status") or {}).items():
                 self.look_at(name, dump, key, max(0, int(status["last_enqueued_collective"])),
@@ -100,7 +103,11 @@ class Recorder:
             group = self.groups[(name, key)] = Group()
         if (enqueued, completed) != (group.enqueued, group.completed):
             group.enqueued, group.completed, group.since = enqueued, completed, now
-        if enqueued == 0:
+        if enqueued == 0 or group.gone:
+            return
+        if group.name is not None and group.name not in self.names:
+            self.board.group_leave(group.slot)
+            group.gone = True
             return
         if group.slot is None:
             self.join(group, dump, key)
@@ -135,9 +142,9 @@ class Recorder:
                 continue
             ranks = world.pg_group_ranks[candidate]
             mine = ranks.get(self.c10d.get_rank(), 0)
-            whole = len(ranks) == self.c10d.get_world_size()
+            group.name = name
             group.slot = self.board.group_join(number_of("c10d/{}/{}".format(name, sorted(ranks))),
-                                               "c10d " + ("world" if whole else name), len(ranks), mine)
+                                               "c10d " + ("world" if name == "0" else name), len(ranks), mine)
             return
 
     @staticmethod

@@ -1,0 +1,33 @@
+#include "base/check.h"
+#include "doctor/script_traps.h"
+#include "fuzz_target.h"
+
+// Words lie in the source one behind the other, statements hold words that are there, and every hit has its line.
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace fulldeck::doctor;
+  const std::string_view text = fulldeck::fuzz::AsText(data, size);
+  const char* end = text.data();
+  int line = 1;
+  for (const Token& token : Tokenize(text)) {
+    if (token.kind == TokenKind::kNewline) continue;
+    CHECK(!token.text.empty() && token.text.data() >= end);
+    end = token.text.data() + token.text.size();
+    CHECK(end <= text.data() + text.size());
+    CHECK(token.line >= line);
+    line = token.line;
+    if (token.kind == TokenKind::kString) {
+      CHECK(token.content.data() >= token.text.data() && token.content.data() + token.content.size() <= end);
+    }
+    NamesInside(token);
+  }
+  const Script script{std::string(text)};
+  for (const Statement& statement : script.statements()) {
+    CHECK(statement.tokens.begin < statement.tokens.end && statement.tokens.end <= script.tokens().size());
+  }
+  for (const Call& call : script.calls()) CHECK(call.arguments_range.end <= script.tokens().size());
+  const ScriptMachine machine{false, 8, 8, 8, "gcu"};
+  for (const TrapHit& hit : TrapsIn(script, "fuzz.py", "/nonexistent", machine)) {
+    CHECK(hit.line >= 1 && hit.words.find('\x1b') == std::string::npos);
+  }
+  return 0;
+}

@@ -1,0 +1,36 @@
+// The two questions of `fulldeck doctor` that are asked by themselves: are the collectives right and fast here
+// (--collectives), and which known traps stand in a script (--script).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device/inventory.h"
+#include "doctor/collectives_proof.h"
+#include "doctor/script_check.h"
+#include "wire/exit_codes.h"
+
+namespace fulldeck::cli {
+
+struct ProofOptions {
+  std::vector<std::string> script;  // the script, then its configs
+  std::string sizes = "4KiB,16MiB";
+  std::string backend = "fulldeck";
+  int nproc = 0;  // 0: one a card that can be seen
+  std::string python;
+  double timeout_seconds = 10;
+  std::string fault;  // for tests
+  bool json = false;
+  bool chinese = false;
+};
+
+wire::ExitCode ProveCollectivesHere(const ProofOptions& options, const device::Inventory& inventory);
+wire::ExitCode CheckScriptHere(const ProofOptions& options, const device::Inventory& inventory);
+
+// For tests too.
+std::string CollectivesText(const doctor::ProofReport& report, bool chinese, bool colours);
+std::string CollectivesJson(const doctor::ProofReport& report, bool chinese);
+std::string ScriptText(const doctor::ScriptReport& report, bool chinese, bool colours);
+std::string ScriptJson(const doctor::ScriptReport& report, const doctor::ScriptMachine& machine, bool chinese);
+
+}  // namespace fulldeck::cli

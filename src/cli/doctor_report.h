@@ -1,0 +1,30 @@
+// What the doctor found, as people and as programs read it, and the table of docs/doctor.md.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "doctor/check.h"
+#include "doctor/run_checks.h"
+
+namespace fulldeck::cli {
+
+struct DoctorReportOptions {
+  bool colours = false;
+  bool chinese = false;
+  base::Duration took{};
+};
+
+// One line a finding, by group, with what to do below those that are not ok, and a sum at the end.
+std::string DoctorText(const std::vector<doctor::CheckReport>& reports, const DoctorReportOptions& options);
+
+// One JSON object; docs/doctor.md describes it.
+std::string DoctorJson(const std::vector<doctor::CheckReport>& reports, const doctor::Subject& subject,
+                       const DoctorReportOptions& options);
+
+// A Markdown table: every check, what it does and what it proves.
+std::string ChecksTable(std::span<const doctor::Check> checks, bool chinese);
+
+}  // namespace fulldeck::cli

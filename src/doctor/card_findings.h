@@ -1,0 +1,65 @@
+// How findings about cards are written: by name, and those that are well together in one line.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "device/card.h"
+#include "doctor/check.h"
+
+namespace fulldeck::doctor {
+
+using device::Card;
+using Findings = std::vector<Finding>;
+using Figures = std::vector<std::pair<std::string, std::string>>;
+
+inline Finding Say(Verdict verdict, Words evidence, Words cure = {}, std::string row = {}, Figures figures = {}) {
+  return {verdict, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
+}
+
+inline std::string Title(const Card& card) {
+  std::string title = device::NameOf(card);
+  if (card.model) title += " (" + *card.model + (card.serial ? ", " + *card.serial : "") + ")";
+  return card.simulated ? title + " [simulated]" : title;
+}
+
+inline std::string Names(const std::vector<const Card*>& cards) {
+  std::vector<std::string> names;
+  for (const Card* card : cards) names.push_back(device::NameOf(*card));
+  return base::Join(names, ", ");
+}
+
+// For a check that looks at each card when there is none: card-present says so, and the question does not arise.
+inline Findings NoCard() {
+  return {};
+}
+
+// One finding for all that are well, and one for all that cannot be told, after one each for those that are not.
+class PerCard {
+ public:
+  void Bad(Finding finding) { findings_.push_back(std::move(finding)); }
+  void Good(const Card& card) { good_.push_back(&card); }
+  void Unknown(const Card& card) { unknown_.push_back(&card); }
+
+  Findings Done(const Words& all_well, const Words& not_told, const Words& not_told_cure) {
+    if (!good_.empty()) {
+      findings_.push_back(
+          Say(Verdict::kOk, {Names(good_) + ": " + all_well.english, Names(good_) + "：" + all_well.chinese}));
+    }
+    if (!unknown_.empty()) {
+      findings_.push_back(Say(Verdict::kCannotTell,
+                              {Names(unknown_) + ": " + not_told.english, Names(unknown_) + "：" + not_told.chinese},
+                              not_told_cure));
+    }
+    return std::move(findings_);
+  }
+
+ private:
+  Findings findings_;
+  std::vector<const Card*> good_;
+  std::vector<const Card*> unknown_;
+};
+
+}  // namespace fulldeck::doctor

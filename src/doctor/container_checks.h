@@ -1,0 +1,25 @@
+// The checks of the group "container", one function each; container_checks.cc has the table. They say as much on a
+// machine without one: the same things can be missing there.
+#pragma once
+
+#include <vector>
+
+#include "doctor/finding.h"
+
+namespace fulldeck::doctor {
+
+// container_vendors.cc
+std::vector<Finding> CheckDeviceNodes(const Subject& subject);
+std::vector<Finding> CheckVendorLibraries(const Subject& subject);
+std::vector<Finding> CheckVendorTool(const Subject& subject);
+
+// container_kernel.cc
+std::vector<Finding> CheckContainerInit(const Subject& subject);
+std::vector<Finding> CheckShmSize(const Subject& subject);
+std::vector<Finding> CheckFacilities(const Subject& subject);
+std::vector<Finding> CheckCapabilities(const Subject& subject);
+
+// "Docker", "Kubernetes", …, from /.dockerenv, /run/.containerenv, cgroup and mounts; nothing outside a container.
+std::optional<std::string> FindContainer(const base::SystemRoot& root);
+
+}  // namespace fulldeck::doctor

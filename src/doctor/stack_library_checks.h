@@ -1,0 +1,22 @@
+// The second half of the group "stack": files. Libraries that are none, modules that somebody wrote by hand, packages
+// that somebody edited.
+#pragma once
+
+#include <vector>
+
+#include "doctor/check.h"
+
+namespace fulldeck::doctor {
+
+std::vector<Finding> CheckCollectiveLibrary(const Subject& subject);
+std::vector<Finding> CheckStubLibraries(const Subject& subject);
+std::vector<Finding> CheckHandMadeModules(const Subject& subject);
+std::vector<Finding> CheckEditedPackages(const Subject& subject);
+std::vector<Finding> CheckLibraryPath(const Subject& subject);
+
+// What a file that should be a shared library is.
+enum class LibraryFile { kSound, kLinkerScript, kNotElf, kCutShort, kEmpty, kForeign, kAbsent };
+// Reads the ELF header and compares its tables with the file's length. `path` is opened as it is.
+LibraryFile LookAtLibrary(const std::string& path);
+
+}  // namespace fulldeck::doctor

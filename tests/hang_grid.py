@@ -1,0 +1,357 @@
+"""The hang grid: eight real ranks that hang on demand, and for each accident the same questions. Was exactly the right rank named, with
+its call's number? After how long? Were the stacks of all ranks there before anything was killed? Was nobody named without reason?
+
+    make hang-grid      every fault × ranks 0, 1, 4, 7, several times, half of them in a plain script of torch with Gloo
+    make hang-quiet     clean steps under load, a slow first step, a checkpoint, a debugger: no alarm
+
+The ranks stay up from one accident to the next where the fault allows it: they are released by a signal. tests/test_hang_grid.py runs a few."""
+import argparse
+import contextlib
+import ctypes
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import launching
+from launching import Place, read, wait_until
+
+RANKS = 8
+VICTIMS = (0, 1, 4, 7)
+FAULTS = ("loop", "deadlock", "skip", "mismatch", "stop")
+PROGRAM = os.path.join(launching.PROGRAMS, "hang_rank")
+SCRIPT = os.path.join(launching.HERE, "scripts", "hang_gloo.py")
+ALARM = re.compile(r"fulldeck: (?:HANG|DESYNC): rank (\d+) \(")
+STACKS = re.compile(r"fulldeck: stacks of (\d+) of (\d+) ranks after ([\d.]+) s")
+PATIENCE = 60
+
+
+class Run:
+    """One launch, to which accidents are ordered."""
+
+    def __init__(self, kind, flags=(), options=(), ranks=RANKS):
+        self.kind, self.ranks, self.number = kind, ranks, 0
+        self.folder = tempfile.mkdtemp(prefix="hang-")
+        self.place = Place(self.folder)
+        program = [PROGRAM, self.place.notes] if kind == "c" else [SCRIPT, self.place.notes]
+        self.running = self.place.start("--nproc-per-node", ranks, *(list(flags) + program + list(options)))
+        self.alarms_seen = 0
+
+    def steps(self):
+        return int(self.place.note("steps") or 0)
+
+    def wait_for_steps(self, count=16, seconds=120):
+        begin = self.steps()
+        wait_until(lambda: self.steps() >= begin + count or not self.running.alive, "steps\n" + self.running.err[-3000:], seconds)
+
+    def order(self, fault, rank):
+        self.number += 1
+        path = os.path.join(self.place.notes, "order")
+        with open(path + ".new", "w") as file:
+            file.write("%d %s %d" % (self.number, fault, rank))
+        os.rename(path + ".new", path)
+        text = wait_until(lambda: fault == "end" or self.place.note("fault-%d" % self.number), "the accident\n" + self.running.err[-3000:], PATIENCE)
+        if fault != "end":
+            moment, pid = text.split()
+            return int(moment) / 1e9, int(pid)
+
+    def lines(self, pattern):
+        """(time, match) of every line of ours that has it."""
+        found = []
+        for moment, line in list(self.running.lines["err"]):
+            match = pattern.search(line)
+            if match:
+                found.append((moment, match, line))
+        return found
+
+    def alarms(self):
+        return self.lines(ALARM)
+
+    def end(self):
+        if self.running.alive:
+            with contextlib.suppress(AssertionError):
+                self.order("end", 0)
+                self.running.wait(PATIENCE)
+        self.close()
+
+    def close(self):
+        if self.running.alive:
+            self.running.signal(signal.SIGTERM)
+            with contextlib.suppress(AssertionError):
+                self.running.wait(40)
+        self.place.clean_up()
+        launching.remove(self.folder)
+
+
+class Result:
+    def __init__(self, kind, fault, victim):
+        self.kind, self.fault, self.victim = kind, fault, victim
+        self.named = None
+        self.seconds = self.stopped = self.stacks = self.stacks_seconds = None
+        self.line = self.trouble = ""
+
+    @property
+    def right(self):
+        return self.named == self.victim and bool(re.search(r"#\d+", self.line))
+
+
+def inject(run, fault, victim):
+    """One accident in a run that goes on, or that it ends."""
+    result = Result(run.kind, fault, victim)
+    before, stacks_before = len(run.alarms()), len(run.lines(STACKS))
+    stopped_before = len(run.lines(re.compile("was stopped by SIGSTOP")))
+    moved_before = len(run.lines(re.compile("the run moves again")))
+    happened, pid = run.order(fault, victim)
+    deadline = time.monotonic() + 30
+    while len(run.alarms()) == before and time.monotonic() < deadline and (run.running.alive or time.monotonic() < deadline - 25):
+        time.sleep(0.02)
+    alarms = run.alarms()[before:]
+    if alarms:
+        moment, match, result.line = alarms[0]
+        result.named, result.seconds = int(match.group(1)), moment - happened
+        if run.running.alive:
+            with contextlib.suppress(AssertionError):
+                wait_until(lambda: len(run.lines(STACKS)) > stacks_before or not run.running.alive, "stacks", 10)
+        for _, match, _ in run.lines(STACKS)[stacks_before:][:1]:
+            result.stacks, result.stacks_seconds = int(match.group(1)), float(match.group(3))
+    else:
+        result.trouble = "no alarm within 30 s: " + run.running.err[-1500:]
+    if fault == "stop":
+        stops = run.lines(re.compile(r"rank %d \(.*was stopped by SIGSTOP" % victim))
+        result.stopped = stops[-1][0] - happened if len(run.lines(re.compile("was stopped by SIGSTOP"))) > stopped_before else None
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGCONT if fault == "stop" else signal.SIGUSR1) if fault in ("stop", "loop", "deadlock") else None
+    if run.running.alive and alarms:
+        try:
+            wait_until(lambda: len(run.lines(re.compile("the run moves again"))) > moved_before or not run.running.alive, "moving", 40)
+            run.wait_for_steps(16)
+        except AssertionError as error:
+            result.trouble = "it did not go on: " + str(error)[-800:]
+    extra = [line for _, _, line in run.alarms()[before + 1:]]
+    if extra:
+        result.trouble += " more than one alarm: " + " / ".join(extra)
+    return result
+
+
+def cells(kind, repeats):
+    """Faults after which the run goes on come first, in one launch; each of the others needs its own."""
+    going_on = FAULTS if kind == "gloo" else ("loop", "deadlock", "stop")
+    return ([(fault, victim) for _ in range(repeats) for fault in going_on for victim in VICTIMS],
+            [(fault, victim) for _ in range(repeats) for fault in FAULTS if fault not in going_on for victim in VICTIMS])
+
+
+def run_kind(kind, repeats, results, seconds):
+    together, alone = cells(kind, repeats)
+    end = time.monotonic() + seconds
+    run = None
+    for fault, victim in together:
+        if time.monotonic() > end:
+            break
+        try:
+            if run is None or not run.running.alive:
+                if run is not None:
+                    run.close()
+                run = Run(kind)
+                run.wait_for_steps(24, 180)
+            results.append(inject(run, fault, victim))
+            show(results[-1])
+            if results[-1].trouble:
+                run.close()
+                run = None
+        except Exception as error:
+            result = Result(kind, fault, victim)
+            result.trouble = "%s: %s" % (type(error).__name__, str(error)[-800:])
+            results.append(result)
+            show(result)
+            if run is not None:
+                run.close()
+            run = None
+    if run is not None:
+        run.end()
+    for fault, victim in alone:
+        if time.monotonic() > end:
+            break
+        run = Run(kind)
+        try:
+            run.wait_for_steps(16)
+            results.append(inject(run, fault, victim))
+            show(results[-1])
+        finally:
+            run.close()
+
+
+def show(result):
+    print("%-5s %-9s rank %d: %s%s%s%s" % (
+        result.kind, result.fault, result.victim, "right" if result.right else "WRONG (%s)" % result.named,
+        " after %.2f s" % result.seconds if result.seconds is not None else "",
+        ", stacks %s/%d in %.1f s" % (result.stacks, RANKS, result.stacks_seconds) if result.stacks is not None else "",
+        "  " + result.trouble if result.trouble else ""), flush=True)
+
+
+def quantile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(math.ceil(share * len(values))) - 1)] if values else float("nan")
+
+
+def report(results):
+    right = sum(result.right for result in results)
+    print("\nculprit right, with the call's number: %d of %d (%.1f %%)" % (right, len(results), 100.0 * right / max(1, len(results))))
+    plain = [result for result in results if result.kind == "gloo"]
+    print("of these in plain torch + Gloo scripts: %d of %d" % (sum(result.right for result in plain), len(plain)))
+    print("%-6s %-9s %5s %8s %8s %8s" % ("", "fault", "n", "right", "p50 s", "p99 s"))
+    for kind in ("c", "gloo"):
+        for fault in FAULTS:
+            some = [result for result in results if (result.kind, result.fault) == (kind, fault)]
+            times = [result.seconds for result in some if result.seconds is not None]
+            if some:
+                print("%-6s %-9s %5d %8d %8.2f %8.2f" % (kind, fault, len(some), sum(r.right for r in some), quantile(times, .5), quantile(times, .99)))
+    stops = [result.stopped for result in results if result.stopped is not None]
+    if stops:
+        print("SIGSTOP → \"was stopped\": p50 %.0f ms, p99 %.0f ms, n = %d" % (quantile(stops, .5) * 1e3, quantile(stops, .99) * 1e3, len(stops)))
+    stacks = [result for result in results if result.stacks is not None]
+    if stacks:
+        print("stacks of all %d ranks: %d of %d times, after p50 %.2f s, p99 %.2f s" % (
+            RANKS, sum(result.stacks == RANKS for result in stacks), len(stacks), quantile([r.stacks_seconds for r in stacks], .5),
+            quantile([r.stacks_seconds for r in stacks], .99)))
+    extra = [result for result in results if "more than one alarm" in result.trouble]
+    print("alarms without an accident: %d" % len(extra))
+    for result in results:
+        if not result.right or result.trouble:
+            print("  %s %s rank %d named %s: %s %s" % (result.kind, result.fault, result.victim, result.named, result.line.strip(), result.trouble[:1500]))
+    return right == len(results)
+
+
+def torchrun_cells(cap):
+    """What torchrun says of the same script in the same cells."""
+    for fault in ("loop", "stop", "skip"):
+        folder = tempfile.mkdtemp(prefix="hang-")
+        place = Place(folder)
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--standalone", SCRIPT, place.notes, "timeout=1800"]
+        running = place.start_program(command, extra={"OMP_NUM_THREADS": "1"})
+        try:
+            wait_until(lambda: int(place.note("steps") or 0) >= 24 or not running.alive, "steps\n" + running.err[-2000:], 240)
+            with open(os.path.join(place.notes, "order"), "w") as file:
+                file.write("1 %s 4" % fault)
+            wait_until(lambda: place.note("fault-1"), "the accident", 60)
+            said = len(running.err)
+            begin = time.monotonic()
+            while running.alive and time.monotonic() - begin < cap and len(running.err) == said:
+                time.sleep(0.1)
+            print("torchrun + Gloo, %s at rank 4: %s" % (fault, "said after %.1f s: %s" % (time.monotonic() - begin, running.err[said:][:300])
+                                                         if len(running.err) > said else "nothing within %d s (cap of this test)" % cap), flush=True)
+        finally:
+            place.clean_up()
+            running.alive and running.signal(signal.SIGKILL)
+            place.clean_up()
+            launching.remove(folder)
+
+
+# ---- nothing is wrong
+
+@contextlib.contextmanager
+def load(processes):
+    started = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def debug(pid, seconds):
+    """Attaches to a process as a debugger does, and lets it go again."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    attach, detach = 16, 17
+    if libc.ptrace(attach, pid, None, None) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+    os.waitpid(pid, 0x40000000)
+    time.sleep(seconds)
+    libc.ptrace(detach, pid, None, None)
+
+
+def quiet(kind, steps, seconds, loaded, pauses=True):
+    """Clean steps; in between a checkpoint of 10 s and a debugger for 12 s. Returns steps made and alarms."""
+    options = ["first=12000", "work=200"] if kind == "c" else ["first=12", "work=0.0002"]
+    with load(4 * (os.cpu_count() or 1) if loaded else 0):
+        run = Run(kind, options=options if pauses else options[1:])
+        try:
+            run.wait_for_steps(8, 240)
+            if pauses:
+                run.order("checkpoint:10000", 0)
+                time.sleep(10)
+                run.wait_for_steps(8, 120)
+                pid = run.place.ranks()[4]
+                # The tracer must be one thread from beginning to end.
+                tracer = threading.Thread(target=debug, args=(pid, 12))
+                tracer.start()
+                tracer.join()
+                run.wait_for_steps(8, 120)
+            deadline = time.monotonic() + seconds
+            while run.steps() < steps and time.monotonic() < deadline and run.running.alive:
+                time.sleep(0.2)
+            made, alive = run.steps(), run.running.alive
+            slow = [line for _, _, line in run.lines(re.compile(" is slow: "))]
+            alarms = [line for _, _, line in run.alarms()]
+            if not alive:
+                alarms.append("it ended: " + run.running.err[-2000:])
+            return made, alarms, slow
+        finally:
+            run.end()
+
+
+def straggler(kind):
+    """(steps until a rank that is 1.3 times slower is named, its number, the share in percent); None when it was not. For a machine with a
+    processor for each rank: where ranks share them, each one is slow in turn."""
+    run = Run(kind, options=["work=30000"] if kind == "c" else ["work=0.03"], ranks=4)
+    try:
+        run.wait_for_steps(16, 120)
+        run.order("slow:30", 2)
+        begin = run.steps()
+        pattern = re.compile(r"rank (\d+) \(.* is slow: .* (\d+) % of the time")
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: run.lines(pattern), "the slow rank", 40)
+        found = run.lines(pattern)
+        return (run.steps() - begin, int(found[0][1].group(1)), int(found[0][1].group(2))) if found else None
+    finally:
+        run.end()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=8, help="of each fault at each rank, in C and in torch")
+    parser.add_argument("--seconds", type=float, default=3600, help="no further accident after so long")
+    parser.add_argument("--kinds", default="c,gloo,gloo", help="launches side by side; those of one kind share its accidents")
+    parser.add_argument("--torchrun", type=float, default=0, metavar="CAP", help="what torchrun says in some cells, within CAP seconds")
+    parser.add_argument("--quiet", type=int, default=0, metavar="STEPS", help="clean steps instead of accidents")
+    arguments = parser.parse_args()
+    kinds = arguments.kinds.split(",")
+    if arguments.quiet:
+        bad = 0
+        for kind in sorted(set(kinds)):
+            for loaded in (False, True):
+                made, alarms, slow = quiet(kind, arguments.quiet // 4, arguments.seconds / 4, loaded)
+                bad += len(alarms)
+                print("%-5s %s: %d clean steps, slow first step, checkpoint of 10 s, debugger for 12 s: %d alarms, %d slow ranks %s" % (
+                    kind, "4 × load" if loaded else "no load ", made, len(alarms), len(slow), " ".join(alarms + slow)), flush=True)
+        return 1 if bad else 0
+    results = []
+    threads = [threading.Thread(target=run_kind, args=(kind, max(1, arguments.repeats // kinds.count(kind)), results, arguments.seconds)) for kind in kinds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    good = report(results)
+    if arguments.torchrun:
+        torchrun_cells(arguments.torchrun)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""hang_gloo.py NOTES: a plain script of torch.distributed with Gloo that imports nothing of fulldeck and has accidents on demand, for
+tests/hang_grid.py; the orders are those of tests/programs/hang_rank.c. skip and mismatch happen in a group of their own whose timeout
+ends them, so that the run goes on."""
+import datetime
+import os
+import signal
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+FAULTS = ["none", "loop", "deadlock", "stop", "skip", "mismatch", "leave", "slow", "checkpoint", "end"]
+notes = sys.argv[1]
+options = dict(argument.split("=", 1) for argument in sys.argv[2:])
+GROUP_TIMEOUT = float(options.get("timeout", "9"))
+released = [False]
+lock = threading.Lock()
+
+
+def release(*unused):
+    released[0] = True
+    if lock.locked():
+        lock.release()
+
+
+def note(name, text):
+    path = os.path.join(notes, name)
+    temporary = "{}.{}".format(path, dist.get_rank())
+    with open(temporary, "w") as file:
+        file.write(text)
+    os.rename(temporary, path)
+
+
+def spin_in_place():
+    while not released[0]:
+        pass
+
+
+def deadlock():
+    with lock:
+        lock.acquire()
+        # The handler of SIGUSR1 lets it go; then this acquire has it, and the block above gives it back.
+
+
+def checkpoint(milliseconds):
+    end = time.monotonic() + milliseconds / 1000
+    while time.monotonic() < end:
+        with open(os.path.join(notes, "checkpoint"), "wb") as file:
+            file.write(bytes(1 << 16))
+            file.flush()
+            os.fsync(file.fileno())
+        time.sleep(0.1)
+
+
+def read_order(order):
+    try:
+        with open(os.path.join(notes, "order")) as file:
+            number, fault, rank = file.read().split()
+    except (OSError, ValueError):
+        return order
+    fault, _, argument = fault.partition(":")
+    return torch.tensor([int(number), FAULTS.index(fault), int(rank), int(argument or 0)])
+
+
+def differ(kind, victim):
+    """In a group of its own: some good calls, then one rank skips a call or makes another."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=GROUP_TIMEOUT))
+    values = torch.ones(1000)
+    mine = dist.get_rank() == victim
+    try:
+        for _ in range(3):
+            dist.all_reduce(values, group=group)
+        if mine:
+            note("fault-{}".format(done), "{} {}".format(time.monotonic_ns(), os.getpid()))
+        if mine and kind == "mismatch":
+            dist.all_gather([torch.ones(1000) for _ in range(dist.get_world_size())], values, group=group)
+        elif not (mine and kind == "skip"):
+            dist.all_reduce(values, group=group)
+        dist.barrier(group=group)
+    except RuntimeError as error:
+        print("rank {}: {}".format(dist.get_rank(), str(error).splitlines()[0][:200]), flush=True)
+    dist.destroy_process_group(group)
+
+
+dist.init_process_group("gloo")
+signal.signal(signal.SIGUSR1, release)
+torch.set_num_threads(1)
+torch.manual_seed(dist.get_rank())
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 32))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+order = torch.zeros(4, dtype=torch.int64)
+done, step, percent = 0, 0, 0
+work = float(options.get("work", "0.002"))
+while True:
+    step += 1
+    begin = time.thread_time()
+    if step == 1 and dist.get_rank() == 1 and "first" in options:
+        end = time.monotonic() + float(options["first"])
+        while time.monotonic() < end:  # a compiler at work
+            torch.randn(512, 512) @ torch.randn(512, 512)
+    while time.thread_time() - begin < work * (1 + percent / 100):
+        pass
+    optimizer.zero_grad()
+    model(torch.randn(4, 32)).sum().backward()
+    optimizer.step()
+    if step % 8 == 0:
+        if dist.get_rank() == 0:
+            note("steps", str(step))
+            order = read_order(order)
+        dist.broadcast(order, 0)
+    fault, victim = "none", -1
+    if int(order[0]) > done:
+        done, fault, victim = int(order[0]), FAULTS[int(order[1])], int(order[2])
+    if fault == "end":
+        break
+    if fault in ("skip", "mismatch"):
+        differ(fault, victim)
+    elif fault != "none" and victim == dist.get_rank():
+        released[0] = False
+        note("fault-{}".format(done), "{} {}".format(time.monotonic_ns(), os.getpid()))
+        if fault == "loop":
+            spin_in_place()
+        elif fault == "deadlock":
+            deadlock()
+        elif fault == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif fault == "leave":
+            os._exit(0)
+        elif fault == "slow":
+            percent = int(order[3])
+        elif fault == "checkpoint":
+            checkpoint(int(order[3]))
+    dist.barrier()
+dist.destroy_process_group()

@@ -1,0 +1,51 @@
+"""Part of the hang grid; `make hang-grid` and `make hang-quiet` run all of it, many times."""
+import re
+
+import hang_grid
+
+
+def test_ranks_in_c_that_hang_are_named_with_their_call_and_the_run_goes_on():
+    run = hang_grid.Run("c", ranks=4)
+    try:
+        run.wait_for_steps(16)
+        for fault, victim in (("loop", 0), ("stop", 3)):
+            result = hang_grid.inject(run, fault, victim)
+            assert result.right and not result.trouble, "%s: %s %s" % (fault, result.line, result.trouble)
+            assert result.seconds < 12 and result.stacks == 4, result.line
+        assert len(run.alarms()) == 2
+    finally:
+        run.end()
+
+
+def test_a_rank_in_c_that_skips_a_call_is_named_before_the_run_ends():
+    run = hang_grid.Run("c", ranks=4)
+    try:
+        run.wait_for_steps(16)
+        result = hang_grid.inject(run, "skip", 2)
+        assert result.right, "%s %s" % (result.line, result.trouble)
+        assert re.search(r"DESYNC: rank 2 \(.* is in barrier #\d+ .* while ranks 0, 1, 3 are in all_reduce #\d+", result.line), result.line
+    finally:
+        run.close()
+
+
+def test_on_hang_fail_saves_stacks_and_ends_with_a_code_of_its_own():
+    run = hang_grid.Run("c", flags=["--on-hang", "fail", "--shutdown-timeout", "2"], ranks=3)
+    try:
+        run.wait_for_steps(16)
+        run.order("deadlock", 1)
+        done = run.running.wait(30)
+        assert done.code == 90, repr(done)
+        said = done.ours
+        assert said.index("HANG: rank 1 (") < said.index("stacks of 3 of 3 ranks") < said.index("as --on-hang fail asks"), repr(done)
+    finally:
+        run.close()
+
+
+def test_a_plain_script_of_torch_is_watched_through_the_recorder():
+    run = hang_grid.Run("gloo", options=["timeout=5"], ranks=3)
+    try:
+        run.wait_for_steps(8, 120)
+        result = hang_grid.inject(run, "mismatch", 1)
+        assert result.right and not result.trouble, "%s %s" % (result.line, result.trouble)
+    finally:
+        run.close()
