@@ -27,7 +27,7 @@ endif
 configure = @[[ -f $(2)/build.ninja ]] && grep -qsxF 'FULLDECK_PYTHON:FILEPATH=$(python)' $(2)/CMakeCache.txt || \
   cmake --preset $(1) --no-warn-unused-cli -DFULLDECK_PYTHON:FILEPATH="$(python)" -DPython3_EXECUTABLE:FILEPATH="$(python)"
 
-.PHONY: help setup train test build bench bench-adapters lint format portable asan tsan fuzz fault-grid hang-grid hang-quiet host-grid \
+.PHONY: help setup train test build bench bench-adapters lint format portable asan tsan fuzz fault-grid hang-grid hang-quiet slow-ranks host-grid \
   collectives-soak collectives-grid collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops framework-suite clean
 
 help: ## show this list
@@ -112,6 +112,9 @@ wheel: build ## write the wheels into dist/: for this Python and its torch, and 
 
 hang-grid: build ## let ranks loop, deadlock, stop, skip and differ, in C and in plain torch, HANG_REPEATS (8) times each (20 minutes)
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --repeats $(HANG_REPEATS) --torchrun 60
+
+slow-ranks: build ## one rank of four 1.3 times slower, and 10,000 clean steps, in C and in plain torch; needs 16 processors (8 minutes)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --stragglers 12 --seconds 420
 
 hang-quiet: build ## QUIET_STEPS (100,000) clean steps with and without load, a slow first step, checkpoints, a debugger: no alarm (30 minutes)
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --quiet $(QUIET_STEPS) --seconds 1800

@@ -3,6 +3,7 @@ its call's number? After how long? Were the stacks of all ranks there before any
 
     make hang-grid      every fault × ranks 0, 1, 4, 7, several times, half of them in a plain script of torch with Gloo
     make hang-quiet     clean steps under load, a slow first step, a checkpoint, a debugger: no alarm
+    make slow-ranks     one rank after the other 1.3 times slower; needs a processor for each of 16 ranks
 
 The ranks stay up from one accident to the next where the fault allows it: they are released by a signal. tests/test_hang_grid.py runs a few."""
 import argparse
@@ -276,11 +277,11 @@ def debug(pid, seconds):
     libc.ptrace(detach, pid, None, None)
 
 
-def quiet(kind, steps, seconds, loaded, pauses=True):
-    """Clean steps; in between a checkpoint of 10 s and a debugger for 12 s. Returns steps made and alarms."""
-    options = ["first=12000", "work=200"] if kind == "c" else ["first=12", "work=0.0002"]
+def quiet(kind, steps, seconds, loaded, pauses=True, work=0.0002, ranks=RANKS):
+    """Clean steps; in between a checkpoint of 10 s and a debugger for 12 s. Returns steps made, alarms, and who was called slow."""
+    options = ["first=12000", "work=%d" % (work * 1e6)] if kind == "c" else ["first=12", "work=%s" % work]
     with load(4 * (os.cpu_count() or 1) if loaded else 0):
-        run = Run(kind, options=options if pauses else options[1:])
+        run = Run(kind, options=options if pauses else options[1:], ranks=ranks)
         try:
             run.wait_for_steps(8, 240)
             if pauses:
@@ -306,21 +307,64 @@ def quiet(kind, steps, seconds, loaded, pauses=True):
             run.end()
 
 
-def straggler(kind):
-    """(steps until a rank that is 1.3 times slower is named, its number, the share in percent); None when it was not. For a machine with a
-    processor for each rank: where ranks share them, each one is slow in turn."""
-    run = Run(kind, options=["work=30000"] if kind == "c" else ["work=0.03"], ranks=4)
+def slow_ranks(kind, work, ranks, repeats, seconds):
+    """One rank after the other is 1.3 times slower than the rest. Gives (victim, rank named, seconds, steps, share in percent), None where
+    nobody was named. For a machine with a processor for each rank: where ranks share them, each one is slow in turn."""
+    run = Run(kind, options=["work=%s" % (int(work * 1e6) if kind == "c" else work)], ranks=ranks)
+    pattern = re.compile(r"rank (\d+) \(.* is slow: in the last (\d+) steps .* (\d+) % of the time")
+    end = time.monotonic() + seconds
+    found = []
     try:
         run.wait_for_steps(16, 120)
-        run.order("slow:30", 2)
-        begin = run.steps()
-        pattern = re.compile(r"rank (\d+) \(.* is slow: .* (\d+) % of the time")
-        with contextlib.suppress(AssertionError):
-            wait_until(lambda: run.lines(pattern), "the slow rank", 40)
-        found = run.lines(pattern)
-        return (run.steps() - begin, int(found[0][1].group(1)), int(found[0][1].group(2))) if found else None
+        begin, first = time.monotonic(), run.steps()
+        for victim in range(repeats):
+            victim %= ranks
+            if time.monotonic() > end:
+                break
+            before = len(run.lines(pattern))
+            happened, _ = run.order("slow:30", victim)
+            with contextlib.suppress(AssertionError):
+                wait_until(lambda: len(run.lines(pattern)) > before, "the slow rank", max(40, 40 * work))
+            step_seconds = (time.monotonic() - begin) / max(1, run.steps() - first)
+            named = run.lines(pattern)[before:]
+            if named:
+                moment, match, _ = named[0]
+                found.append((victim, int(match.group(1)), moment - happened, (moment - happened) / step_seconds, int(match.group(3))))
+            else:
+                found.append((victim, None, None, None, None))
+            print("%-5s steps of %.2f s: rank %d is slow; named %s after %s" % (
+                kind, work, victim, found[-1][1], "%.1f s, %.0f steps, %d %%" % found[-1][2:] if named else "nothing"), flush=True)
+            run.order("slow:0", victim)
+        return found
     finally:
         run.end()
+
+
+def straggler_figures(kinds, work, ranks, repeats, clean, seconds):
+    """Slow ranks, and clean steps of 30 ms in which nobody is slow, side by side."""
+    results = {}
+
+    def take(name, function, *arguments):
+        results[name] = function(*arguments)
+
+    threads = []
+    for kind in kinds:
+        threads.append(threading.Thread(target=take, args=((kind, "slow"), slow_ranks, kind, work, ranks, repeats, seconds)))
+        threads.append(threading.Thread(target=take, args=((kind, "clean"), quiet, kind, clean, seconds, False, False, 0.03, ranks)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    good = True
+    for kind in kinds:
+        slow = results[(kind, "slow")]
+        right = [one for one in slow if one[0] == one[1]]
+        steps = sorted(one[3] for one in right)
+        print("%-5s %d of %d slow ranks named, after p50 %.0f, at most %.0f steps" % (kind, len(right), len(slow), quantile(steps, .5), quantile(steps, 1)))
+        made, alarms, false = results[(kind, "clean")]
+        print("%-5s %d clean steps: %d ranks called slow, %d alarms %s" % (kind, made, len(false), len(alarms), " ".join(false + alarms)))
+        good = good and len(right) == len(slow) and not false and not alarms
+    return good
 
 
 def main():
@@ -330,8 +374,14 @@ def main():
     parser.add_argument("--kinds", default="c,gloo,gloo", help="launches side by side; those of one kind share its accidents")
     parser.add_argument("--torchrun", type=float, default=0, metavar="CAP", help="what torchrun says in some cells, within CAP seconds")
     parser.add_argument("--quiet", type=int, default=0, metavar="STEPS", help="clean steps instead of accidents")
+    parser.add_argument("--stragglers", type=int, default=0, metavar="N", help="N ranks that are 1.3 times slower, and clean steps, instead of accidents")
+    parser.add_argument("--work", type=float, default=0.6, help="seconds of a step with --stragglers")
+    parser.add_argument("--ranks", type=int, default=4, help="with --stragglers")
     arguments = parser.parse_args()
     kinds = arguments.kinds.split(",")
+    if arguments.stragglers:
+        good = straggler_figures(sorted(set(kinds)), arguments.work, arguments.ranks, arguments.stragglers, 10000, arguments.seconds)
+        return 0 if good else 1
     if arguments.quiet:
         bad = 0
         for kind in sorted(set(kinds)):

@@ -121,7 +121,7 @@ def test_a_wrong_option_gets_the_usage_and_help_gets_an_example(script):
 def test_make_alone_lists_every_target():
     targets = ("setup train test build bench lint format portable asan tsan fuzz fault-grid host-grid collectives-soak collectives-grid "
                "collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops bench-adapters framework-suite hang-grid "
-               "hang-quiet clean help").split()
+               "hang-quiet slow-ranks clean help").split()
     for command in (["make"], ["make", "help"]):
         done = run(command)
         assert done.returncode == 0, done.stderr

@@ -41,6 +41,21 @@ def test_on_hang_fail_saves_stacks_and_ends_with_a_code_of_its_own():
         run.close()
 
 
+def test_on_hang_restart_begins_anew_with_all_ranks():
+    run = hang_grid.Run("c", flags=["--on-hang", "restart", "--max-restarts", "1", "--shutdown-timeout", "2"], ranks=3)
+    try:
+        run.wait_for_steps(16)
+        run.order("deadlock", 1)
+        hang_grid.wait_until(run.alarms, "the alarm\n" + run.running.err[-2000:], 30)
+        run.order("end", 0)  # what the second attempt finds
+        done = run.running.wait(40)
+        assert done.code == 0 and len(run.alarms()) == 1, repr(done)
+        said = [done.ours.index(words) for words in ("HANG: rank 1 (", "stacks of 3 of 3 ranks", "as --on-hang restart asks", "restart 1 of 1 in")]
+        assert said == sorted(said), repr(done)
+    finally:
+        run.close()
+
+
 def test_a_plain_script_of_torch_is_watched_through_the_recorder():
     run = hang_grid.Run("gloo", options=["timeout=5"], ranks=3)
     try:

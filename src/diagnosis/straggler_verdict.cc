@@ -39,7 +39,7 @@ std::uint64_t LeastSteps(const std::vector<std::optional<WaitingNow>>& from,
 
 void StragglerJudge::Begin(base::TimePoint now, const std::vector<std::optional<WaitingNow>>& ranks) {
   begin_ = before_ = ranks;
-  began_ = now;
+  began_ = before_at_ = now;
   least_.assign(ranks.size(), 0);
   moments_ = 0;
 }
@@ -54,19 +54,24 @@ std::optional<Straggler> StragglerJudge::Judge(base::TimePoint now,
     in_last_window_.reset();
     return std::nullopt;
   }
-  if (LeastSteps(before_, ranks) > 0) {
+  const bool sampled =
+      std::any_of(ranks.begin(), ranks.end(), [](const auto& one) { return one.has_value() && one->sampled; });
+  const std::uint64_t steps = LeastSteps(begin_, ranks);
+  const base::Duration time = now - began_;
+  const bool coarse = sampled && time < kLongStep * static_cast<std::int64_t>(steps);
+  if (LeastSteps(before_, ranks) > 0 && (!coarse || now - before_at_ >= kCoarseMoment)) {
     const Least least = LeastWaiting(before_, ranks);
     if (least.local_rank >= 0) ++least_[static_cast<std::size_t>(least.local_rank)];
     ++moments_;
     before_ = ranks;
+    before_at_ = now;
   }
-  const std::uint64_t steps = LeastSteps(begin_, ranks);
-  if (steps < kWindowSteps || now - began_ < kWindowTime) return std::nullopt;
+  if (steps < kWindowSteps || time < (coarse ? kCoarseWindowTime : kWindowTime)) return std::nullopt;
 
   const Least least = LeastWaiting(begin_, ranks);
   std::optional<Straggler> seen;
   if (least.local_rank >= 0) {
-    const double share = std::chrono::duration<double>(least.behind) / std::chrono::duration<double>(now - began_);
+    const double share = std::chrono::duration<double>(least.behind) / std::chrono::duration<double>(time);
     const bool steady = least_[static_cast<std::size_t>(least.local_rank)] * 4 >= moments_ * 3;
     if (share >= kShare && steady) seen = Straggler{least.local_rank, share, steps};
   }

@@ -5,6 +5,9 @@
 // slowest. So the slow one is who waits least. It is named when in two windows in a row, each of at least kWindowSteps
 // steps and kWindowTime, the same rank waits less than the median of the others by kShare of the time or more, and is
 // the one that waits least in most of the moments of both.
+//
+// Sums that were sampled, ten times a second or more, are coarser the shorter a step is: their windows and moments last
+// longer where steps are shorter than kLongStep.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +22,7 @@ namespace fulldeck::diagnosis {
 struct WaitingNow {
   std::uint64_t steps = 0;   // of the loop, or calls of the group where no steps are told
   base::Duration waited{0};  // in collectives, since the start
+  bool sampled = false;      // the sum was made by looking now and then, not by the calls themselves
 };
 
 struct Straggler {
@@ -31,6 +35,9 @@ class StragglerJudge {
  public:
   static constexpr std::uint64_t kWindowSteps = 8;
   static constexpr base::Duration kWindowTime = std::chrono::seconds(2);
+  static constexpr base::Duration kLongStep = std::chrono::milliseconds(500);
+  static constexpr base::Duration kCoarseMoment = std::chrono::seconds(2);
+  static constexpr base::Duration kCoarseWindowTime = std::chrono::seconds(8);
   static constexpr double kShare = 0.12;
 
   // One for each rank, in order; nothing from ranks of which it is not known. Fewer than three known ones are never
@@ -47,6 +54,7 @@ class StragglerJudge {
   std::vector<std::optional<WaitingNow>> begin_;   // of the window
   std::vector<std::optional<WaitingNow>> before_;  // the moment before
   base::TimePoint began_{};
+  base::TimePoint before_at_{};
   std::vector<int> least_;  // how often each rank waited least between two moments
   int moments_ = 0;
   std::optional<Straggler> in_last_window_;

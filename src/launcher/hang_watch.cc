@@ -150,10 +150,10 @@ diagnosis::HangVerdict HangWatch::Look(base::TimePoint now) {
   std::vector<std::optional<diagnosis::WaitingNow>> waiting;
   for (const RankNow& rank : ranks) {
     auto& mine = waiting.emplace_back();
-    // Those that torch's recorder tells of are looked at too rarely to be added up.
     for (const wire::Collective& call : rank.groups) {
-      if (rank.life != RankLife::kThere || call.name.starts_with(diagnosis::kRecordedGroup)) continue;
+      if (rank.life != RankLife::kThere) continue;
       if (!mine) mine.emplace();
+      mine->sampled = mine->sampled || call.name.starts_with(diagnosis::kRecordedGroup);
       mine->waited += Duration(static_cast<std::int64_t>(call.waited_ns));
       if (!rank.loop || rank.loop->step == 0) mine->steps = std::max(mine->steps, call.completed);
     }

@@ -1,9 +1,10 @@
 """What the program's own groups of torch.distributed are doing, on the rank board, for the launcher's verdicts on hangs: docs/hangs.md
 
 torch keeps a record of every collective call (its "flight recorder", on by default; Gloo's and NCCL's, those of DistributedDataParallel
-included). One daemon thread looks at its counters four times a second, which takes some tens of microseconds, and tells the board the
-number of the last call that ended and of the one that is under way. Only when a call has been under way for a second does it read the
-record itself, once, to tell which call that is. It needs the GIL, and not the main thread: that may be stuck in C++.
+included). One daemon thread looks at its counters twenty times a second, which takes some tens of microseconds, and tells the board the
+number of the last call that ended and of the one that is under way. So the board's sum of the time in calls is made of as many samples,
+which is enough to see who waits least over some seconds. Where a look costs more, there are fewer. Only when a call has been under way for
+a second does it read the record itself, once, to tell which call that is. It needs the GIL, and not the main thread: that may be stuck in C++.
 
 Groups of the backend `fulldeck` tell the board themselves, and are in no record of torch's."""
 import atexit
@@ -16,7 +17,9 @@ import time
 
 from fulldeck import board
 
-EVERY = 0.25    # seconds between two looks
+EVERY = 0.05    # seconds between two looks
+RARELY = 0.1    # at most so many
+SHARE = 0.001   # of the time, which looks may cost
 DETAILS = 1.0   # seconds that a call is under way before it is looked up
 TRIES = 20      # looks at a group whose name is in no record yet
 
@@ -77,9 +80,13 @@ class Recorder:
             self.quietly()
 
     def run(self):
-        while not self.stop.wait(EVERY):
+        pause = EVERY
+        while not self.stop.wait(pause):
+            begin = time.thread_time()
             if not self.quietly():
                 return
+            wanted = min(max(EVERY, (time.thread_time() - begin) / SHARE), RARELY)
+            pause += (wanted - pause) / 8
 
     def quietly(self):
         try:
