@@ -113,7 +113,7 @@ wheel: build ## write the wheels into dist/: for this Python and its torch, and 
 hang-grid: build ## let ranks loop, deadlock, stop, skip and differ, in C and in plain torch, HANG_REPEATS (8) times each (20 minutes)
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --repeats $(HANG_REPEATS) --torchrun 60
 
-slow-ranks: build ## one rank of four 1.3 times slower, and 10,000 clean steps, in C and in plain torch; needs 16 processors (8 minutes)
+slow-ranks: build ## one rank of four 1.3 times slower, and 10,000 clean steps, in C and in plain torch (8 minutes)
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --stragglers 12 --seconds 420
 
 hang-quiet: build ## QUIET_STEPS (100,000) clean steps with and without load, a slow first step, checkpoints, a debugger: no alarm (30 minutes)

@@ -3,7 +3,7 @@ its call's number? After how long? Were the stacks of all ranks there before any
 
     make hang-grid      every fault × ranks 0, 1, 4, 7, several times, half of them in a plain script of torch with Gloo
     make hang-quiet     clean steps under load, a slow first step, a checkpoint, a debugger: no alarm
-    make slow-ranks     one rank after the other 1.3 times slower; needs a processor for each of 16 ranks
+    make slow-ranks     one rank after the other 1.3 times slower
 
 The ranks stay up from one accident to the next where the fault allows it: they are released by a signal. tests/test_hang_grid.py runs a few."""
 import argparse
@@ -252,6 +252,10 @@ def torchrun_cells(cap):
             launching.remove(folder)
 
 
+def options_of(kind, **seconds):
+    return ["%s=%s" % (name, (int(value * (1e3 if name == "first" else 1e6)) if kind == "c" else value)) for name, value in seconds.items()]
+
+
 # ---- nothing is wrong
 
 @contextlib.contextmanager
@@ -277,11 +281,11 @@ def debug(pid, seconds):
     libc.ptrace(detach, pid, None, None)
 
 
-def quiet(kind, steps, seconds, loaded, pauses=True, work=0.0002, ranks=RANKS):
+def quiet(kind, steps, seconds, loaded, pauses=True, card=0, ranks=RANKS):
     """Clean steps; in between a checkpoint of 10 s and a debugger for 12 s. Returns steps made, alarms, and who was called slow."""
-    options = ["first=12000", "work=%d" % (work * 1e6)] if kind == "c" else ["first=12", "work=%s" % work]
+    options = options_of(kind, work=0.0002, card=card)
     with load(4 * (os.cpu_count() or 1) if loaded else 0):
-        run = Run(kind, options=options if pauses else options[1:], ranks=ranks)
+        run = Run(kind, options=options + (options_of(kind, first=12) if pauses else []), ranks=ranks)
         try:
             run.wait_for_steps(8, 240)
             if pauses:
@@ -307,10 +311,10 @@ def quiet(kind, steps, seconds, loaded, pauses=True, work=0.0002, ranks=RANKS):
             run.end()
 
 
-def slow_ranks(kind, work, ranks, repeats, seconds):
+def slow_ranks(kind, card, ranks, repeats, seconds):
     """One rank after the other is 1.3 times slower than the rest. Gives (victim, rank named, seconds, steps, share in percent), None where
-    nobody was named. For a machine with a processor for each rank: where ranks share them, each one is slow in turn."""
-    run = Run(kind, options=["work=%s" % (int(work * 1e6) if kind == "c" else work)], ranks=ranks)
+    nobody was named. The time of a step is spent waiting for a card: where ranks share processors, each one is slow in turn."""
+    run = Run(kind, options=options_of(kind, work=0.0002, card=card), ranks=ranks)
     pattern = re.compile(r"rank (\d+) \(.* is slow: in the last (\d+) steps .* (\d+) % of the time")
     end = time.monotonic() + seconds
     found = []
@@ -324,7 +328,7 @@ def slow_ranks(kind, work, ranks, repeats, seconds):
             before = len(run.lines(pattern))
             happened, _ = run.order("slow:30", victim)
             with contextlib.suppress(AssertionError):
-                wait_until(lambda: len(run.lines(pattern)) > before, "the slow rank", max(40, 40 * work))
+                wait_until(lambda: len(run.lines(pattern)) > before, "the slow rank", max(40, 40 * card))
             step_seconds = (time.monotonic() - begin) / max(1, run.steps() - first)
             named = run.lines(pattern)[before:]
             if named:
@@ -333,14 +337,14 @@ def slow_ranks(kind, work, ranks, repeats, seconds):
             else:
                 found.append((victim, None, None, None, None))
             print("%-5s steps of %.2f s: rank %d is slow; named %s after %s" % (
-                kind, work, victim, found[-1][1], "%.1f s, %.0f steps, %d %%" % found[-1][2:] if named else "nothing"), flush=True)
+                kind, card, victim, found[-1][1], "%.1f s, %.0f steps, %d %%" % found[-1][2:] if named else "nothing"), flush=True)
             run.order("slow:0", victim)
         return found
     finally:
         run.end()
 
 
-def straggler_figures(kinds, work, ranks, repeats, clean, seconds):
+def straggler_figures(kinds, card, ranks, repeats, clean, seconds):
     """Slow ranks, and clean steps of 30 ms in which nobody is slow, side by side."""
     results = {}
 
@@ -349,7 +353,7 @@ def straggler_figures(kinds, work, ranks, repeats, clean, seconds):
 
     threads = []
     for kind in kinds:
-        threads.append(threading.Thread(target=take, args=((kind, "slow"), slow_ranks, kind, work, ranks, repeats, seconds)))
+        threads.append(threading.Thread(target=take, args=((kind, "slow"), slow_ranks, kind, card, ranks, repeats, seconds)))
         threads.append(threading.Thread(target=take, args=((kind, "clean"), quiet, kind, clean, seconds, False, False, 0.03, ranks)))
     for thread in threads:
         thread.start()
@@ -375,12 +379,12 @@ def main():
     parser.add_argument("--torchrun", type=float, default=0, metavar="CAP", help="what torchrun says in some cells, within CAP seconds")
     parser.add_argument("--quiet", type=int, default=0, metavar="STEPS", help="clean steps instead of accidents")
     parser.add_argument("--stragglers", type=int, default=0, metavar="N", help="N ranks that are 1.3 times slower, and clean steps, instead of accidents")
-    parser.add_argument("--work", type=float, default=0.6, help="seconds of a step with --stragglers")
+    parser.add_argument("--card", type=float, default=0.6, help="seconds of a step with --stragglers")
     parser.add_argument("--ranks", type=int, default=4, help="with --stragglers")
     arguments = parser.parse_args()
     kinds = arguments.kinds.split(",")
     if arguments.stragglers:
-        good = straggler_figures(sorted(set(kinds)), arguments.work, arguments.ranks, arguments.stragglers, 10000, arguments.seconds)
+        good = straggler_figures(sorted(set(kinds)), arguments.card, arguments.ranks, arguments.stragglers, 10000, arguments.seconds)
         return 0 if good else 1
     if arguments.quiet:
         bad = 0

@@ -5,6 +5,7 @@
  * rank 0 writes the number of steps to NOTES/steps.
  *
  *   work=US     processor time of a step (1000)
+ *   card=US     so long a step waits for a card that computes (0)
  *   first=MS    the first step of rank 1 takes so long
  *   phases=1    it tells the board its phases and steps */
 #define _GNU_SOURCE
@@ -56,6 +57,11 @@ static void Work(int64_t microseconds) {
   const int64_t end = Now(CLOCK_THREAD_CPUTIME_ID) + microseconds * 1000;
   while (Now(CLOCK_THREAD_CPUTIME_ID) < end) {
   }
+}
+
+static void WaitForCard(int64_t microseconds) {
+  const struct timespec time = {microseconds / 1000000, microseconds % 1000000 * 1000};
+  nanosleep(&time, NULL);
 }
 
 static void SpinInPlace(void) {
@@ -114,10 +120,12 @@ int main(int argc, char** argv) {
   own_rank = (int)strtol(getenv("RANK"), NULL, 10);
   world_size = (int)strtol(getenv("WORLD_SIZE"), NULL, 10);
   int64_t work = 1000;
+  int64_t card = 0;
   int64_t first = 0;
   int phases = 0;
   for (int i = 2; i < argc; ++i) {
     if (strncmp(argv[i], "work=", 5) == 0) work = strtoll(argv[i] + 5, NULL, 10);
+    if (strncmp(argv[i], "card=", 5) == 0) card = strtoll(argv[i] + 5, NULL, 10);
     if (strncmp(argv[i], "first=", 6) == 0) first = strtoll(argv[i] + 6, NULL, 10);
     if (strcmp(argv[i], "phases=1") == 0) phases = 1;
   }
@@ -155,6 +163,7 @@ int main(int argc, char** argv) {
       }
     }
     Work(work + work * percent / 100);
+    if (card > 0) WaitForCard(card + card * percent / 100);
     if (own_rank == 0 && step % 8 == 0) {
       char path[4096];
       char fault[32] = "";

@@ -93,6 +93,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 order = torch.zeros(4, dtype=torch.int64)
 done, step, percent = 0, 0, 0
 work = float(options.get("work", "0.002"))
+card = float(options.get("card", "0"))
 while True:
     step += 1
     begin = time.thread_time()
@@ -102,6 +103,7 @@ while True:
             torch.randn(512, 512) @ torch.randn(512, 512)
     while time.thread_time() - begin < work * (1 + percent / 100):
         pass
+    time.sleep(card * (1 + percent / 100))
     optimizer.zero_grad()
     model(torch.randn(4, 32)).sum().backward()
     optimizer.step()
