@@ -1,6 +1,7 @@
 """`fulldeck run` on two hosts: network namespaces with a cable between them (tests/cluster/hosts.py). The long version of the
 fault grid is tests/host_grid.py."""
 import concurrent.futures
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from cluster import host_cells, hosts, launch
 from cluster.host_cells import Pair
 from cluster.launch import FULLDECK, places, script
+from launching import PROGRAMS
 
 REASON = hosts.why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -183,3 +185,18 @@ def test_links_that_fail_are_named_on_both_sides_and_one_that_loses_packets_is_n
         outcomes = list(pool.map(try_one, range(len(links)), links))
     bad = [name + ": " + "\n".join(outcome.troubles) for name, outcome in outcomes if outcome.troubles]
     assert bad == [], "\n".join(bad)
+
+
+def test_a_hang_is_told_by_the_launcher_of_its_host(start, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    launchers = [start(side, by_node_rank(side) + ["--nproc-per-node", "2", "--devices", "cpu", "--on-hang", "fail", "--shutdown-timeout", "2",
+                                                   os.path.join(PROGRAMS, "hang_rank"), notes]) for side in (0, 1)]
+    steps = notes / "steps"
+    launch.wait_until(lambda: steps.exists() and int(steps.read_text() or 0) >= 16, "steps", 60)
+    (notes / "order.new").write_text("1 deadlock 3")
+    (notes / "order.new").rename(notes / "order")
+    assert launchers[1].wait(60) == 90, launchers[1].said()
+    assert launchers[0].wait(60) != 0, launchers[0].said()
+    assert launchers[1].lines("HANG: rank 3 ("), launchers[1].said()
+    assert not launchers[0].lines("HANG: rank 0") and not launchers[0].lines("HANG: rank 1"), launchers[0].said()
