@@ -7,7 +7,7 @@ import inspect
 import os
 import socket
 
-from fulldeck.adapters import card, is_child, probe, recorder, say, say_once, trace
+from fulldeck.adapters import card, gloo_interface, is_child, probe, recorder, say, say_once, trace
 
 OURS = "fulldeck"
 TIMEOUT = "FULLDECK_TIMEOUT"
@@ -42,6 +42,7 @@ def adapt(torch):
         device_id = call.get("device_id")
         if card.is_foreign() and device_id is not None and not isinstance(device_id, int):
             call["device_id"] = card.redirect(device_id)
+        gloo_interface.choose()
         with recorder.Meeting():
             result = real_init(**_flat(call, signature))
         recorder.start(c10d)

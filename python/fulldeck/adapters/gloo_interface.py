@@ -1,0 +1,70 @@
+"""The network interface that Gloo takes in a run of several hosts. Left alone it takes the address that the host's own name leads to. Where that is a
+loopback address (Debian writes 127.0.1.1 into /etc/hosts) or nothing at all, ranks on other hosts cannot reach it: then the interface that
+leads to MASTER_ADDR is named in GLOO_SOCKET_IFNAME, unless somebody has named one. docs/python.md"""
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+
+from fulldeck.adapters import say
+
+VARIABLE = "GLOO_SOCKET_IFNAME"
+_SIOCGIFADDR = 0x8915
+
+
+def choose():
+    """Before a group is made. Changes nothing where Gloo finds its way, or where no way is known."""
+    try:
+        if os.environ.get(VARIABLE) or int(os.environ["WORLD_SIZE"]) <= int(os.environ["LOCAL_WORLD_SIZE"]):
+            return
+        taken = _address_of_own_name()
+        if taken is not None and not taken.is_loopback:
+            return
+        address = _address_towards(os.environ["MASTER_ADDR"])
+        name = None if address.is_loopback else _interface_with(address)
+    except (KeyError, ValueError, OSError):
+        return
+    if name is not None:
+        os.environ[VARIABLE] = name
+        if os.environ.get("LOCAL_RANK") == "0":  # one line a host
+            say("Gloo takes the interface {}, which leads to {}: this host's name, {}, leads to {}. {} chooses another".format(
+                name, os.environ["MASTER_ADDR"], socket.gethostname(), taken or "no address", VARIABLE))
+
+
+def _address_of_own_name():
+    """As Gloo looks for it: the first address of the name that can be bound."""
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        return None
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as one:
+                one.bind(address)
+                return ipaddress.ip_address(address[0].partition("%")[0])
+        except OSError:
+            continue
+    return None
+
+
+def _address_towards(host):
+    family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as one:
+        one.connect(address)  # of a datagram: nothing is sent
+        return ipaddress.ip_address(one.getsockname()[0].partition("%")[0])
+
+
+def _interface_with(address):
+    if address.version == 6:
+        with open("/proc/net/if_inet6") as lines:
+            return next((words[5] for words in map(str.split, lines) if int(words[0], 16) == int(address)), None)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(one, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:  # it has no address
+                continue
+            if answer[20:24] == address.packed:
+                return name
+    return None
