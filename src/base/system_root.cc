@@ -83,4 +83,8 @@ std::optional<std::string> SystemRoot::FindProgram(std::string_view name, const 
   return std::nullopt;
 }
 
+std::string OwnProgram() {
+  return SystemRoot().ReadLink("/proc/self/exe").value_or("/proc/self/exe");
+}
+
 }  // namespace fulldeck::base

@@ -44,4 +44,7 @@ class SystemRoot {
   std::string root_;  // empty for the machine itself
 };
 
+// Path of the program that runs; "/proc/self/exe", which leads there too, where the kernel does not tell it.
+std::string OwnProgram();
+
 }  // namespace fulldeck::base

@@ -33,6 +33,19 @@ Result<std::string> ReadWholeFile(const std::string& path, std::size_t most) {
   return bytes;
 }
 
+std::string ReadPart(int fd, std::uint64_t begin, std::size_t bytes) {
+  std::string text(bytes, '\0');
+  std::size_t have = 0;
+  while (have < bytes) {
+    const ssize_t got = pread(fd, text.data() + have, bytes - have, static_cast<off_t>(begin + have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  text.resize(have);
+  return text;
+}
+
 Result<void> WriteAllTo(int fd, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());

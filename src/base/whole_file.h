@@ -1,7 +1,8 @@
-// Files as a whole: read up to a limit, written so that a reader never sees half of one. Any thread.
+// Files as a whole: read up to a limit, written so that a reader never sees half of one; and a part of one. Any thread.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,9 @@ namespace fulldeck::base {
 
 // An error names the file; so does one that is larger than `most` bytes.
 Result<std::string> ReadWholeFile(const std::string& path, std::size_t most);
+
+// So many bytes of an open file from `begin` on; fewer where it ends before or cannot be read.
+std::string ReadPart(int fd, std::uint64_t begin, std::size_t bytes);
 
 // All of the bytes to an open file; `path` is for the message.
 Result<void> WriteAllTo(int fd, std::string_view bytes, const std::string& path);

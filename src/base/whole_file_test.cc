@@ -1,10 +1,12 @@
 #include "base/whole_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <filesystem>
 
+#include "base/unique_fd.h"
 #include "temporary_folder.h"
 
 namespace fulldeck::base {
@@ -39,6 +41,16 @@ TEST(WholeFile, OfUnknownSizeIsReadToItsEnd) {
   const auto status = ReadWholeFile("/proc/self/status", 1 << 16);
   ASSERT_TRUE(status.ok());
   EXPECT_THAT(*status, HasSubstr("\nPid:\t" + std::to_string(getpid()) + "\n"));
+}
+
+TEST(FilePart, IsWhatTheFileHasOfIt) {
+  const fulldeck::testing::TemporaryFolder folder;
+  folder.Write("ten", "0123456789");
+  const UniqueFd file(open((folder.string() + "/ten").c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(ReadPart(file.get(), 2, 3), "234");
+  EXPECT_EQ(ReadPart(file.get(), 7, 100), "789");
+  EXPECT_EQ(ReadPart(file.get(), 20, 4), "");
+  EXPECT_EQ(ReadPart(-1, 0, 4), "");
 }
 
 }  // namespace

@@ -49,13 +49,6 @@ std::string NameOfCell(const Operation& operation, std::uint64_t bytes, int rank
                             : fmt::format("{} with {} ranks", operation.name, ranks);
 }
 
-std::string OwnProgram() {
-  std::string path(4096, '\0');
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  path.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
-  return path.empty() ? "/proc/self/exe" : path;
-}
-
 class Bench {
  public:
   Bench(const BenchPlan& plan, const base::Environment& environment, std::string folder,
@@ -63,7 +56,7 @@ class Bench {
       : plan_(plan), tell_(tell) {
     kitchen_.environment = environment;
     kitchen_.folder = std::move(folder);
-    kitchen_.own_program = OwnProgram();
+    kitchen_.own_program = base::OwnProgram();
     kitchen_.python = plan.python;
     kitchen_.timeout_seconds = plan.timeout_seconds;
   }

@@ -20,8 +20,7 @@ int Code(wire::ExitCode code) {
 }
 
 int RefuseUsage(std::string_view message) {
-  base::Log(base::Severity::kError, message);
-  return Code(wire::ExitCode::kUsage);
+  return Code(Refuse(wire::ExitCode::kUsage, message));
 }
 
 // The word that stands where a command should, if it is none.
@@ -40,6 +39,11 @@ int RefuseUnknownOption(const CLI::App& command, const std::string& word) {
 }
 
 }  // namespace
+
+wire::ExitCode Refuse(wire::ExitCode code, std::string_view message) {
+  for (const std::string_view line : base::Split(message, '\n')) base::Log(base::Severity::kError, line);
+  return code;
+}
 
 const CLI::App* FindCommand(const CLI::App& app, const std::string& name) {
   const auto found = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; });

@@ -35,11 +35,6 @@ struct Options {
   bool yes = false;
 };
 
-ExitCode Refuse(ExitCode code, const std::string& message) {
-  Log(Severity::kError, message);
-  return code;
-}
-
 // Made before anything is gathered, and gone again when nothing is written to it.
 class OutputFile {
  public:

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/options.h"
@@ -15,6 +16,9 @@ namespace fulldeck::cli {
 // What the command does once its options are read. Output for programs and tables goes to stdout, everything else is a
 // line of base::Log.
 using Action = std::function<wire::ExitCode()>;
+
+// Says why as an error, each line of it, and gives the code back.
+wire::ExitCode Refuse(wire::ExitCode code, std::string_view message);
 
 // Adds the command to `app` and returns what it does. The options' storage belongs to the action.
 Action AddTrain(CLI::App& app);

@@ -33,11 +33,6 @@ struct Options {
   job::LaunchFileRequest request;
 };
 
-ExitCode Refuse(ExitCode code, const std::string& message) {
-  Log(Severity::kError, message);
-  return code;
-}
-
 base::Result<void> WriteNew(const std::string& path, const std::string& text) {
   base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file.valid() && errno == EEXIST) {

@@ -36,20 +36,6 @@ const std::string& In(const doctor::Words& words, bool chinese) {
   return chinese ? words.chinese : words.english;
 }
 
-const char* WordOf(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kOk:
-      return "ok";
-    case Verdict::kWarn:
-      return "warn";
-    case Verdict::kFail:
-      return "fail";
-    case Verdict::kCannotTell:
-      return "cannot tell";
-  }
-  return "";
-}
-
 std::string Time(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.1f} µs", seconds * 1e6);
   if (seconds < 1) return fmt::format("{:.2f} ms", seconds * 1e3);
@@ -200,7 +186,7 @@ std::string CollectivesJson(const ProofReport& report, bool chinese) {
   for (const Finding& finding : report.findings) {
     Json figures = Json::object();
     for (const auto& [name, value] : finding.figures) figures[name] = value;
-    findings.push_back({{"verdict", WordOf(finding.verdict)},
+    findings.push_back({{"verdict", doctor::NameOf(finding.verdict)},
                         {"row", finding.row},
                         {"evidence", In(finding.evidence, chinese)},
                         {"cure", In(finding.cure, chinese)},

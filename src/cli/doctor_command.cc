@@ -49,11 +49,6 @@ struct Options {
 // Nobody wants one that was forgotten to listen for ever.
 constexpr base::Duration kListenAtMost = std::chrono::hours(1);
 
-wire::ExitCode Refuse(const std::string& message) {
-  base::Log(base::Severity::kError, message);
-  return wire::ExitCode::kUsage;
-}
-
 // Groups and single checks, as often as they are named.
 base::Result<std::vector<Check>> Chosen(const std::vector<std::string>& only) {
   const auto all = doctor::Checks();
@@ -120,7 +115,7 @@ base::Result<Subject> MakeSubject(const Options& options) {
   if (!folder.has_filename() && folder.has_relative_path()) folder = folder.parent_path();
   subject.work_dir = folder.string();
   subject.python = FindPython(options, subject);
-  subject.program = base::SystemRoot().ReadLink("/proc/self/exe").value_or("/proc/self/exe");
+  subject.program = base::OwnProgram();
   subject.deep = options.deep;
   subject.patience = Seconds(options.timeout_seconds);
   return subject;
@@ -129,7 +124,7 @@ base::Result<Subject> MakeSubject(const Options& options) {
 wire::ExitCode Examine(const Options& options) {
   const bool chinese = WantsChinese(options.language);
   const auto checks = Chosen(options.only);
-  if (!checks) return Refuse(checks.error().message);
+  if (!checks) return Refuse(wire::ExitCode::kUsage, checks.error().message);
   if (options.list) return Print(ChecksTable(*checks, chinese));
 
   const base::TimePoint begin = base::SteadyClock::Instance().Now();
@@ -156,6 +151,7 @@ wire::ExitCode Prove(const Options& options) {
   const bool collectives = options.collectives;
   if (collectives && !options.proof.script.empty()) {
     return Refuse(
+        wire::ExitCode::kUsage,
         "--collectives and --script are two questions: ask them one after the other. See: fulldeck doctor --help");
   }
   device::InventoryOptions asked;

@@ -43,11 +43,6 @@ constexpr std::uint64_t kLinesWhenFollowing = 100;
 // Where the kernel cannot tell of new bytes or of the end of a process.
 constexpr std::chrono::milliseconds kLookEvery{250};
 
-ExitCode Refuse(ExitCode code, const std::string& message) {
-  Log(Severity::kError, message);
-  return code;
-}
-
 class LogsCommand {
  public:
   LogsCommand(const Options& options, job::RunLogs logs) : options_(options), logs_(std::move(logs)) {

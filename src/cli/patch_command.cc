@@ -30,11 +30,6 @@ struct Options {
   bool status = false;
 };
 
-ExitCode Refuse(ExitCode code, const std::string& message) {
-  Log(Severity::kError, message);
-  return code;
-}
-
 std::string StatusWords(const patch::PatchStatus& status) {
   switch (status.state) {
     case patch::PatchState::kNotPatched:

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "base/log.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -29,11 +28,6 @@ struct Options {
   bool json = false;
   std::string device;
 };
-
-ExitCode Refuse(ExitCode code, const std::string& message) {
-  base::Log(base::Severity::kError, message);
-  return code;
-}
 
 // A checkpoint, or the folder of a job or of its checkpoints: fulldeck-predict finds the best one in it.
 std::optional<std::string> WhatIsWrongWith(const Options& options) {

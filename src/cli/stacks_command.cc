@@ -29,11 +29,6 @@ struct Options {
   bool json = false;
 };
 
-ExitCode Refuse(ExitCode code, const std::string& message) {
-  Log(Severity::kError, message);
-  return code;
-}
-
 // Why a run that is not running has no stacks, given what is found of it on disk.
 std::string WhyNotRunning(const job::RunRegistry& registry, const std::string& which, const std::string& not_found) {
   struct stat facts {};

@@ -39,11 +39,6 @@ struct Options {
 constexpr std::chrono::seconds kHolderGrace{5};
 constexpr std::chrono::seconds kKillPatience{5};
 
-ExitCode Refuse(ExitCode code, const std::string& message) {
-  Log(Severity::kError, message);
-  return code;
-}
-
 // ---- runs ----
 
 ExitCode StopEntries(const job::RunRegistry& registry, const Entries& entries, const Options& options) {

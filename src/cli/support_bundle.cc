@@ -13,6 +13,7 @@
 #include "base/system_root.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "base/whole_file.h"
 #include "cli/child_output.h"
 #include "cli/run_report.h"
 #include "cli/run_stacks.h"
@@ -53,24 +54,12 @@ std::optional<std::string> EndOf(const std::string& path, std::size_t most) {
     return std::nullopt;
   const auto size = static_cast<std::size_t>(facts.st_size);
   const std::size_t begin = size > most ? size - most : 0;
-  std::string text(size - begin, '\0');
-  std::size_t filled = 0;
-  while (filled < text.size()) {
-    const ssize_t got =
-        pread(file.get(), text.data() + filled, text.size() - filled, static_cast<off_t>(begin + filled));
-    if (got <= 0) break;
-    filled += static_cast<std::size_t>(got);
-  }
-  text.resize(filled);
+  std::string text = base::ReadPart(file.get(), begin, size - begin);
   if (begin > 0) {
     text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
     text.insert(0, fmt::format("… the first {} are left out …\n", base::FormatByteSize(size - text.size())));
   }
   return text;
-}
-
-std::string OwnProgram() {
-  return base::SystemRoot().ReadLink("/proc/self/exe").value_or("/proc/self/exe");
 }
 
 // The variables that a living process was started with.
@@ -154,8 +143,8 @@ class Gathering {
     AddSavedStacks();
     AddJob();
     AddVersions();
-    AddProgram("devices.json", {OwnProgram(), "devices", "--json"}, seconds(20));
-    AddProgram("doctor.json", {OwnProgram(), "doctor", "--json"}, seconds(30));
+    AddProgram("devices.json", {base::OwnProgram(), "devices", "--json"}, seconds(20));
+    AddProgram("doctor.json", {base::OwnProgram(), "doctor", "--json"}, seconds(30));
     AddAbout();
     return std::move(bundle_);
   }

@@ -51,11 +51,6 @@ struct Options {
   bool detach = false;
 };
 
-ExitCode Refuse(ExitCode code, const std::string& message) {
-  for (const std::string_view line : base::Split(message, '\n')) Log(Severity::kError, line);
-  return code;
-}
-
 // "; did you mean configs/demo.toml?"
 std::string NearFile(const std::string& given) {
   const std::filesystem::path path(given);

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "base/whole_file.h"
 
 namespace fulldeck::diagnosis {
 namespace {
@@ -78,16 +79,8 @@ std::string ReadFrom(const std::string& path, off_t begin) {
   if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return "";
   // It was begun anew.
   if (facts.st_size < begin) begin = 0;
-  std::string text(static_cast<std::size_t>(std::min(facts.st_size - begin, kMaxRead)), '\0');
-  std::size_t filled = 0;
-  while (filled < text.size()) {
-    const ssize_t got =
-        pread(file.get(), text.data() + filled, text.size() - filled, begin + static_cast<off_t>(filled));
-    if (got <= 0) break;
-    filled += static_cast<std::size_t>(got);
-  }
-  text.resize(filled);
-  return text;
+  return base::ReadPart(file.get(), static_cast<std::uint64_t>(begin),
+                        static_cast<std::size_t>(std::min(facts.st_size - begin, kMaxRead)));
 }
 
 std::string SecondsText(base::Duration duration) {

@@ -37,13 +37,6 @@ constexpr double kSlowFactor = 10;                      // over what memory allo
 constexpr double kBusyLoad = 2;                         // for each processor
 constexpr int kNicePatience = 6;                        // a Python with torch needs longer to come than a call to end
 
-std::string OwnProgram() {
-  std::string path(4096, '\0');
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  path.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
-  return path.empty() ? "/proc/self/exe" : path;
-}
-
 double Median(std::vector<std::uint64_t> times) {
   if (times.empty()) return 0;
   std::sort(times.begin(), times.end());
@@ -69,7 +62,7 @@ class Proof {
       : plan_(plan), tell_(tell) {
     kitchen_.environment = environment;
     kitchen_.folder = std::move(folder);
-    kitchen_.own_program = OwnProgram();
+    kitchen_.own_program = base::OwnProgram();
     kitchen_.python = plan.python;
     kitchen_.timeout_seconds = plan.timeout_seconds;
     progress_path_ = kitchen_.folder + "/progress";

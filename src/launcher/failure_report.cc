@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "base/whole_file.h"
 #include "diagnosis/explain.h"
 
 namespace fulldeck::launcher {
@@ -90,16 +91,7 @@ std::string ReadTail(const std::string& path, std::size_t limit) {
   if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return "";
   const off_t size = facts.st_size;
   const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(limit));
-  std::string text(static_cast<std::size_t>(size - begin), '\0');
-  std::size_t filled = 0;
-  while (filled < text.size()) {
-    const ssize_t got =
-        pread(file.get(), text.data() + filled, text.size() - filled, begin + static_cast<off_t>(filled));
-    if (got <= 0) break;
-    filled += static_cast<std::size_t>(got);
-  }
-  text.resize(filled);
-  return text;
+  return base::ReadPart(file.get(), static_cast<std::uint64_t>(begin), static_cast<std::size_t>(size - begin));
 }
 
 std::vector<std::string> Tail(std::string_view text, std::size_t wanted) {

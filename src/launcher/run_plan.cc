@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <climits>
 
+#include "base/system_root.h"
 #include "base/text.h"
 #include "device/host.h"
 #include "device/inventory.h"
@@ -59,10 +60,7 @@ base::Result<void> RaiseDescriptorLimit(int ranks) {
 }
 
 std::optional<std::string> BesideProgram(const std::string& relative) {
-  std::array<char, PATH_MAX> own{};
-  const ssize_t length = readlink("/proc/self/exe", own.data(), own.size() - 1);
-  if (length <= 0) return std::nullopt;
-  std::string folder(own.data(), static_cast<std::size_t>(length));
+  std::string folder = base::OwnProgram();
   folder.erase(folder.rfind('/'));
   folder += "/../" + relative;
   std::array<char, PATH_MAX> resolved{};
