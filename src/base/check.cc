@@ -1,4 +1,4 @@
-#include "base/check.h"
+#include "base/check_failed.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -2,11 +2,7 @@
 // Not for bad input or a failing system call: those are a base::Result.
 #pragma once
 
-namespace fulldeck::base {
-
-[[noreturn]] void CheckFailed(const char* condition, const char* file, int line);
-
-}  // namespace fulldeck::base
+#include "base/check_failed.h"
 
 #define CHECK(condition) \
   ((condition) ? static_cast<void>(0) : ::fulldeck::base::CheckFailed(#condition, __FILE__, __LINE__))

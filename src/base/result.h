@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "base/check.h"
+#include "base/check_failed.h"
 
 namespace fulldeck::base {
 
@@ -40,13 +40,13 @@ class [[nodiscard]] Result {
   const T* operator->() const { return const_cast<Result*>(this)->Get(); }
 
   const Error& error() const {
-    CHECK(!ok());
+    if (ok()) CheckFailed("!ok()", __FILE__, __LINE__);
     return *std::get_if<1>(&held_);
   }
 
  private:
   T* Get() {
-    CHECK(ok());
+    if (!ok()) CheckFailed("ok()", __FILE__, __LINE__);
     return std::get_if<0>(&held_);
   }
   std::variant<T, Error> held_;
@@ -61,7 +61,7 @@ class [[nodiscard]] Result<void> {
   bool ok() const { return ok_; }
   explicit operator bool() const { return ok_; }
   const Error& error() const {
-    CHECK(!ok_);
+    if (ok_) CheckFailed("!ok()", __FILE__, __LINE__);
     return error_;
   }
 

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/check.h"
+
 namespace fulldeck::checkpoint {
 
 BackgroundSaver::BackgroundSaver(Store store, std::function<void(const SaveOutcome&)> ended)

@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "base/check.h"
 #include "checkpoint/faulty_files.h"
 #include "checkpoint/kept_buffer.h"
 #include "checkpoint/sample_for_test.h"

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "checkpoint/quoting.h"

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "base/usable_processors.h"
 #include "collectives/copying.h"

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "dataset/folders.h"
 

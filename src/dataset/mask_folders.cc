@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "dataset/folders.h"
 

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
+
 namespace fulldeck::dataset {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "imagery/decoders.h"
 #include "imagery/png_plain.h"

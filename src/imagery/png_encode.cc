@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/check.h"
 #include "base/whole_file.h"
 #include "imagery/files.h"
 

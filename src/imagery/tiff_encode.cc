@@ -2,6 +2,7 @@
 #include <array>
 #include <vector>
 
+#include "base/check.h"
 #include "base/whole_file.h"
 #include "imagery/files.h"
 #include "imagery/tiff_handle.h"

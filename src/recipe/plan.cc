@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "recipe/backbones.h"
 #include "recipe/work_folder.h"

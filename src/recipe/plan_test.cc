@@ -229,7 +229,9 @@ TEST(Plan, TellsWhatWillNotWorkAndTheCure) {
     } else {
       EXPECT_THAT(plan.errors, IsEmpty()) << "row " << number;
     }
-    if (row.warning != nullptr) EXPECT_THAT(plan.warnings, Contains(HasSubstr(row.warning))) << "row " << number;
+    if (row.warning != nullptr) {
+      EXPECT_THAT(plan.warnings, Contains(HasSubstr(row.warning))) << "row " << number;
+    }
   }
 }
 
