@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "base/check.h"
+#include "base/check_failed.h"
 #include "base/text.h"
 #include "training/plugin.h"
 
@@ -39,7 +39,7 @@ std::string WhyNoNcclLibrary() {
 }
 
 c10::intrusive_ptr<c10d::Backend> MakeNccl(const NcclRequest& request) {
-  CHECK(TheLibrary().make != nullptr);
+  if (TheLibrary().make == nullptr) base::CheckFailed("the library of NCCL is loaded", __FILE__, __LINE__);
   c10::intrusive_ptr<c10d::Backend> made;
   TheLibrary().make(request, made);
   return made;
