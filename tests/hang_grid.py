@@ -229,7 +229,7 @@ def report(results):
 
 def torchrun_cells(cap):
     """What torchrun says of the same script in the same cells."""
-    for fault in ("loop", "stop", "skip"):
+    for fault in FAULTS:
         folder = tempfile.mkdtemp(prefix="hang-")
         place = Place(folder)
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--standalone", SCRIPT, place.notes, "timeout=1800"]
@@ -376,7 +376,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=8, help="of each fault at each rank, in C and in torch")
     parser.add_argument("--seconds", type=float, default=3600, help="no further accident after so long")
     parser.add_argument("--kinds", default="c,gloo,gloo", help="launches side by side; those of one kind share its accidents")
-    parser.add_argument("--torchrun", type=float, default=0, metavar="CAP", help="what torchrun says in some cells, within CAP seconds")
+    parser.add_argument("--torchrun", type=float, default=0, metavar="CAP", help="what torchrun says of the same faults, within CAP seconds")
     parser.add_argument("--quiet", type=int, default=0, metavar="STEPS", help="clean steps instead of accidents")
     parser.add_argument("--stragglers", type=int, default=0, metavar="N", help="N ranks that are 1.3 times slower, and clean steps, instead of accidents")
     parser.add_argument("--card", type=float, default=0.6, help="seconds of a step with --stragglers")

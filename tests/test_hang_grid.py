@@ -1,5 +1,7 @@
 """Part of the hang grid; `make hang-grid` and `make hang-quiet` run all of it, many times."""
+import os
 import re
+import signal
 
 import hang_grid
 
@@ -54,6 +56,19 @@ def test_on_hang_restart_begins_anew_with_all_ranks():
         assert said == sorted(said), repr(done)
     finally:
         run.close()
+
+
+def test_a_rank_that_does_not_come_when_the_group_is_made_is_named():
+    run = hang_grid.Run("c", options=["late=1"], ranks=3)
+    try:
+        _, _, line = hang_grid.wait_until(run.alarms, "the alarm\n" + run.running.err[-2000:], 60)[0]
+        assert re.search(r"HANG: rank 1 \(.* is stopped by a signal; ranks 0, 2 have waited .* in meeting #1 of group world for it, "
+                         r"it has not come there", line), line
+        os.kill(int(re.search(r"pid (\d+)", line).group(1)), signal.SIGCONT)
+        run.wait_for_steps(16)
+        assert len(run.alarms()) == 1
+    finally:
+        run.end()
 
 
 def test_a_plain_script_of_torch_is_watched_through_the_recorder():

@@ -146,10 +146,11 @@ enum {
   FULLDECK_BOARD_SEND = 10,
   FULLDECK_BOARD_RECEIVE = 11,
   FULLDECK_BOARD_OTHER_OPERATION = 12,
+  FULLDECK_BOARD_MEETING = 13, /* the group is being made */
 };
 
 enum {
-  FULLDECK_BOARD_NO_DATA = 0, /* a barrier */
+  FULLDECK_BOARD_NO_DATA = 0, /* a barrier, a meeting */
   FULLDECK_BOARD_BOOL = 1,
   FULLDECK_BOARD_INT8 = 2,
   FULLDECK_BOARD_UINT8 = 3,

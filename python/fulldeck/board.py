@@ -24,7 +24,7 @@ AGENT, HOOK, RUNTIME = 1, 2, 4
 GROUPS = 8
 OPERATIONS = {name: number for number, name in enumerate(
     ("barrier", "broadcast", "all_reduce", "reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "send", "receive",
-     "other"), 1)}
+     "other", "meeting"), 1)}
 DATATYPES = {name: number for number, name in enumerate(
     ("none", "bool", "int8", "uint8", "int16", "int32", "int64", "float8", "float16", "bfloat16", "float32", "float64", "complex64",
      "complex128", "other"))}

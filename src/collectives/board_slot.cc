@@ -47,6 +47,16 @@ void BoardSlot::Begin(const Call& call, std::uint64_t sequence, std::uint64_t by
   fulldeck_board_collective_begin(board_.get(), slot_, &record);
 }
 
+void BoardSlot::BeginMeeting() {
+  if (slot_ < 0) return;
+  fulldeck_board_collective record = {};
+  record.struct_bytes = sizeof record;
+  record.operation = FULLDECK_BOARD_MEETING;
+  record.root = -1;
+  record.fingerprint = 1;
+  fulldeck_board_collective_begin(board_.get(), slot_, &record);
+}
+
 std::uint64_t BoardSlot::BeginMessage(bool is_send, int peer, std::uint64_t bytes) {
   if (slot_ < 0) return 0;
   fulldeck_board_collective record = {};

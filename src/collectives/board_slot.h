@@ -24,6 +24,8 @@ class BoardSlot {
   BoardSlot& operator=(const BoardSlot&) = delete;
 
   void Begin(const Call& call, std::uint64_t sequence, std::uint64_t bytes);
+  // The group is being made, until this slot is left.
+  void BeginMeeting();
   // A send or receive; returns the number for End, 0 where nothing was written.
   std::uint64_t BeginMessage(bool is_send, int peer, std::uint64_t bytes);
   void End(std::uint64_t sequence);

@@ -80,6 +80,17 @@ std::uint64_t DefaultDirectBytes(int size) {
   return std::uint64_t{128 * 1024} / static_cast<std::uint64_t>(size);
 }
 
+// The meeting, as a call on the board: a rank that does not come is named there. Only in a group of all ranks is it
+// known which rank a missing member is.
+MeetingOutcome MeetInSight(MeetingRequest request) {
+  std::optional<BoardSlot> slot;
+  if (base::ParseInteger<int>(Variable("WORLD_SIZE")) == request.size) {
+    slot.emplace(GroupNumber(request.name + "/meeting", request.key), request.name, request.size, request.rank);
+    slot->BeginMeeting();
+  }
+  return Meet(std::move(request));
+}
+
 Status BadVariable(const char* name, const std::string& value, const char* wanted) {
   return {FULLDECK_ERROR_ARGUMENT, std::string(name) + " is \"" + base::Printable(value) + "\"; expected " + wanted};
 }
@@ -214,7 +225,7 @@ Status Engine::Prepare(const GroupOptions& options) {
   request.segment = *segment;
   request.note.segment_bytes = (*segment)->size();
 
-  MeetingOutcome outcome = Meet(std::move(request));
+  MeetingOutcome outcome = MeetInSight(std::move(request));
   if (outcome.meeting == nullptr) return {outcome.failure.code, outcome.failure.text};
   meeting_ = std::move(outcome.meeting);
   control_ = std::launder(reinterpret_cast<ControlBlock*>(meeting_->control->data()));

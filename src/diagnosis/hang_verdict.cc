@@ -44,10 +44,6 @@ bool MayTakeLong(wire::Phase phase) {
          phase == wire::Phase::kCompiling || phase == wire::Phase::kCheckpoint || phase == wire::Phase::kValidation;
 }
 
-bool IsRecorded(const wire::Collective& call) {
-  return call.name.rfind(kRecordedGroup, 0) == 0;
-}
-
 }  // namespace
 
 Duration HangJudge::MedianStep() const {
@@ -148,10 +144,10 @@ bool HangJudge::SomeAreElsewhere(const Group& group) const {
 Duration HangJudge::LimitFor(int local_rank, const RankNow& rank, const Member& waiting) const {
   const wire::Phase phase = rank.loop ? rank.loop->phase : wire::Phase::kNotTold;
   const bool told = phase != wire::Phase::kNotTold;
-  Duration limit = told || !IsRecorded(waiting.call) ? limits_.known : limits_.unknown;
+  Duration limit = told || !IsRecorded(waiting.call.name) ? limits_.known : limits_.unknown;
   // Where no steps are told: a wrapper of the model makes some calls of its own before the first one.
   const bool before_first_step =
-      told ? rank.loop->step_at_ns == 0 : waiting.call.completed < (IsRecorded(waiting.call) ? kFirstCalls : 2);
+      told ? rank.loop->step_at_ns == 0 : waiting.call.completed < (IsRecorded(waiting.call.name) ? kFirstCalls : 2);
   if (before_first_step) limit = std::max(limit, limits_.first);
   if (MayTakeLong(phase)) limit = std::max(limit, limits_.slow);
   const auto& moments = known_[static_cast<std::size_t>(local_rank)].moments;

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -20,9 +21,11 @@
 
 namespace fulldeck::diagnosis {
 
-// Groups whose name begins so are told by somebody who looks at torch's own recorder now and then, and not by the group
-// itself. The program behind them knows nothing of fulldeck.
-inline constexpr char kRecordedGroup[] = "c10d ";
+// Whether a group of this name is told by somebody who looks at torch's own recorder now and then, and not by the group
+// itself. The program behind it knows nothing of fulldeck.
+inline bool IsRecorded(std::string_view group) {
+  return group.starts_with("c10d ");
+}
 
 // What the kernel tells of a rank's process. All figures count from its start.
 struct ProcessSample {

@@ -484,6 +484,45 @@ TEST_F(Hangs, ARankThatNeverJoinedTheGroupOfAllIsWaitedFor) {
   EXPECT_FALSE(verdict.culprits_call);
 }
 
+TEST_F(Hangs, WhoDoesNotComeWhenAGroupIsMadeIsNamed) {
+  for (const RankLife life : {RankLife::kStopped, RankLife::kEnded, RankLife::kThere}) {
+    Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks});
+    for (int i = 0; i < kRanks; ++i) {
+      if (i != 5) In(i, 1, FULLDECK_BOARD_MEETING);
+      Group(i).datatype = FULLDECK_BOARD_NO_DATA;
+    }
+    Rank(5).groups.clear();
+    Rank(5).life = life;
+    const HangVerdict verdict = Run(life == RankLife::kThere ? 33 : 3);
+    ASSERT_EQ(verdict.kind, life == RankLife::kStopped ? VerdictKind::kStopped
+                            : life == RankLife::kEnded ? VerdictKind::kEnded
+                                                       : VerdictKind::kHang);
+    EXPECT_EQ(verdict.culprit, 5);
+    const std::vector<std::string> words = InWords(verdict, {}, 0, "a");
+    EXPECT_NE(words[0].find("ranks 0–4, 6, 7 have waited"), std::string::npos) << words[0];
+    EXPECT_NE(words[0].find(" in meeting #1 of group world for it, it has not come there"), std::string::npos)
+        << words[0];
+    EXPECT_EQ(words.size() > 1 && words[1].find("before the group was made") != std::string::npos,
+              life == RankLife::kEnded);
+  }
+}
+
+TEST_F(Hangs, AMeetingThatNoHostCanCompleteIsExplained) {
+  for (const char* name : {"world", "c10d world"}) {
+    Use({.run_id = "run", .local_ranks = 4, .first_rank = 4, .world_size = 8});
+    for (int i = 0; i < 4; ++i) {
+      In(i, 1, FULLDECK_BOARD_MEETING);
+      Group(i).rank = static_cast<std::uint32_t>(4 + i);
+      Group(i).name = name;
+    }
+    EXPECT_EQ(Run(29).kind, VerdictKind::kWaiting);
+    const HangVerdict verdict = Run(3);
+    ASSERT_EQ(verdict.kind, VerdictKind::kElsewhere);
+    EXPECT_EQ(InWords(verdict, {}, 4, "b")[0].find("joins the ranks of one host") != std::string::npos,
+              std::string(name) == "world");
+  }
+}
+
 TEST_F(Hangs, ARankInTheKernelGetsHalfAMinute) {
   AllIn(13);
   Did(4, 12);

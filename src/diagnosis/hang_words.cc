@@ -30,11 +30,17 @@ std::string Waiting(const HangVerdict& verdict, int first_rank) {
   return Ranks(verdict.waiting, first_rank) + (verdict.waiting.size() == 1 ? " has" : " have");
 }
 
+bool IsMeeting(const HangVerdict& verdict) {
+  return verdict.awaited.operation == FULLDECK_BOARD_MEETING;
+}
+
 std::string LastOf(const HangVerdict& verdict) {
-  if (!verdict.culprits_call) return "it has made no call of that group";
-  // What torch's recorder tells is a quarter of a second old at most, and that of a stopped rank older.
-  const bool recorded = verdict.culprits_call->group.rfind(kRecordedGroup, 0) == 0;
-  return (recorded ? "its last call seen was " : "its last call was ") + InWords(*verdict.culprits_call);
+  if (!verdict.culprits_call) {
+    return IsMeeting(verdict) ? "it has not come there" : "it has made no call of that group";
+  }
+  // What torch's recorder tells is a tenth of a second old at most, and that of a stopped rank older.
+  return (IsRecorded(verdict.culprits_call->group) ? "its last call seen was " : "its last call was ") +
+         InWords(*verdict.culprits_call);
 }
 
 std::string HowItIs(const HangVerdict& verdict) {
@@ -122,13 +128,17 @@ std::vector<std::string> InWords(const HangVerdict& verdict, const std::vector<s
     case VerdictKind::kEnded:
       lines.push_back("HANG: " + culprit + " has ended; " + Waiting(verdict, first_rank) + waited + " for it, " +
                       LastOf(verdict));
-      lines.emplace_back(
-          "it ended without an error before the others were done: do all ranks get the same number of "
-          "batches?");
+      lines.emplace_back(IsMeeting(verdict)
+                             ? "it ended without an error before the group was made: all ranks must make it"
+                             : "it ended without an error before the others were done: do all ranks "
+                               "get the same number of batches?");
       break;
     case VerdictKind::kElsewhere:
       lines.push_back("all ranks of host " + host + " wait: " + Waiting(verdict, first_rank) + waited +
                       ". The rank that they wait for is on another host; its launcher says which");
+      if (IsMeeting(verdict) && !IsRecorded(verdict.awaited.group)) {
+        lines.back() += ", unless all hosts say this: a group of the C interface joins the ranks of one host";
+      }
       return lines;
   }
   if (!verdict.also_missing.empty()) {

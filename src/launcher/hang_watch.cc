@@ -151,9 +151,9 @@ diagnosis::HangVerdict HangWatch::Look(base::TimePoint now) {
   for (const RankNow& rank : ranks) {
     auto& mine = waiting.emplace_back();
     for (const wire::Collective& call : rank.groups) {
-      if (rank.life != RankLife::kThere) continue;
+      if (rank.life != RankLife::kThere || call.operation == FULLDECK_BOARD_MEETING) continue;
       if (!mine) mine.emplace();
-      mine->sampled = mine->sampled || call.name.starts_with(diagnosis::kRecordedGroup);
+      mine->sampled = mine->sampled || diagnosis::IsRecorded(call.name);
       mine->waited += Duration(static_cast<std::int64_t>(call.waited_ns));
       if (!rank.loop || rank.loop->step == 0) mine->steps = std::max(mine->steps, call.completed);
     }

@@ -29,13 +29,13 @@ constexpr const char* kPhaseNames[] = {"not told", "starting",      "init",     
                                        "compute",  "communication", "checkpoint", "validation", "finished",  "other"};
 constexpr const char* kOperationNames[] = {"none",       "barrier", "broadcast", "all_reduce",     "reduce",
                                            "all_gather", "gather",  "scatter",   "reduce_scatter", "all_to_all",
-                                           "send",       "receive", "other"};
+                                           "send",       "receive", "other",     "meeting"};
 constexpr const char* kDatatypeNames[] = {"no data", "bool",    "int8",      "uint8",      "int16",
                                           "int32",   "int64",   "float8",    "float16",    "bfloat16",
                                           "float32", "float64", "complex64", "complex128", "other"};
 static_assert(std::size(kStateNames) == static_cast<std::size_t>(RankState::kKilled) + 1);
 static_assert(std::size(kPhaseNames) == FULLDECK_BOARD_OTHER_PHASE + 1);
-static_assert(std::size(kOperationNames) == FULLDECK_BOARD_OTHER_OPERATION + 1);
+static_assert(std::size(kOperationNames) == FULLDECK_BOARD_MEETING + 1);
 static_assert(std::size(kDatatypeNames) == FULLDECK_BOARD_OTHER_DATATYPE + 1);
 
 template <std::size_t kCount>

@@ -308,7 +308,7 @@ uint64_t fulldeck_board_collective_begin(fulldeck_board* board, int slot, const 
   auto* const group = Group(board, slot);
   if (group == nullptr || !IsGiven(call)) return 0;
   fulldeck_board_collective given = Given(call);
-  if (given.operation < FULLDECK_BOARD_BARRIER || given.operation > FULLDECK_BOARD_OTHER_OPERATION) {
+  if (given.operation < FULLDECK_BOARD_BARRIER || given.operation > FULLDECK_BOARD_MEETING) {
     given.operation = FULLDECK_BOARD_OTHER_OPERATION;
   }
   if (given.datatype > FULLDECK_BOARD_OTHER_DATATYPE) given.datatype = FULLDECK_BOARD_OTHER_DATATYPE;

@@ -7,6 +7,7 @@
  *   work=US     processor time of a step (1000)
  *   card=US     so long a step waits for a card that computes (0)
  *   first=MS    the first step of rank 1 takes so long
+ *   late=RANK   that rank is stopped before it makes the group
  *   phases=1    it tells the board its phases and steps */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -123,10 +124,12 @@ int main(int argc, char** argv) {
   int64_t card = 0;
   int64_t first = 0;
   int phases = 0;
+  int late = -1;
   for (int i = 2; i < argc; ++i) {
     if (strncmp(argv[i], "work=", 5) == 0) work = strtoll(argv[i] + 5, NULL, 10);
     if (strncmp(argv[i], "card=", 5) == 0) card = strtoll(argv[i] + 5, NULL, 10);
     if (strncmp(argv[i], "first=", 6) == 0) first = strtoll(argv[i] + 6, NULL, 10);
+    if (strncmp(argv[i], "late=", 5) == 0) late = (int)strtol(argv[i] + 5, NULL, 10);
     if (strcmp(argv[i], "phases=1") == 0) phases = 1;
   }
   sem_init(&release_lock, 0, 0);
@@ -143,6 +146,7 @@ int main(int argc, char** argv) {
                                           .key = key,
                                           .timeout_ms = 600000};
   fulldeck_group* group = NULL;
+  if (own_rank == late) raise(SIGSTOP);
   Failed(fulldeck_group_create(&options, &group));
   float values[1000] = {0};
   int64_t order[4] = {0, 0, 0, 0}; /* number, fault, rank, argument */

@@ -185,8 +185,8 @@ class Meeting:
     def __enter__(self):
         try:
             size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-            self.slot = self.board.group_join(number_of("c10d/meeting"), "c10d meeting", size, rank)
-            self.board.collective_begin(self.slot, "barrier", sequence=1)
+            self.slot = self.board.group_join(number_of("c10d/meeting"), "c10d world", size, rank)
+            self.board.collective_begin(self.slot, "meeting", sequence=1)
         except (KeyError, ValueError):
             pass
         return self
