@@ -2,6 +2,7 @@
 import os
 import re
 import signal
+import time
 
 import hang_grid
 
@@ -64,7 +65,13 @@ def test_a_rank_that_does_not_come_when_the_group_is_made_is_named():
         _, _, line = hang_grid.wait_until(run.alarms, "the alarm\n" + run.running.err[-2000:], 60)[0]
         assert re.search(r"HANG: rank 1 \(.* is stopped by a signal; ranks 0, 2 have waited .* in meeting #1 of group world for it, "
                          r"it has not come there", line), line
+        # For its stacks it runs for a moment, which may make the group and some steps: no end of the stall, and no new one.
+        moves = re.compile("the run moves again")
+        hang_grid.wait_until(lambda: run.lines(hang_grid.STACKS), "stacks", 30)
+        time.sleep(4)
+        assert not run.lines(moves) and len(run.alarms()) == 1, run.running.err[-3000:]
         os.kill(int(re.search(r"pid (\d+)", line).group(1)), signal.SIGCONT)
+        hang_grid.wait_until(lambda: run.lines(moves), "the run that moves again\n" + run.running.err[-2000:], 30)
         run.wait_for_steps(16)
         assert len(run.alarms()) == 1
     finally:

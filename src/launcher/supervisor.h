@@ -70,6 +70,7 @@ class Supervisor {
   void WatchHangs();
   void EndHangWatch();
   void LookForHangs();
+  bool IsStillStopped(const diagnosis::HangVerdict& verdict) const;
   void NoticeContinuedRanks();
   std::vector<diagnosis::StackTarget> StackTargets() const;
   void CollectStacks(std::vector<diagnosis::StackTarget> targets,

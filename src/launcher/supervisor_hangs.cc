@@ -76,7 +76,8 @@ void Supervisor::LookForHangs() {
                     NameOf(group_->ranks()[static_cast<std::size_t>(slow->local_rank)]), slow->after_steps,
                     slow->share * 100));
   }
-  if (hang_alarm_ && (verdict.kind == VerdictKind::kNothing || !SameStall(verdict, *hang_alarm_))) {
+  if (hang_alarm_ && !IsStillStopped(*hang_alarm_) &&
+      (verdict.kind == VerdictKind::kNothing || !SameStall(verdict, *hang_alarm_))) {
     Say(fmt::format("the run moves again, {} after the verdict", Seconds(now - hang_alarm_at_)));
     hang_alarm_.reset();
   }
@@ -88,6 +89,13 @@ void Supervisor::LookForHangs() {
   if (phase_ != Phase::kRunning) return;
   const auto pause = kLookInterval + milliseconds(plan_->ranks.size() / 4);
   hang_timer_ = loop_.After(pause, [this] { LookForHangs(); });
+}
+
+// It moves on by some steps when we let it run for its stacks: that is no end of the stall.
+bool Supervisor::IsStillStopped(const HangVerdict& verdict) const {
+  if (verdict.kind != VerdictKind::kStopped) return false;
+  const Rank& culprit = group_->ranks()[static_cast<std::size_t>(verdict.culprit)];
+  return culprit.stopped && !culprit.ending;
 }
 
 // Somebody may have continued a rank while we did so too, for its stacks, and took the kernel's word for an echo.

@@ -187,7 +187,7 @@ TEST(RankBoard, NamesEveryStatePhaseOperationAndDatatype) {
   EXPECT_STREQ(DatatypeName(FULLDECK_BOARD_COMPLEX128), "complex128");
   EXPECT_STREQ(RankStateName(static_cast<RankState>(0)), "?");
   EXPECT_STREQ(PhaseName(static_cast<Phase>(1000)), "?");
-  EXPECT_STREQ(OperationName(13), "?");
+  EXPECT_STREQ(OperationName(FULLDECK_BOARD_MEETING + 1), "?");
   EXPECT_STREQ(DatatypeName(15), "?");
 }
 
@@ -430,7 +430,7 @@ TEST_F(Scribbled, FieldsAreSeenAsDamageOneByOne) {
   };
   const CollectiveBytes wrong[] = {
       collective([](auto& b) { b.rank = 2; }),       collective([](auto& b) { b.size = 0; }),
-      collective([](auto& b) { b.operation = 13; }), collective([](auto& b) { b.datatype = 15; }),
+      collective([](auto& b) { b.operation = 14; }), collective([](auto& b) { b.datatype = 15; }),
       collective([](auto& b) { b.root = -2; }),      collective([](auto& b) { b.completed = 6; }),
       collective([](auto& b) { b.name.fill('n'); })};
   Record(0).groups[0].Write(collective([](auto&) {}));
