@@ -1,10 +1,11 @@
 """What the program's own groups of torch.distributed are doing, on the rank board, for the launcher's verdicts on hangs: docs/hangs.md
 
 torch keeps a record of every collective call (its "flight recorder", on by default; Gloo's and NCCL's, those of DistributedDataParallel
-included). One daemon thread looks at its counters twenty times a second, which takes some tens of microseconds, and tells the board the
-number of the last call that ended and of the one that is under way. So the board's sum of the time in calls is made of as many samples,
-which is enough to see who waits least over some seconds. Where a look costs more, there are fewer. Only when a call has been under way for
-a second does it read the record itself, once, to tell which call that is. It needs the GIL, and not the main thread: that may be stuck in C++.
+included). One daemon thread looks at its counters ten to twenty times a second, as what a look costs allows (8 µs with warm caches, some
+100 µs between the steps of a training), and tells the board the number of the last call that ended and of the one that is under way. So the
+board's sum of the time in calls is made of as many samples, which is enough to see who waits least over some seconds. Only when a call has
+been under way for a second does it read the record itself, once, to tell which call that is. It needs the GIL, and not the main thread:
+that may be stuck in C++.
 
 Groups of the backend `fulldeck` tell the board themselves, and are in no record of torch's."""
 import atexit
@@ -22,6 +23,10 @@ RARELY = 0.1    # at most so many
 SHARE = 0.001   # of the time, which looks may cost
 DETAILS = 1.0   # seconds that a call is under way before it is looked up
 TRIES = 20      # looks at a group whose name is in no record yet
+RARE = 1.0      # seconds between two looks at what changes rarely
+
+# Between the steps of a training the caches are cold, and every line that a look needs costs: it is one search, not a whole json.
+STATUS = re.compile(rb'"(\d+)":\{"last_completed_collective":"(-?\d+)","last_enqueued_collective":"(-?\d+)"')
 
 # Counters and records of all backends but NCCL; those of NCCL.
 SOURCES = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
@@ -44,6 +49,15 @@ def number_of(text):
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") | 1
 
 
+def counters(text):
+    """(key of the group, number of the call that ended last, of the one that began last) of each group."""
+    found = STATUS.findall(text)
+    if found or b"last_enqueued_collective" not in text:
+        return found
+    return [(key, status["last_completed_collective"], status["last_enqueued_collective"])
+            for key, status in json.loads(text)["pg_status"].items()]
+
+
 class Group:
     """One group, as its counters were told last."""
 
@@ -64,7 +78,10 @@ class Recorder:
         self.board = board.ours()
         self.sources = [(name, getattr(native, name)) for name in SOURCES if hasattr(native, name)]
         self.groups = {}
-        self.stop = threading.Event()
+        self.names = None  # of the groups that are there, in a look that asks for them
+        self.rare = 0.0    # when the next one does
+        self.ending = threading.Lock()
+        self.ending.acquire()
         self.thread = threading.Thread(target=self.run, name="fulldeck_recorder", daemon=True)
 
     def start(self):
@@ -74,14 +91,14 @@ class Recorder:
             self.thread.start()
 
     def end(self):
-        self.stop.set()
+        self.ending.release()
         self.thread.join(2.0)
         if not self.thread.is_alive():
             self.quietly()
 
     def run(self):
         pause = EVERY
-        while not self.stop.wait(pause):
+        while not self.ending.acquire(timeout=pause):
             begin = time.thread_time()
             if not self.quietly():
                 return
@@ -91,18 +108,20 @@ class Recorder:
     def quietly(self):
         try:
             self.look()
-            self.board.heartbeat()
             return True
         except Exception:  # a record of another form: then nothing is told, and nothing may break
             return False
 
     def look(self):
         now = time.monotonic()
-        self.names = set(self.c10d._world.pg_names.values())
+        self.names = None
+        if now >= self.rare:
+            self.rare = now + RARE
+            self.names = frozenset(self.c10d._world.pg_names.values())
+            self.board.heartbeat()
         for name, dump in self.sources:
-            for key, status in (json.loads(dump(False, False)).get("pg_status") or {}).items():
-                self.look_at(name, dump, key, max(0, int(status["last_enqueued_collective"])),
-                             max(0, int(status["last_completed_collective"])), now)
+            for key, completed, enqueued in counters(dump(False, False)):
+                self.look_at(name, dump, int(key), max(0, int(enqueued)), max(0, int(completed)), now)
 
     def look_at(self, name, dump, key, enqueued, completed, now):
         group = self.groups.get((name, key))
@@ -112,7 +131,7 @@ class Recorder:
             group.enqueued, group.completed, group.since = enqueued, completed, now
         if enqueued == 0 or group.gone:
             return
-        if group.name is not None and group.name not in self.names:
+        if self.names is not None and group.name is not None and group.name not in self.names:
             self.board.group_leave(group.slot)
             group.gone = True
             return
@@ -138,7 +157,7 @@ class Recorder:
         if group.tries > TRIES:
             return
         found = None
-        for found in re.finditer(rb'"pg_id":%d,"process_group":\["((?:[^"\\]|\\.)*)"' % int(key), dump(True, False)):
+        for found in re.finditer(rb'"pg_id":%d,"process_group":\["((?:[^"\\]|\\.)*)"' % key, dump(True, False)):
             pass
         if found is None:
             return
@@ -158,7 +177,7 @@ class Recorder:
     def call(dump, key, number):
         """(operation, datatype, count, bytes, fingerprint) of a call in the record; None where it is not there any more."""
         for entry in reversed(json.loads(dump(True, False)).get("entries") or []):
-            if str(entry.get("pg_id")) != key or entry.get("collective_seq_id") != number or entry.get("is_p2p"):
+            if str(entry.get("pg_id")) != str(key) or entry.get("collective_seq_id") != number or entry.get("is_p2p"):
                 continue
             name = entry.get("profiling_name", "").rpartition(":")[2]
             operation = OPERATIONS.get(name, "other")
