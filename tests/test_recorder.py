@@ -1,0 +1,120 @@
+"""What python/fulldeck/adapters/recorder.py tells the board of torch's record, with records and a board of the test's own."""
+import json
+import os
+import types
+
+import pytest
+
+from launching import BUILD
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    monkeypatch.syspath_prepend(os.path.join(BUILD, "lib", "python"))
+    from fulldeck.adapters import recorder
+    clock = [100.0]
+    monkeypatch.setattr(recorder, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(recorder, "clock", clock, raising=False)
+    return recorder
+
+
+class Board:
+    def __init__(self):
+        self.told, self.slots = [], []
+
+    def heartbeat(self):
+        pass
+
+    def group_join(self, number, name, size, rank):
+        self.slots.append((name, size, rank))
+        return len(self.slots) - 1
+
+    def group_leave(self, slot):
+        self.told.append(("leave", slot))
+
+    def collective_begin(self, slot, operation, datatype, count, size, sequence, fingerprint):
+        self.told.append(("begin", slot, operation, datatype, count, sequence))
+
+    def collective_end(self, slot, sequence):
+        self.told.append(("end", slot, sequence))
+
+    def news(self):
+        told, self.told = self.told, []
+        return told
+
+
+class Program:
+    """A program with torch's record: groups by key, [name, calls that began, calls that ended]."""
+
+    def __init__(self, recorder):
+        self.groups, self.entries = {}, []
+        self.world = types.SimpleNamespace(pg_names={}, pg_group_ranks={})
+        self.recorder = recorder.Recorder.__new__(recorder.Recorder)
+        self.board = self.recorder.board = Board()
+        self.recorder.c10d = types.SimpleNamespace(_world=self.world, get_rank=lambda: 1)
+        self.recorder.sources, self.recorder.groups, self.recorder.rare = [("record", self.dump)], {}, 0.0
+        self.clock = recorder.clock
+
+    def dump(self, entries, stacks):
+        assert not stacks
+        record = {"pg_status": {str(key): {"last_completed_collective": str(ended), "last_enqueued_collective": str(began)}
+                                for key, (_, began, ended) in self.groups.items()}}
+        if entries:
+            record["entries"] = self.entries
+        return json.dumps(record, separators=(",", ":")).encode()
+
+    def make(self, key, name, ranks=(0, 1, 2)):
+        self.groups[key] = [name, 0, 0]
+        self.world.pg_names["group %s" % name] = name
+        self.world.pg_group_ranks["group %s" % name] = {rank: i for i, rank in enumerate(ranks)}
+
+    def call(self, key, began, ended, name="gloo:all_reduce"):
+        self.groups[key][1:] = [began, ended]
+        self.entries.append({"pg_id": key, "process_group": [self.groups[key][0], "desc"], "collective_seq_id": began, "profiling_name": name,
+                             "input_dtypes": ["Float"], "input_sizes": [[10, 100]]})
+
+    def look(self, after=0.05):
+        self.clock[0] += after
+        self.recorder.look()
+        return self.board.news()
+
+
+@pytest.mark.parametrize("form", ["as torch writes it", "another"])
+def test_calls_are_told_by_number_and_looked_up_when_one_lasts(recorder, form, monkeypatch):
+    if form == "another":
+        monkeypatch.setattr(recorder, "STATUS", recorder.re.compile(b"not found"))
+    program = Program(recorder)
+    program.make(0, "0")
+    assert program.look() == [] and program.board.slots == []
+    program.call(0, 3, 2)
+    assert program.look() == [("begin", 0, "other", "other", 0, 3), ("end", 0, 2)]
+    assert program.board.slots == [("c10d world", 3, 1)]
+    assert program.look() == []
+    assert program.look(1.0) == [("begin", 0, "all_reduce", "float32", 1000, 3), ("end", 0, 2)]
+    assert program.look(1.0) == []
+    program.call(0, 3, 3)
+    assert program.look() == [("end", 0, 3)]
+
+
+def test_a_group_that_is_made_later_stays_and_leaves_when_it_is_destroyed(recorder):
+    program = Program(recorder)
+    program.make(0, "0")
+    program.call(0, 1, 1)
+    program.look()
+    program.make(5, "part", ranks=(1, 2))
+    program.call(5, 2, 1)
+    assert program.look() == [("begin", 1, "other", "other", 0, 2), ("end", 1, 1)]
+    assert program.board.slots[1] == ("c10d part", 2, 0)
+    assert program.look() == [] and program.look() == []
+    del program.world.pg_names["group part"]
+    assert program.look(1.1) == [("leave", 1)]
+    assert program.look(1.1) == []
+
+
+def test_a_group_without_a_name_in_the_record_is_not_told(recorder):
+    program = Program(recorder)
+    program.make(0, "0")
+    program.groups[0][1:] = [4, 3]
+    for _ in range(2 * recorder.TRIES):
+        assert program.look(0.01) == []
+    assert program.board.slots == []
