@@ -22,6 +22,8 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 enum class Answer { kWhole, kCut, kNone };
@@ -167,7 +169,7 @@ TEST_F(Collection, GivesUpInTimeAndShowsWhatTheKernelTells) {
   EXPECT_FALSE(ranks[0].dump.has_value());
   EXPECT_EQ(ranks[0].why_none, "it did not answer within 0.3 s");
   EXPECT_EQ(ranks[0].Key(), "");
-  ASSERT_THAT(ranks[0].threads, SizeIs(1));
+  ASSERT_THAT(ranks[0].threads, Not(IsEmpty()));  // a sanitizer may have a thread of its own
   EXPECT_EQ(ranks[0].threads[0].state, 'S');
   EXPECT_THAT(ranks[0].Lines(), Contains(HasSubstr("sleeping (state S)")));
   ASSERT_TRUE(ranks[1].dump.has_value());

@@ -337,7 +337,7 @@ TEST(SimulatedProof, NamesEveryFaultWithoutTorch) {
   subject.inventory = *inventory;
   subject.environment = options.environment;
   subject.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
-  subject.patience = std::chrono::seconds(2);
+  subject.patience = std::chrono::seconds(5);
   subject.deep = true;
   const std::vector<Finding> findings = Ask("card-proof", subject);
   ASSERT_EQ(findings.size(), 8U);
