@@ -78,8 +78,7 @@ class Recorder:
         self.board = board.ours()
         self.sources = [(name, getattr(native, name)) for name in SOURCES if hasattr(native, name)]
         self.groups = {}
-        self.names = None  # of the groups that are there, in a look that asks for them
-        self.rare = 0.0    # when the next one does
+        self.rare = 0.0  # the next look at what changes rarely
         self.ending = threading.Lock()
         self.ending.acquire()
         self.thread = threading.Thread(target=self.run, name="fulldeck_recorder", daemon=True)
@@ -114,14 +113,20 @@ class Recorder:
 
     def look(self):
         now = time.monotonic()
-        self.names = None
         if now >= self.rare:
             self.rare = now + RARE
-            self.names = frozenset(self.c10d._world.pg_names.values())
+            self.leave_destroyed()
             self.board.heartbeat()
         for name, dump in self.sources:
             for key, completed, enqueued in counters(dump(False, False)):
                 self.look_at(name, dump, int(key), max(0, int(enqueued)), max(0, int(completed)), now)
+
+    def leave_destroyed(self):
+        names = set(self.c10d._world.pg_names.values())
+        for group in self.groups.values():
+            if group.name is not None and group.name not in names and not group.gone:
+                self.board.group_leave(group.slot)
+                group.gone = True
 
     def look_at(self, name, dump, key, enqueued, completed, now):
         group = self.groups.get((name, key))
@@ -130,10 +135,6 @@ class Recorder:
         if (enqueued, completed) != (group.enqueued, group.completed):
             group.enqueued, group.completed, group.since = enqueued, completed, now
         if enqueued == 0 or group.gone:
-            return
-        if self.names is not None and group.name is not None and group.name not in self.names:
-            self.board.group_leave(group.slot)
-            group.gone = True
             return
         if group.slot is None:
             self.join(group, dump, key)
