@@ -1,8 +1,8 @@
 """What the program's own groups of torch.distributed are doing, on the rank board, for the launcher's verdicts on hangs: docs/hangs.md
 
 torch keeps a record of every collective call (its "flight recorder", on by default; Gloo's and NCCL's, those of DistributedDataParallel
-included). One daemon thread looks at its counters ten to twenty times a second, as what a look costs allows (some
-150 µs between the steps of a training, waking up included), and tells the board the number of the last call that ended and of the one that is under way. So the
+included). One daemon thread looks at its counters ten to twenty times a second, as what a look costs allows (some 150 µs between the steps
+of a training, waking up included), and tells the board the number of the last call that ended and of the one that is under way. So the
 board's sum of the time in calls is made of as many samples, which is enough to see who waits least over some seconds. Only when a call has
 been under way for a second does it read the record itself, once, to tell which call that is. It needs the GIL, and not the main thread:
 that may be stuck in C++.
