@@ -8,9 +8,15 @@ SHELL := bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 20
 FAULT_REPEATS ?= 10
+TRICK_REPEATS ?= 20
 HANG_REPEATS ?= 8
 QUIET_STEPS ?= 100000
 SOAK_CALLS ?= 1000000
+N ?= 10
+LOAD ?= 5
+CHAOS_SECONDS ?= 1800
+CHAOS_SEED ?=
+PROMISES ?=
 TORCH_SUITE_FLAGS ?=
 
 # PYTHON counts only when it is given to make. The scripts see it in their environment exactly then.
@@ -27,11 +33,11 @@ endif
 configure = @[[ -f $(2)/build.ninja ]] && grep -qsxF 'FULLDECK_PYTHON:FILEPATH=$(python)' $(2)/CMakeCache.txt || \
   cmake --preset $(1) --no-warn-unused-cli -DFULLDECK_PYTHON:FILEPATH="$(python)" -DPython3_EXECUTABLE:FILEPATH="$(python)"
 
-.PHONY: help setup train test build bench bench-adapters lint format portable asan tsan fuzz fault-grid hang-grid hang-quiet slow-ranks host-grid \
-  collectives-soak collectives-grid collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops framework-suite clean
+.PHONY: help setup train test build bench bench-adapters lint format portable asan tsan fuzz fault-grid hang-grid hang-quiet slow-ranks host-grid card-tricks \
+  test-repeat test-long promises chaos cgroup-v2 collectives-soak collectives-grid collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops framework-suite clean-scripts clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1 \2/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/  make \1 \2/p' $(MAKEFILE_LIST) | \
 	  while read -r make target words; do printf '  make %-10s %s\n' "$$target" "$$words"; done
 	@echo
 	@echo "With a Python that already has torch, installing nothing: make PYTHON=python3 train"
@@ -39,10 +45,10 @@ help: ## show this list
 setup: ## install what is missing: Debian packages, and .venv with torch
 	@$(setup)
 
-train: build ## the main job on a simulated server of 8 cards: learns land cover, proves that each card works, writes a report
+train: build ## the main job on a simulated server of 8 cards: learns land cover, fails if a card does no work for its rank, writes a report
 	FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck devices
 	@if [[ -x build/bin/fulldeck-train ]]; then \
-	  set -x; FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck train configs/demo.toml --fresh; \
+	  set -x; FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck train configs/demo.toml --fresh --idle-card fail; \
 	else \
 	  echo "fulldeck: this build has no torch: eight ranks in C keep the simulated cards busy instead."; \
 	  set -x; FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck run --idle-card fail --idle-card-after 20 --log-dir build/runs \
@@ -51,6 +57,21 @@ train: build ## the main job on a simulated server of 8 cards: learns land cover
 
 test: build ## build everything and run all tests
 	@scripts/test build
+
+test-repeat: build ## run all tests N (10) times, LOAD (5) of them under CPU and disk load; resumable, recorded in docs/evidence/repeat.tsv
+	@scripts/test-repeat --runs $(N) --load $(LOAD)
+
+test-long: build ## run the tests that take minutes (tests/long)
+	@cd tests && FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m pytest -q -rs -p no:cacheprovider long
+
+promises: build ## measure every promise on an idle machine, fail at its figure, write docs/evidence/promises.json (PROMISES=R1,R2: only these)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/promises.py $(if $(PROMISES),--only $(PROMISES))
+
+chaos: build ## random faults for CHAOS_SECONDS (1800): kills, stops, full disks, dead links, clock jumps (CHAOS_SEED repeats a series)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/chaos.py --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
+
+cgroup-v2: build ## out of memory on cgroup v2, in a virtual machine (qemu; half a minute with KVM, three without)
+	@scripts/cgroup-v2 build
 
 build: setup ## build into build/
 	$(call configure,release,build)
@@ -75,10 +96,13 @@ checkpoint-sweep: build ## kill a save at every write, sync and rename, damage c
 framework-suite: build ## run Accelerate's own test scripts and FSDP2 under torchrun and under fulldeck, on processors and simulated cards (10 minutes)
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" $(python) tests/framework_suite.py
 
+clean-scripts: build ## run sound scripts, ours and PyPI packages' own, under fulldeck run --strict: no warning may come (10 minutes)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" $(python) tests/clean_suite.py
+
 simulator-ops: build ## try torch's own list of operators on a simulated card, and write docs/simulator-ops.md (10 minutes)
 	@FULLDECK_SIMULATE=gcu:1 PYTHONPATH="$(CURDIR)/build/lib/python" $(python) tests/simulator_ops.py --table docs/simulator-ops.md
 
-lint: setup ## check format, clang-tidy, scripts and Python syntax
+lint: setup ## check format, clang-tidy, scripts, Python syntax and names
 	$(call configure,release,build)
 	@scripts/lint build
 
@@ -103,6 +127,9 @@ fuzz: setup ## run every fuzzer for FUZZ_SECONDS (20)
 	@cmake --build build-fuzz -j $(JOBS)
 	@scripts/fuzz build-fuzz $(FUZZ_SECONDS)
 
+card-tricks: build ## runs that only seem to keep every card busy, TRICK_REPEATS (20) times each, verdict and exit code checked (20 minutes)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/card_tricks.py --repeats $(TRICK_REPEATS)
+
 fault-grid: build ## kill, stop, starve and freeze ranks and launchers, each cell FAULT_REPEATS (10) times
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/fault_grid.py --repeats $(FAULT_REPEATS)
 
@@ -110,13 +137,13 @@ wheel: build ## write the wheels into dist/: for this Python and its torch, and 
 	@"$(python)" python/build_backend/fulldeck_build.py dist built=build python="$(python)"
 	@if grep -qs fulldeck_torch build/build.ninja; then "$(python)" python/build_backend/fulldeck_build.py dist built=build python="$(python)" torch=no; fi
 
-hang-grid: build ## let ranks loop, deadlock, stop, skip and differ, in C and in plain torch, HANG_REPEATS (8) times each (20 minutes)
+hang-grid: build ## let ranks loop, deadlock, sleep, stop, skip and differ, in C and in plain torch, HANG_REPEATS (8) times each (20 minutes)
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --repeats $(HANG_REPEATS) --torchrun 60
 
 slow-ranks: build ## one rank of four 1.3 times slower, and 10,000 clean steps, in C and in plain torch (8 minutes)
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --stragglers 12 --seconds 420
 
-hang-quiet: build ## QUIET_STEPS (100,000) clean steps with and without load, a slow first step, checkpoints, a debugger: no alarm (30 minutes)
+hang-quiet: build ## QUIET_STEPS (100,000) clean steps with and without load, a slow first step, checkpoints, silent uploads, a debugger: no hang (35 minutes)
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --quiet $(QUIET_STEPS) --seconds 1800
 
 package-runs: build ## compile and install the Python package as pip does, and end 200 runs without goodbye (20 minutes)

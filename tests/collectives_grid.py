@@ -22,8 +22,7 @@ from launching import FOREIGN, PROGRAMS, wait_until
 
 COLLECTIVES_RANK = os.path.join(PROGRAMS, "collectives_rank")
 RANKS = 4
-# The promise is a second; a loaded machine takes longer, and the table shows the figures.
-BOUND = 5
+# How long a cell waits before it calls something a hang. It is no promise: tests/promises.py fails at the promised figures.
 PATIENCE = 90
 PEER_LOST, TIMEOUT, MISMATCH, ABORTED = -3, -4, -5, -6
 OPERATIONS = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
@@ -147,7 +146,7 @@ def all_ready(ranks, word="ready"):
     wait_until(lambda: all(rank.said(word) for rank in ranks), "%s" % [rank.lines for rank in ranks], PATIENCE)
 
 
-def same_end(failures, code, since, bound=BOUND):
+def same_end(failures, code, since, bound=PATIENCE):
     """All ended alike, in time and for good. Returns the time of the slowest."""
     for failure in failures:
         check(failure.code == code, "the code is to be %d: %r" % (code, failures))
@@ -173,7 +172,7 @@ def rank_is_killed(victim, operation, count, watch, delay):
         if operation in ("message", "mixed"):
             check(all(failure.code == PEER_LOST for failure in failures), "%r" % failures)
             slowest = max(failure.at for failure in failures) - since
-            check(operation == "message" or slowest < BOUND, "the slowest took %.2f s: %r" % (slowest, failures))
+            check(slowest < PATIENCE, "the slowest took %.2f s: %r" % (slowest, failures))
             check(any("rank %d" % victim in failure.text for failure in failures), "%r" % failures)
         else:
             slowest = same_end(failures, PEER_LOST, since)
@@ -226,7 +225,7 @@ def rank_is_stopped(victim, operation, count, watch, delay):
         os.kill(pid, signal.SIGSTOP)
         others = [rank for rank in ranks if rank is not ranks[victim]]
         failures = [rank.failure() for rank in others]
-        slowest = same_end(failures, TIMEOUT, since, limit + BOUND)
+        slowest = same_end(failures, TIMEOUT, since, limit + PATIENCE)
         text = failures[0].text
         check(re.search(r"waited 1\.5 s for rank %d\." % victim, text), text)
         check(re.search(r"rank %d [^|]*\(pid %d, stopped \(SIGSTOP\)\)" % (victim, pid), text), text)
@@ -240,7 +239,7 @@ def rank_is_stopped(victim, operation, count, watch, delay):
 def rank_makes_no_call(victim, watch):
     with ranks_of(RANKS, watch, victim, ["fault=hang", "at=3"], count=1000, timeout=1000) as ranks:
         failures = [rank.failure() for rank in ranks if rank is not ranks[victim]]
-        same_end(failures, TIMEOUT, ranks[victim].time_of("accident"), 1 + BOUND)
+        same_end(failures, TIMEOUT, ranks[victim].time_of("accident"), 1 + PATIENCE)
         check("rank %d has finished call 2, all_reduce(sum, float32 × 1000) (pid %d, " % (victim, ranks[victim].pid)
               in failures[0].text, failures[0].text)
         return {}
@@ -252,16 +251,17 @@ def ranks_differ(kind, victim):
     operation, said = DESYNCS[kind]
     with ranks_of(RANKS, "pidfd", victim, ["fault=" + kind, "at=4"], op=operation, count=1000, calls=20) as ranks:
         failures = [rank.failure() for rank in ranks]
-        same_end(failures, MISMATCH, failures[0].at - 1)
+        slowest = same_end(failures, MISMATCH, ranks[victim].time_of("accident"))
         text = failures[0].text
-        check(all(failure.call == (4 if said else failure.call) for failure in failures), "%r" % failures)
+        # Who leaves out its fourth call makes its fifth instead of it.
+        expected = [5 if not said and number == victim else 4 for number in range(RANKS)]
+        check([failure.call for failure in failures] == expected, "%r" % failures)
         check("as call 4: " in text, text)
         if said:
             check("rank %d: %s" % (victim, said) in text, text)
         else:
             check("rank %d: " % victim in text, text)
-        spread = max(failure.at for failure in failures) - min(failure.at for failure in failures)
-        return {"different calls → told to all, first to last": spread}
+        return {"different calls → told to all": slowest}
 
 
 def one_thread_aborts(victim, operation, count):

@@ -13,16 +13,16 @@ import re
 import signal
 import socket
 import sys
-import tempfile
 import time
 import traceback
 
+import kernel_hold
 import launching
-from launching import FAULT_RANK, Place, children_of, read, state_of, variables_of, wait_until
+from launching import FAULT_RANK, children_of, read, state_of, variables_of, wait_until
 
 RANKS = 8
-# The promise is a second or two; a test on a loaded machine waits longer, and the table shows the figures.
-BOUND = 20
+# How long a cell waits before it calls something a hang. It is no promise: tests/promises.py fails at the promised figures.
+PATIENCE = 30
 FAULTS = {
     "kill": (137, "killed by SIGKILL"),
     "segv": (139, "killed by SIGSEGV"),
@@ -62,7 +62,7 @@ def free_port():
 
 def rank_dies(place, fault, rank, phase, options=(), flags=()):
     running = place.start_fault(RANKS, "fault=" + fault, "rank=%d" % rank, "phase=" + phase, *options, flags=flags)
-    done = running.wait(BOUND)
+    done = running.wait(PATIENCE)
     code, how = FAULTS.get(fault) or (int(fault.split(":")[1]), "exited with code " + fault.split(":")[1])
     check(done.code == code, "the exit code is to be %d\n%r" % (code, done))
     named(done, rank, how)
@@ -93,13 +93,13 @@ def rank_dies_and_others_fork(place, fault, rank, phase):
 
 def rank_stops(place, rank, phase):
     running = place.start_fault(RANKS, "fault=stop", "rank=%d" % rank, "phase=" + phase)
-    told = running.wait_for("was stopped by SIGSTOP", BOUND)
+    told = running.wait_for("was stopped by SIGSTOP", PATIENCE)
     happened, pid = place.fault()
     line = next(line for line in running.err.splitlines() if "was stopped by SIGSTOP" in line)
     check("rank %d (" % rank in line and "pid %d)" % pid in line and "kill -CONT %d" % pid in line, line)
     check(running.alive, "a stopped rank is no failure")
     os.kill(pid, signal.SIGCONT)
-    done = running.wait(BOUND)
+    done = running.wait(PATIENCE)
     check(done.code == 0, repr(done))
     check(done.ours.count("was stopped by") == 1, "it is to be named alone\n%r" % done)
     place.assert_nothing_left()
@@ -109,10 +109,10 @@ def rank_stops(place, rank, phase):
 def stopped_rank_is_stopped_with_the_run(place):
     """A rank that is stopped cannot act on SIGTERM, and the run ends all the same, within the grace time."""
     running = place.start_fault(RANKS, "fault=stop", "rank=3", "term=save:0")
-    running.wait_for("was stopped by SIGSTOP", BOUND)
+    running.wait_for("was stopped by SIGSTOP", PATIENCE)
     running.signal(signal.SIGTERM)
-    done = running.wait(BOUND)
-    check(done.code == 143 and done.seconds < BOUND, repr(done))
+    done = running.wait(PATIENCE)
+    check(done.code == 143, repr(done))
     check(place.note("saved-3"), "it is to be continued, so that it can save\n%r" % done)
     place.assert_nothing_left()
     return {}
@@ -129,6 +129,7 @@ def start_with_company(place, port, *options):
                                 flags=["--master-port", str(port), "--shutdown-timeout", "60"])
     place.fault()
     wait_for_company(place)
+    place.wait_for_registered_ranks(RANKS)
     supervisor = [pid for pid in children_of(running.pid) if variables_of(pid).get("RANK") is None]
     check(len(supervisor) == 1, "the front is to have one child: %s" % supervisor)
     return running, supervisor[0]
@@ -138,7 +139,7 @@ def relaunch(place, port):
     """On the same port, which rank 0 really opens."""
     done = place.run("--nproc-per-node", 1, "--master-port", port, "--no-python", sys.executable, "-S", "-c",
                      "import os, socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); "
-                     "s.bind(('', int(os.environ['MASTER_PORT']))); s.listen(5); print('open')", seconds=BOUND)
+                     "s.bind(('', int(os.environ['MASTER_PORT']))); s.listen(5); print('open')", seconds=PATIENCE)
     check(done.code == 0 and "open" in done.out, "the same port is to be free again\n%r" % done)
 
 
@@ -148,15 +149,15 @@ def launcher_is_killed(place, victim, while_stopping=False):
     running, supervisor = start_with_company(place, port, "term=ignore")
     if while_stopping:
         running.signal(signal.SIGTERM)
-        running.wait_for("SIGTERM received", BOUND)
+        running.wait_for("SIGTERM received", PATIENCE)
     killed = time.monotonic()
     os.kill(running.pid if victim == "front" else supervisor, signal.SIGKILL)
-    wait_until(lambda: not place.processes(), "0 survivors: " + "; ".join(place.leftovers()), BOUND)
+    wait_until(lambda: not place.processes(), "0 survivors: " + "; ".join(place.leftovers()), PATIENCE)
     gone = time.monotonic()
-    done = running.wait(BOUND)
+    done = running.wait(PATIENCE)
     if victim == "supervisor":
         check(done.code == 137 and "supervisor (pid %d) was killed by SIGKILL" % supervisor in done.err, repr(done))
-    place.assert_nothing_left(BOUND)
+    place.assert_nothing_left(PATIENCE)
     relaunch(place, port)
     place.assert_nothing_left()
     return {"R7 SIGKILL of the %s%s → 0 survivors" % (victim, " while stopping" if while_stopping else ""): gone - killed}
@@ -168,16 +169,16 @@ def both_are_killed(place):
     run = os.path.basename(place.run_folder())
     if not any(run in folder for folder in launching.cgroup_folders()):
         running.signal(signal.SIGKILL)
-        running.wait(BOUND)
+        running.wait(PATIENCE)
         raise NotHere("no cgroup can be made here")
     os.kill(running.pid, signal.SIGSTOP)
     os.kill(supervisor, signal.SIGKILL)
     os.kill(running.pid, signal.SIGKILL)
-    wait_until(lambda: not place.ranks(), "the ranks to die with their parent", BOUND)
-    stopped = place.fulldeck("stop", run, seconds=BOUND)
+    wait_until(lambda: not place.ranks(), "the ranks to die with their parent", PATIENCE)
+    stopped = place.fulldeck("stop", run, seconds=PATIENCE)
     check(stopped.code == 0, repr(stopped))
-    running.wait(BOUND)
-    place.assert_nothing_left(BOUND)
+    running.wait(PATIENCE)
+    place.assert_nothing_left(PATIENCE)
     return {}
 
 
@@ -197,7 +198,7 @@ def cgroup_v1(controller, name):
         yield folder
     finally:
         # What is still in it goes back to the root, or the folder cannot be removed.
-        deadline = time.monotonic() + BOUND
+        deadline = time.monotonic() + PATIENCE
         while os.path.exists(folder) and time.monotonic() < deadline:
             for pid in read(folder + "/cgroup.procs").split():
                 with contextlib.suppress(OSError, IOError):
@@ -220,7 +221,7 @@ def out_of_memory(place, limit=64):
         command = [launching.FULLDECK, "run", "--devices", "cpu", "--nproc-per-node", "2", FAULT_RANK, "notes=" + place.notes,
                    "fault=memory:%d" % (limit * 4), "rank=1", "phase=collective"]
         enter = "echo $$ > %s/cgroup.procs && exec \"$@\"" % folder
-        done = place.start_program(["/bin/sh", "-c", enter, "sh"] + command).wait(BOUND)
+        done = place.start_program(["/bin/sh", "-c", enter, "sh"] + command).wait(PATIENCE)
         check(done.code == 137, repr(done))
         named(done, 1, "out of memory")
         check(re.search(r"limit of 64(\.0)? MiB", done.root_cause), "the limit is to be told: " + done.root_cause)
@@ -231,7 +232,7 @@ def out_of_memory(place, limit=64):
 
 def killed_but_not_for_memory(place):
     running = place.start_fault(2, "fault=kill", "rank=0")
-    done = running.wait(BOUND)
+    done = running.wait(PATIENCE)
     named(done, 0, "killed by SIGKILL")
     check("out of memory" not in done.root_cause, done.root_cause)
     place.assert_nothing_left()
@@ -245,7 +246,7 @@ def port_is_held(place):
         holder.bind(("0.0.0.0", 0))
         holder.listen(1)
         port = holder.getsockname()[1]
-        done = place.run("--nproc-per-node", 2, "--master-port", port, "--no-python", "/bin/true", seconds=BOUND)
+        done = place.run("--nproc-per-node", 2, "--master-port", port, "--no-python", "/bin/true", seconds=PATIENCE)
     check(done.code == 84, repr(done))
     check("pid %d " % os.getpid() in done.err and str(port) in done.err, "the owner is to be named\n%r" % done)
     check(not os.path.exists(place.runs), "no run is to begin")
@@ -266,7 +267,7 @@ def port_cannot_be_stolen(place):
             continue
         raise AssertionError("port %d could be taken on %s" % (port, address))
     running.signal(signal.SIGTERM)
-    running.wait(BOUND)
+    running.wait(PATIENCE)
     place.assert_nothing_left()
     return {}
 
@@ -307,36 +308,36 @@ def many_at_once(place, count=100):
 # ---- R11: a rank that cannot be killed
 
 def rank_cannot_be_killed(place, by_user):
-    """A frozen cgroup v1 holds it as a driver would. `by_user`: the run is ended by SIGTERM, else by a failing rank."""
-    with cgroup_v1("freezer", "fault-grid-" + place.marker[:8]) as folder:
-        running = place.start_fault(RANKS, "fault=stop", "rank=2", flags=["--shutdown-timeout", "1"])
-        running.wait_for("was stopped by SIGSTOP", BOUND)
+    """The kernel holds rank 5 in state D, as a dead network disk does. `by_user`: the run is ended by SIGTERM, else by a failing rank."""
+    reason = kernel_hold.why_not()
+    if reason:
+        raise NotHere(reason)
+    disk = os.path.join(place.folder, "disk")
+    os.mkdir(disk)
+    with kernel_hold.held_file(disk) as (path, holding):
+        running = place.start_fault(RANKS, "fault=stop", "rank=2", "stat=5:" + path, flags=["--shutdown-timeout", "1"])
+        running.wait_for("was stopped by SIGSTOP", PATIENCE)
+        check(holding.wait(PATIENCE), "rank 5 is to ask for the held file")
         ranks = place.ranks()
-        frozen = ranks[5]
-        put(folder + "/cgroup.procs", frozen)
-        put(folder + "/freezer.state", "FROZEN")
-        try:
-            wait_until(lambda: read(folder + "/freezer.state").strip() == "FROZEN", "the rank to freeze")
-            began = time.monotonic()
-            if by_user:
-                running.signal(signal.SIGTERM)
-            else:
-                os.kill(ranks[2], signal.SIGKILL)
-            done = running.wait(BOUND)
-            took = running.ended - began
-            check(state_of(frozen) == "D", "the rank was to stay: state '%s'" % state_of(frozen))
-        finally:
-            put(folder + "/freezer.state", "THAWED")
-        check(done.code == 89, repr(done))
-        check(re.search(r"pid %d \(.*cannot be killed" % frozen, done.err), "pid %d is to be named\n%r" % (frozen, done))
-        if not by_user:
-            named(done, 2, "killed by SIGKILL")
-        wait_until(lambda: not place.processes(), "the rank to die once it thaws", BOUND)
-        # The kernel held the rank in the run's cgroup when the launcher had to leave.
-        for cgroup in launching.cgroup_folders():
-            if os.path.basename(place.run_folder()) in cgroup:
-                os.rmdir(cgroup)
-        place.assert_nothing_left()
+        held = ranks[5]
+        began = time.monotonic()
+        if by_user:
+            running.signal(signal.SIGTERM)
+        else:
+            os.kill(ranks[2], signal.SIGKILL)
+        done = running.wait(PATIENCE)
+        took = running.ended - began
+        check(state_of(held) == "D", "the rank was to stay: state '%s'" % state_of(held))
+    check(done.code == 89, repr(done))
+    check(re.search(r"pid %d \(.*cannot be killed" % held, done.err), "pid %d is to be named\n%r" % (held, done))
+    if not by_user:
+        named(done, 2, "killed by SIGKILL")
+    wait_until(lambda: not place.processes(), "the rank to die once the disk is gone", PATIENCE)
+    # The kernel held the rank in the run's cgroup when the launcher had to leave.
+    for cgroup in launching.cgroup_folders():
+        if os.path.basename(place.run_folder()) in cgroup:
+            os.rmdir(cgroup)
+    place.assert_nothing_left()
     return {"R11 fault → launcher gone, grace 1 s": took}
 
 
@@ -386,21 +387,10 @@ def all_cells(repeats, only):
     add("R9 port held", port_is_held, times=repeats)
     add("R9 port cannot be stolen", port_cannot_be_stolen, times=repeats)
     add("R9 100 launches at once", many_at_once, times=max(1, repeats // 3))
-    add("R11 a rank fails, another is frozen", rank_cannot_be_killed, False, times=max(1, repeats // 3))
-    add("R11 stopped by the user, a rank is frozen", rank_cannot_be_killed, True, times=max(1, repeats // 3))
+    add("R11 a rank fails, another is held by the kernel", rank_cannot_be_killed, False, times=max(1, repeats // 3))
+    add("R11 stopped by the user, a rank is held by the kernel", rank_cannot_be_killed, True, times=max(1, repeats // 3))
     add("Q4 crash loop", crash_loop)
     return cells
-
-
-@contextlib.contextmanager
-def fresh_place():
-    folder = tempfile.mkdtemp(prefix="fault-grid-")
-    place = Place(folder)
-    try:
-        yield place
-    finally:
-        place.clean_up()
-        launching.remove(folder)
 
 
 def quantile(sorted_values, share):
@@ -427,7 +417,7 @@ def main():
     figures = collections.defaultdict(list)
     failed, skipped, passed = [], {}, 0
     for number, (name, cell) in enumerate(cells, 1):
-        with fresh_place() as place:
+        with launching.fresh_place("fault-grid-") as place:
             try:
                 for series, seconds in cell(place).items():
                     figures[series].append(seconds)

@@ -1,17 +1,18 @@
 """The hang grid: eight real ranks that hang on demand, and for each accident the same questions. Was exactly the right rank named, with
-its call's number? After how long? Were the stacks of all ranks there before anything was killed? Was nobody named without reason?
+the right evidence, and is the call that the others wait in the one that the program itself counted? After how long? Were the stacks of all
+ranks there before anything was killed? Was nobody named without reason? Everything is read from events.jsonl.
 
     make hang-grid      every fault × ranks 0, 1, 4, 7, several times, half of them in a plain script of torch with Gloo
-    make hang-quiet     clean steps under load, a slow first step, a checkpoint, a debugger: no alarm
+    make hang-quiet     clean steps under load, a slow first step, a checkpoint, a silent upload and FIFO, a debugger: no hang
     make slow-ranks     one rank after the other 1.3 times slower
 
 The ranks stay up from one accident to the next where the fault allows it: they are released by a signal. tests/test_hang_grid.py runs a few."""
 import argparse
 import contextlib
 import ctypes
+import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,11 +25,13 @@ from launching import Place, read, wait_until
 
 RANKS = 8
 VICTIMS = (0, 1, 4, 7)
-FAULTS = ("loop", "deadlock", "skip", "mismatch", "stop")
+# What happens, and the evidence that must be named.
+EVIDENCE = {"loop": "spinning", "deadlock": "deadlocked", "sleep": "sleeping", "stop": "stopped", "skip": "mismatched", "mismatch": "mismatched"}
+FAULTS = tuple(EVIDENCE)
+RELEASED_BY_SIGNAL = ("loop", "deadlock", "sleep")
 PROGRAM = os.path.join(launching.PROGRAMS, "hang_rank")
 SCRIPT = os.path.join(launching.HERE, "scripts", "hang_gloo.py")
-ALARM = re.compile(r"fulldeck: (?:HANG|DESYNC): rank (\d+) \(")
-STACKS = re.compile(r"fulldeck: stacks of (\d+) of (\d+) ranks after ([\d.]+) s")
+ALARMS = ("hang", "desync")
 PATIENCE = 60
 
 
@@ -40,8 +43,8 @@ class Run:
         self.folder = tempfile.mkdtemp(prefix="hang-")
         self.place = Place(self.folder)
         program = [PROGRAM, self.place.notes] if kind == "c" else [SCRIPT, self.place.notes]
-        self.running = self.place.start("--nproc-per-node", ranks, *(list(flags) + program + list(options)))
-        self.alarms_seen = 0
+        self.events_file = os.path.join(self.folder, "events.jsonl")
+        self.running = self.place.start("--nproc-per-node", ranks, *(list(flags) + program + list(options)), extra={"FULLDECK_EVENTS": self.events_file})
 
     def steps(self):
         return int(self.place.note("steps") or 0)
@@ -58,20 +61,20 @@ class Run:
         os.rename(path + ".new", path)
         text = wait_until(lambda: fault == "end" or self.place.note("fault-%d" % self.number), "the accident\n" + self.running.err[-3000:], PATIENCE)
         if fault != "end":
-            moment, pid = text.split()
-            return int(moment) / 1e9, int(pid)
+            return Accident(*text.split())
 
-    def lines(self, pattern):
-        """(time, match) of every line of ours that has it."""
+    def events(self, *ids):
+        """All events of the run so far that have one of these ids."""
         found = []
-        for moment, line in list(self.running.lines["err"]):
-            match = pattern.search(line)
-            if match:
-                found.append((moment, match, line))
+        for line in read(self.events_file).splitlines(True):
+            if line.endswith("\n"):
+                event = json.loads(line)
+                if event["id"] in ids:
+                    found.append(event)
         return found
 
     def alarms(self):
-        return self.lines(ALARM)
+        return self.events(*ALARMS)
 
     def end(self):
         if self.running.alive:
@@ -89,51 +92,85 @@ class Run:
         launching.remove(self.folder)
 
 
+class Accident:
+    """What the victim noted just before it had it."""
+
+    def __init__(self, moment, pid, call="", number="0"):
+        self.moment, self.pid, self.call, self.number = int(moment) / 1e9, int(pid), call, int(number)
+
+
+def moment_of(event):
+    return event["monotonic_ns"] / 1e9
+
+
 class Result:
     def __init__(self, kind, fault, victim):
         self.kind, self.fault, self.victim = kind, fault, victim
-        self.named = None
+        self.event, self.accident = None, None
         self.seconds = self.stopped = self.stacks = self.stacks_seconds = None
-        self.line = self.trouble = ""
+        self.trouble = ""
+
+    @property
+    def named(self):
+        return self.event and self.event["awaited_rank"]
+
+    @property
+    def right_number(self):
+        return bool(self.event and self.accident and self.event["call_number"] == self.accident.number)
 
     @property
     def right(self):
-        return self.named == self.victim and bool(re.search(r"#\d+", self.line))
+        """Rank, call, number of the call and evidence, each compared with what the program did."""
+        return bool(self.named == self.victim and self.right_number and self.event["call"] == self.accident.call and
+                    self.event["evidence"] == EVIDENCE[self.fault])
+
+    @property
+    def difference(self):
+        if self.event is None:
+            return "no event"
+        return "rank %s, %s #%s, %s; the program: rank %s, %s #%s, %s" % (
+            self.named, self.event["call"], self.event["call_number"], self.event["evidence"], self.victim, self.accident.call, self.accident.number,
+            EVIDENCE[self.fault])
 
 
 def inject(run, fault, victim):
     """One accident in a run that goes on, or that it ends."""
     result = Result(run.kind, fault, victim)
-    before, stacks_before = len(run.alarms()), len(run.lines(STACKS))
-    stopped_before = len(run.lines(re.compile("was stopped by SIGSTOP")))
-    moved_before = len(run.lines(re.compile("the run moves again")))
-    happened, pid = run.order(fault, victim)
-    deadline = time.monotonic() + 30
-    while len(run.alarms()) == before and time.monotonic() < deadline and (run.running.alive or time.monotonic() < deadline - 25):
-        time.sleep(0.02)
-    alarms = run.alarms()[before:]
+    before = {name: len(run.events(name)) for name in ("stacks", "rank-stopped", "run-moves-again")}
+    alarms_before = len(run.alarms())
+
+    def new(name):
+        return run.events(name)[before[name]:]
+
+    result.accident = run.order(fault, victim)
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: len(run.alarms()) > alarms_before or not run.running.alive, "the alarm", 30)
+    alarms = run.alarms()[alarms_before:]
     if alarms:
-        moment, match, result.line = alarms[0]
-        result.named, result.seconds = int(match.group(1)), moment - happened
+        result.event = alarms[0]
+        result.seconds = moment_of(result.event) - result.accident.moment
         if run.running.alive:
             with contextlib.suppress(AssertionError):
-                wait_until(lambda: len(run.lines(STACKS)) > stacks_before or not run.running.alive, "stacks", 10)
-        for _, match, _ in run.lines(STACKS)[stacks_before:][:1]:
-            result.stacks, result.stacks_seconds = int(match.group(1)), float(match.group(3))
+                wait_until(lambda: new("stacks") or not run.running.alive, "stacks", 10)
+        for stacks in new("stacks")[:1]:
+            result.stacks, result.stacks_seconds = stacks["complete"], stacks["seconds"]
     else:
         result.trouble = "no alarm within 30 s: " + run.running.err[-1500:]
     if fault == "stop":
-        stops = run.lines(re.compile(r"rank %d \(.*was stopped by SIGSTOP" % victim))
-        result.stopped = stops[-1][0] - happened if len(run.lines(re.compile("was stopped by SIGSTOP"))) > stopped_before else None
+        for stop in new("rank-stopped")[:1]:
+            result.stopped = moment_of(stop) - result.accident.moment if stop["rank"] == victim else None
     with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGCONT if fault == "stop" else signal.SIGUSR1) if fault in ("stop", "loop", "deadlock") else None
+        if fault == "stop":
+            os.kill(result.accident.pid, signal.SIGCONT)
+        elif fault in RELEASED_BY_SIGNAL:
+            os.kill(result.accident.pid, signal.SIGUSR1)
     if run.running.alive and alarms:
         try:
-            wait_until(lambda: len(run.lines(re.compile("the run moves again"))) > moved_before or not run.running.alive, "moving", 40)
+            wait_until(lambda: new("run-moves-again") or not run.running.alive, "moving", 40)
             run.wait_for_steps(16)
         except AssertionError as error:
             result.trouble = "it did not go on: " + str(error)[-800:]
-    extra = [line for _, _, line in run.alarms()[before + 1:]]
+    extra = [event["message"] for event in run.alarms()[alarms_before + 1:]]
     if extra:
         result.trouble += " more than one alarm: " + " / ".join(extra)
     return result
@@ -141,7 +178,7 @@ def inject(run, fault, victim):
 
 def cells(kind, repeats):
     """Faults after which the run goes on come first, in one launch; each of the others needs its own."""
-    going_on = FAULTS if kind == "gloo" else ("loop", "deadlock", "stop")
+    going_on = FAULTS if kind == "gloo" else ("loop", "deadlock", "sleep", "stop")
     return ([(fault, victim) for _ in range(repeats) for fault in going_on for victim in VICTIMS],
             [(fault, victim) for _ in range(repeats) for fault in FAULTS if fault not in going_on for victim in VICTIMS])
 
@@ -188,7 +225,7 @@ def run_kind(kind, repeats, results, seconds):
 
 def show(result):
     print("%-5s %-9s rank %d: %s%s%s%s" % (
-        result.kind, result.fault, result.victim, "right" if result.right else "WRONG (%s)" % result.named,
+        result.kind, result.fault, result.victim, "right" if result.right else "WRONG (%s)" % result.difference,
         " after %.2f s" % result.seconds if result.seconds is not None else "",
         ", stacks %s/%d in %.1f s" % (result.stacks, RANKS, result.stacks_seconds) if result.stacks is not None else "",
         "  " + result.trouble if result.trouble else ""), flush=True)
@@ -201,7 +238,8 @@ def quantile(values, share):
 
 def report(results):
     right = sum(result.right for result in results)
-    print("\nculprit right, with the call's number: %d of %d (%.1f %%)" % (right, len(results), 100.0 * right / max(1, len(results))))
+    print("\nrank, call, its number and evidence right: %d of %d (%.1f %%)" % (right, len(results), 100.0 * right / max(1, len(results))))
+    print("rank alone: %d; number of the call alone: %d" % (sum(r.named == r.victim for r in results), sum(r.right_number for r in results)))
     plain = [result for result in results if result.kind == "gloo"]
     print("of these in plain torch + Gloo scripts: %d of %d" % (sum(result.right for result in plain), len(plain)))
     print("%-6s %-9s %5s %8s %8s %8s" % ("", "fault", "n", "right", "p50 s", "p99 s"))
@@ -223,7 +261,7 @@ def report(results):
     print("alarms without an accident: %d" % len(extra))
     for result in results:
         if not result.right or result.trouble:
-            print("  %s %s rank %d named %s: %s %s" % (result.kind, result.fault, result.victim, result.named, result.line.strip(), result.trouble[:1500]))
+            print("  %s %s rank %d: %s %s" % (result.kind, result.fault, result.victim, result.difference, result.trouble[:1500]))
     return right == len(results)
 
 
@@ -281,32 +319,58 @@ def debug(pid, seconds):
     libc.ptrace(detach, pid, None, None)
 
 
+def attach_debugger(pid, seconds):
+    # The tracer must be one thread from beginning to end.
+    tracer = threading.Thread(target=debug, args=(pid, seconds))
+    tracer.start()
+    tracer.join()
+
+
+def settle(run, seconds=3):
+    """Steps go on for so long: after a pause the median step, of which limits are multiples, is that of the steps again."""
+    end = time.monotonic() + seconds
+    while run.running.alive:
+        run.wait_for_steps(8, 120)
+        if time.monotonic() > end:
+            return
+
+
+# Each one a pause that a healthy run may make: (order, seconds that it takes).
+PAUSES = (("checkpoint:10000", 10), ("upload:30000", 30), ("fifo:15000", 15))
+
+
 def quiet(kind, steps, seconds, loaded, pauses=True, card=0, ranks=RANKS):
-    """Clean steps; in between a checkpoint of 10 s and a debugger for 12 s. Returns steps made, alarms, and who was called slow."""
+    """Clean steps; in between a slow first step, a checkpoint that writes for 10 s, an upload that is silent for 30 s, a FIFO that is silent
+    for 15 s, and a debugger for 12 s. Returns steps made, alarms, the pauses of which no event "waiting" was reported with the right rank,
+    and who was called slow."""
     options = options_of(kind, work=0.0002, card=card)
+    missed = []
     with load(4 * (os.cpu_count() or 1) if loaded else 0):
         run = Run(kind, options=options + (options_of(kind, first=12) if pauses else []), ranks=ranks)
         try:
             run.wait_for_steps(8, 240)
+            for order, length in PAUSES if pauses else ():
+                settle(run)
+                before = len(run.events("waiting"))
+                accident = run.order(order, 0)
+                run.wait_for_steps(8, length + 120)
+                seen = [event for event in run.events("waiting")[before:] if event["awaited_rank"] == 0]
+                if not any(event["call_number"] == accident.number for event in seen):
+                    missed.append("%s: %s, not #%d" % (order, [event["message"] for event in seen], accident.number))
+                if order.startswith(("upload", "fifo")) and not any(event["io"] for event in seen):
+                    missed.append(order + ": no I/O")
             if pauses:
-                run.order("checkpoint:10000", 0)
-                time.sleep(10)
-                run.wait_for_steps(8, 120)
-                pid = run.place.ranks()[4]
-                # The tracer must be one thread from beginning to end.
-                tracer = threading.Thread(target=debug, args=(pid, 12))
-                tracer.start()
-                tracer.join()
+                attach_debugger(run.place.ranks()[4], 12)
                 run.wait_for_steps(8, 120)
             deadline = time.monotonic() + seconds
             while run.steps() < steps and time.monotonic() < deadline and run.running.alive:
                 time.sleep(0.2)
             made, alive = run.steps(), run.running.alive
-            slow = [line for _, _, line in run.lines(re.compile(" is slow: "))]
-            alarms = [line for _, _, line in run.alarms()]
+            slow = [event["message"] for event in run.events("straggler")]
+            alarms = [event["message"] for event in run.alarms()]
             if not alive:
                 alarms.append("it ended: " + run.running.err[-2000:])
-            return made, alarms, slow
+            return made, alarms, missed, slow
         finally:
             run.end()
 
@@ -315,7 +379,6 @@ def slow_ranks(kind, card, ranks, repeats, seconds):
     """One rank after the other is 1.3 times slower than the rest. Gives (victim, rank named, seconds, steps, share in percent), None where
     nobody was named. The time of a step is spent waiting for a card: where ranks share processors, each one is slow in turn."""
     run = Run(kind, options=options_of(kind, work=0.0002, card=card), ranks=ranks)
-    pattern = re.compile(r"rank (\d+) \(.* is slow: in the last (\d+) steps .* (\d+) % of the time")
     end = time.monotonic() + seconds
     found = []
     try:
@@ -325,15 +388,15 @@ def slow_ranks(kind, card, ranks, repeats, seconds):
             victim %= ranks
             if time.monotonic() > end:
                 break
-            before = len(run.lines(pattern))
-            happened, _ = run.order("slow:30", victim)
+            before = len(run.events("straggler"))
+            happened = run.order("slow:30", victim).moment
             with contextlib.suppress(AssertionError):
-                wait_until(lambda: len(run.lines(pattern)) > before, "the slow rank", max(40, 40 * card))
+                wait_until(lambda: len(run.events("straggler")) > before, "the slow rank", max(40, 40 * card))
             step_seconds = (time.monotonic() - begin) / max(1, run.steps() - first)
-            named = run.lines(pattern)[before:]
+            named = run.events("straggler")[before:]
             if named:
-                moment, match, _ = named[0]
-                found.append((victim, int(match.group(1)), moment - happened, (moment - happened) / step_seconds, int(match.group(3))))
+                after = moment_of(named[0]) - happened
+                found.append((victim, named[0]["rank"], after, after / step_seconds, round(100 * named[0]["share"])))
             else:
                 found.append((victim, None, None, None, None))
             print("%-5s steps of %.2f s: rank %d is slow; named %s after %s" % (
@@ -365,7 +428,7 @@ def straggler_figures(kinds, card, ranks, repeats, clean, seconds):
         right = [one for one in slow if one[0] == one[1]]
         steps = sorted(one[3] for one in right)
         print("%-5s %d of %d slow ranks named, after p50 %.0f, at most %.0f steps" % (kind, len(right), len(slow), quantile(steps, .5), quantile(steps, 1)))
-        made, alarms, false = results[(kind, "clean")]
+        made, alarms, _, false = results[(kind, "clean")]
         print("%-5s %d clean steps: %d ranks called slow, %d alarms %s" % (kind, made, len(false), len(alarms), " ".join(false + alarms)))
         good = good and len(right) == len(slow) and not false and not alarms
     return good
@@ -390,10 +453,12 @@ def main():
         bad = 0
         for kind in sorted(set(kinds)):
             for loaded in (False, True):
-                made, alarms, slow = quiet(kind, arguments.quiet // 4, arguments.seconds / 4, loaded)
-                bad += len(alarms)
-                print("%-5s %s: %d clean steps, slow first step, checkpoint of 10 s, debugger for 12 s: %d alarms, %d slow ranks %s" % (
-                    kind, "4 × load" if loaded else "no load ", made, len(alarms), len(slow), " ".join(alarms + slow)), flush=True)
+                made, alarms, missed, slow = quiet(kind, arguments.quiet // 4, arguments.seconds / 4, loaded)
+                bad += len(alarms) + len(missed)
+                print("%-5s %s: %d clean steps, first step of 12 s, checkpoint of 10 s, silent upload of 30 s and FIFO of 15 s, debugger for 12 s: "
+                      "%d alarms, %d pauses not reported as waiting, %d slow ranks %s" % (
+                          kind, "4 × load" if loaded else "no load ", made, len(alarms), len(missed), len(slow), " ".join(alarms + missed + slow)),
+                      flush=True)
         return 1 if bad else 0
     results = []
     threads = [threading.Thread(target=run_kind, args=(kind, max(1, arguments.repeats // kinds.count(kind)), results, arguments.seconds)) for kind in kinds]

@@ -1,6 +1,8 @@
 """What the tests of the launcher share: a place of its own for each test, in which `fulldeck` runs with a clean environment,
 and the proof that a run left nothing behind. Needs no pytest; the fixture `place` stands in conftest.py."""
+import contextlib
 import glob
+import json
 import os
 import re
 import resource
@@ -8,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -34,8 +37,14 @@ FOREIGN = re.compile(r"FULLDECK_|PET_|SLURM_|OMPI_|PMI_|PMIX_|MPI_|TORCHELASTIC_
                      r"NO_COLOR|JOB_COMPLETION_INDEX|PYTHONPATH|PYTHON_EXEC|TMPDIR|XDG_RUNTIME_DIR)$")
 
 
+# Waits are bounded only so that a hang fails instead of staying: what the seconds are on an idle machine, times this. How fast fulldeck is
+# belongs to tests/promises.py, which measures on an idle machine and fails at the promised figure.
+PATIENCE = float(os.environ.get("FULLDECK_TEST_PATIENCE", "3"))
+
+
 def wait_until(condition, what, seconds=30):
     """Polls until `condition` gives something true, and returns that."""
+    seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -108,7 +117,7 @@ class Running:
     """A program that runs. Every line of its output is kept with the time at which it was read, so that a test can say
     how long after a fault something was told."""
 
-    def __init__(self, arguments, variables, folder, ignored=(), stdin=None, limits=None):
+    def __init__(self, arguments, variables, folder, ignored=(), stdin=None, limits=None, user=None):
         def prepare():
             for number in ignored:
                 signal.signal(number, signal.SIG_IGN)
@@ -119,7 +128,8 @@ class Running:
         self.ended = None
         self.process = subprocess.Popen(arguments, env=variables, cwd=str(folder), stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, stdin=stdin or subprocess.DEVNULL,
-                                        preexec_fn=prepare if ignored or limits else None)
+                                        preexec_fn=prepare if ignored or limits else None,
+                                        **({} if user is None else dict(user=user, group=user, extra_groups=[])))
         self.pid = self.process.pid
         self.lines = {"out": [], "err": []}
         self._readers = [threading.Thread(target=self._read, args=(stream, self.lines[name]), daemon=True)
@@ -163,10 +173,11 @@ class Running:
         return when()
 
     def wait(self, seconds=60):
+        seconds *= PATIENCE
         self._waiter.join(seconds)
         assert not self.alive, "still running after %g s\n%s\n%s" % (seconds, self.out[-4000:], self.err[-4000:])
         for reader in self._readers:
-            reader.join(10)
+            reader.join(10 * PATIENCE)
             assert not reader.is_alive(), "a process that outlived the launcher still holds its output\n%s" % self.err
         return Done(self.process.returncode, self.out, self.err, self.ended - self.began)
 
@@ -210,11 +221,22 @@ class Place:
         assert len(folders) == 1, folders
         return folders[0]
 
+    def events(self, *ids):
+        """What the only run so far recorded in events.jsonl, in order; with `ids` only events of these."""
+        found = [json.loads(line) for line in read(os.path.join(self.run_folder(), "events.jsonl")).splitlines()]
+        return [event for event in found if not ids or event["id"] in ids]
+
     def log(self, local_rank, stream="stderr", attempt=0):
         return read(os.path.join(self.run_folder(), "attempt_%d" % attempt, str(local_rank), stream + ".log"))
 
     def merged_log(self):
         return read(os.path.join(self.run_folder(), "logs", "train.log"))
+
+    def event(self, name):
+        """The only event of that id."""
+        found = self.events(name)
+        assert len(found) == 1, self.events()
+        return found[0]
 
     # ---- programs
 
@@ -280,6 +302,17 @@ class Place:
     def wait_for_ranks(self, count):
         return wait_until(lambda: len(self.ranks()) == count and self.ranks(), "%d ranks" % count)
 
+    def registered_ranks(self):
+        """Pids of the ranks that `fulldeck ps`, `stop` and `stacks` can find: the launcher writes them down once all ranks have started."""
+        entries = [read(path) for path in glob.glob(os.path.join(self.folder, "runtime", "runs", "*.json"))]
+        return {rank["process"]["pid"] for entry in entries if entry for rank in json.loads(entry)["ranks"]}
+
+    def wait_for_registered_ranks(self, count):
+        """Before a test asks `fulldeck` about a run: a rank may work before its run is written down."""
+        self.wait_for_ranks(count)
+        wait_until(lambda: set(self.ranks().values()) <= self.registered_ranks(), "the run's entry in the registry")
+        return self.ranks()
+
     def fault(self):
         """When fault_rank had its accident (seconds of time.monotonic), and in which process."""
         nanoseconds, pid = wait_until(lambda: self.note("fault"), "the fault").split()
@@ -315,7 +348,7 @@ class Place:
 
     def assert_nothing_left(self, seconds=0):
         """At once after a launcher has ended by itself; `seconds` later at the latest when it was killed."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         left = self.leftovers()
         while left and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -341,3 +374,15 @@ class Place:
 
 def remove(folder):
     shutil.rmtree(str(folder), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def fresh_place(prefix):
+    """A Place in a folder of its own, for programs that are no pytest tests."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    place = Place(folder)
+    try:
+        yield place
+    finally:
+        place.clean_up()
+        remove(folder)

@@ -155,6 +155,75 @@ def test_a_card_that_computes_wrongly_or_not_at_all_is_refused_at_its_first_use(
     assert done.out.count("[1] fulldeck: the card gcu:1 cannot compute a small test: gcu:1: the simulated card is broken") == 2, done.out
 
 
+# ---- what has no effect is reported
+
+
+@with_torch
+def test_what_the_adapters_change_without_effect_is_honored_or_reported_once(place):
+    place.simulate("gcu:1")
+    done = place.run("--nproc-per-node", 1, script("adapter_reports.py"), seconds=PATIENCE)
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == ["classes", "settings", "groups", "recorder", "fingerprints"], done
+    log = place.log(0)
+    for line in ("torch.backends.cudnn.benchmark=True has no effect on gcu", "torch.backends.cuda.matmul.allow_tf32=True has no effect on gcu",
+                 "new_group: backend fulldeck in place of nccl: ", "init_process_group was called again with timeout=0:01:11",
+                 "is no longer recorded", "ZeroDivisionError", "note: J1 (all ranks train on the same batches) is not checked"):
+        assert log.count(line) == 1, (line, log)
+    assert "cudnn.deterministic" not in log, log
+
+
+LATE = """
+import os, sys, types
+import torch
+from fulldeck import adapters
+adapters.start()
+torch.manual_seed(1)
+torch.cuda.manual_seed_all(17)
+torch.cuda.manual_seed_all(18)
+import torch_gcu
+assert torch.gcu.seeds == [18], torch.gcu.seeds
+torch.cuda.manual_seed_all(19)
+assert torch.gcu.seeds == [18, 19]
+print("seeded")
+"""
+VENDOR = """
+import types, torch
+torch.utils.rename_privateuse1_backend("gcu")
+cards = types.ModuleType("torch.gcu")
+cards.seeds = []
+cards.is_available, cards.device_count, cards.manual_seed_all = lambda: True, lambda: 1, cards.seeds.append
+torch._register_device_module("gcu", cards)
+"""
+
+
+@with_torch
+def test_a_seed_that_comes_before_the_vendors_module_is_applied_when_that_is_imported(tmp_path):
+    (tmp_path / "torch_gcu.py").write_text(VENDOR)
+    done = run_python(LATE, folder=tmp_path, FULLDECK_DEVICE="gcu:0", PYTHONPATH=os.pathsep.join((PACKAGE, str(tmp_path))),
+                      TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert done.code == 0 and done.out == "seeded\n", done
+
+
+OTHER_TORCH = """
+import fulldeck._build
+fulldeck._build.TORCH = "2.5.1"  # as a wheel that was built for another torch
+import torch
+assert not torch.cuda.is_available()
+torch.ones(1).cuda()
+"""
+
+
+@with_torch
+def test_a_build_for_another_torch_is_named_and_no_vendors_module_blamed(place):
+    place.simulate("gcu:1")
+    events = os.path.join(place.folder, "events")
+    done = place.run("--nproc-per-node", 1, place.write("other.py", OTHER_TORCH), seconds=PATIENCE, extra={"FULLDECK_EVENTS": events})
+    assert done.code == 1
+    ending = [line for line in place.log(0).splitlines() if line.startswith("RuntimeError: ")][-1]
+    assert "built for torch 2.5.1" in ending and "-m pip install" in ending and "vendor" not in ending and "torch_gcu" not in ending, ending
+    assert "known failure E2" in done.err and "known failure B2" not in done.err, done
+
+
 # ---- the import machinery
 
 

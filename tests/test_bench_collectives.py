@@ -64,7 +64,7 @@ def test_json_holds_every_cell_with_its_figures(variables):
             assert 3 <= result["calls"] <= 2000
             # Two calls more are made before, and every element of every rank is looked at.
             assert result["values_checked"] == (result["calls"] + 2) * cell["count"] * cell["ranks"]
-            assert result["share_of_bound"] is None, "the caches hold this"
+            assert result["share_of_estimate"] is None, "the caches hold this"
         assert results_of(cell)["fulldeck"]["times_of_first"] == 1
 
 
@@ -74,7 +74,7 @@ def test_large_buffers_are_compared_with_the_memory_bound(variables):
     speed, results = found["memory_bytes_per_second"], results_of(found["cells"][0])
     for name, factor in (("fulldeck", 5 * 2 - 2), ("fulldeck-shared", 2 * 2)):
         expected = factor * (16 << 20) / speed / results[name]["median_s"]
-        assert results[name]["share_of_bound"] == pytest.approx(expected, rel=1e-6)
+        assert results[name]["share_of_estimate"] == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

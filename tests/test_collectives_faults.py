@@ -5,7 +5,8 @@ import pytest
 
 import collectives_grid as grid
 
-DRAWS = random.Random()
+# The same moments each time; tests/collectives_grid.py --seed draws others.
+DRAWS = random.Random(16)
 
 
 def run(cell, *arguments):

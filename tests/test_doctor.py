@@ -3,9 +3,9 @@ tests (src/doctor/*_cases_test.cc)."""
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
-import time
 
 import pytest
 
@@ -43,9 +43,10 @@ def by_id(done):
 
 
 def test_json_tells_every_check_with_evidence_and_cure(doctor):
-    begin = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = doctor("--json", "--only", *OWN, "--workers", "0")
-    took = time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     report = json.loads(done.stdout)
     assert report["version"] == 1 and report["ranks"] == 8 and report["deep"] is False
     assert sum(report["counts"].values()) == len(report["checks"]) and set(report["counts"]) == VERDICTS
@@ -63,7 +64,7 @@ def test_json_tells_every_check_with_evidence_and_cure(doctor):
         assert found[name]["verdict"] == "ok", found[name]
     assert found["cores"]["findings"][0]["figures"]["ranks"] == "8"
     assert done.returncode == (CHECK_FAILED if report["counts"]["fail"] else 0), done.stderr
-    assert took < 5 or os.getloadavg()[0] > 2 * os.cpu_count()
+    assert used < 5, "it takes seconds, whatever else the machine does"
 
 
 def test_people_get_lines_by_group_and_the_cure_below(doctor):
@@ -137,15 +138,17 @@ def two_hosts():
 
 @pytest.mark.skipif(hosts.why_not() is not None, reason=str(hosts.why_not()))
 def test_two_hosts_are_measured_and_a_path_that_swallows_large_packets_is_found(two_hosts, doctor, tmp_path):
-    listener = subprocess.Popen(two_hosts.command(1, [FULLDECK, "doctor", "--listen", "29777"]), stderr=subprocess.PIPE,
-                                universal_newlines=True)
+    listener = subprocess.Popen(two_hosts.command(1, [FULLDECK, "doctor", "--listen", "29777", "--address", hosts.ADDRESSES[1]]),
+                                stderr=subprocess.PIPE, universal_newlines=True)
     try:
-        assert "on port 29777" in listener.stderr.readline()
+        line = listener.stderr.readline()
+        assert "on port 29777" in line
+        token = re.search(r"FULLDECK_TOKEN=(\w{32}) ", line).group(1)
         peer = hosts.ADDRESSES[1] + ":29777"
 
         def look(*checks):
             command = two_hosts.command(0, [FULLDECK, "doctor", "--json", "--nnodes", "2", "--hosts", peer, "--only"] + list(checks))
-            done = subprocess.run(command, env=dict(os.environ, FULLDECK_SIMULATE="gcu:8"), cwd=str(tmp_path), timeout=120,
+            done = subprocess.run(command, env=dict(os.environ, FULLDECK_SIMULATE="gcu:8", FULLDECK_TOKEN=token), cwd=str(tmp_path), timeout=120,
                                   stdout=subprocess.PIPE, universal_newlines=True)
             return done.returncode, {name: check["findings"][0] for name, check in by_id(done).items()}
 

@@ -12,6 +12,7 @@ import pytest
 
 import framework_suite
 from launching import HERE, variables_of
+from python_ranks import run_python
 from test_rank_board import PHASE_FINISHED, Board
 
 SCRIPTS = os.path.join(HERE, "scripts")
@@ -176,10 +177,7 @@ def test_accelerate_trains_on_distinct_cards_to_the_loss_of_the_processors(cards
         assert words in done.err, (words, done)
 
 
-LONE = """
-from accelerate import state
-made = state.PartialState()
-print("process", made.process_index, "of", made.num_processes, made.device, made.distributed_type.value)
+ALONE = """
 # As an Accelerate that does not know the card.
 state.PartialState._reset_state()
 state.PartialState._prepare_backend = lambda self, *ignored: (None, state.DistributedType.NO)
@@ -188,6 +186,11 @@ try:
 except RuntimeError as error:
     print("refused:", error)
 """
+LONE = """
+from accelerate import state
+made = state.PartialState()
+print("process", made.process_index, "of", made.num_processes, made.device, made.distributed_type.value)
+""" + ALONE
 
 
 @needs_accelerate
@@ -220,6 +223,106 @@ def test_fsdp2_trains_on_distinct_cards_to_the_loss_of_the_processors(cards):
         cpu, card = ([float.fromhex(value) for value in values.split()] for number, values in found if number == rank)
         assert close(cpu, card, 2e-5) and len(card) == 8, (rank, cpu, card)
         assert "rank {0} on gcu:{0}\n".format(rank) in done.out, done
+
+
+BF16 = """
+compute_environment: LOCAL_MACHINE
+distributed_type: {}
+mixed_precision: bf16
+num_processes: 2
+"""
+# What each framework calls several cards of a kind.
+SEVERAL = {"npu": "MULTI_NPU", "mlu": "MULTI_MLU", "musa": "MULTI_MUSA", "sdaa": "MULTI_SDAA", "hpu": "MULTI_HPU", "gcu": "MULTI_GPU"}
+
+BOTH = """
+import os, runpy, sys
+sys.argv = ["train_mmengine.py", ".", "sync", "amp"]
+runpy.run_path(os.path.join({scripts!r}, sys.argv[0]), run_name="__main__")
+sys.argv = ["train_accelerate.py", "half"]
+runpy.run_path(os.path.join({scripts!r}, sys.argv[0]), run_name="__main__")
+from accelerate import state
+state.AcceleratorState._reset_state(True)
+""".format(scripts=SCRIPTS)
+
+
+def check_kind(place, kind):
+    """MMEngine's Runner and Accelerate, one behind the other, on two simulated cards of a kind that they have names of their own for: each
+    rank on its card, synchronised batch norm, loss scaling, the precision of --accelerate-config, and a rank that Accelerate takes for
+    the only one refused (A8)."""
+    place.simulate(kind + ":2")
+    os.mkdir(os.path.join(place.folder, "half"))
+    config = place.write("accelerate.yaml", BF16.format(SEVERAL[kind]))
+    program = place.write("both.py", BOTH + ALONE)
+    done = place.run("--nproc-per-node", 2, "--accelerate-config", config, program, seconds=SECONDS)
+    assert done.code == 0, done
+    assert "is not adapted" not in done.err and "left as it is" not in done.err, done
+    # torch's own list of defaults has "fake" for some kinds, which communicates nothing.
+    assert len(re.findall(r"rank [01]/2, backend fulldeck \(", done.err)) >= 2, done
+    for case in ("sync", "amp"):
+        ranks = [result(place, "{}.{}.json".format(case, rank)) for rank in (0, 1)]
+        assert [each["device"] for each in ranks] == [each["comm_device"] for each in ranks] == [kind + ":0", kind + ":1"], ranks
+        assert {(each["wrapper"], each["get_device"]) for each in ranks} == {("MMDistributedDataParallel", kind)}, ranks
+        assert ranks[0]["norm"] == ["SyncBatchNorm"] and ranks[0]["losses"] == ranks[1]["losses"], ranks
+        assert ranks[0]["weights"] == ranks[1]["weights"] and ranks[0]["scaling"] is (True if case == "amp" else None), ranks
+    half = [result(place, "half", "{}.json".format(rank)) for rank in (0, 1)]
+    assert [each["device"] for each in half] == [each["accelerator_device"] for each in half] == [kind + ":0", kind + ":1"], half
+    assert [each["process"] for each in half] == [[0, 2, 0], [1, 2, 1]], half
+    assert {(each["precision"], each["model"]) for each in half} == {("bf16", "DistributedDataParallel")}, half
+    assert half[0]["again"] == half[0]["second"], half
+    assert len(re.findall(r"\] refused: .*process 0 of 1", done.out)) == 2, done
+    return [result(place, case + ".0.json") for case in ("sync", "amp")] + half
+
+
+@needs_mmengine
+@needs_accelerate
+def test_mmengine_and_accelerate_train_on_cards_that_they_have_names_for(cards):
+    """The other kinds: tests/long/test_framework_kinds.py."""
+    check_kind(cards, "npu")
+
+
+# The vendor's software, as far as the frameworks ask for it. torch keeps the name xpu for itself, so that no simulated card can have it.
+OWN = """
+import os, sys, types
+import torch
+kind = os.environ["FULLDECK_DEVICE"].split(":")[0]
+if kind == "xpu":
+    torch.xpu._is_compiled = torch.xpu.is_available = lambda: True
+    torch.xpu.device_count, torch.xpu.set_device = lambda: 2, lambda device: None
+else:
+    torch.utils.rename_privateuse1_backend(kind)
+    cards = types.ModuleType("torch." + kind)
+    cards.is_available, cards.device_count, cards.set_device = lambda: True, lambda: 2, lambda device: None
+    torch._register_device_module(kind, cards)
+    sys.modules["torch_" + kind] = types.ModuleType("torch_" + kind)
+    sys.modules["torch_" + kind].__spec__ = __import__("importlib.machinery").machinery.ModuleSpec("torch_" + kind, None)
+
+from fulldeck import adapters
+said = []
+adapters.say = said.append
+adapters.start()
+from fulldeck.adapters import card
+assert card.is_foreign() and card.has_vendor_module()
+from accelerate import state
+from mmengine.device import get_device
+assert get_device() == kind, get_device()
+assert "ACCELERATE_TORCH_DEVICE" not in os.environ and os.environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
+assert not [line for line in said if "not adapted" in line or "left as it is" in line], said
+torch.distributed.init_process_group = lambda **unused: None
+""" + ALONE
+
+
+@needs_mmengine
+@needs_accelerate
+def test_the_frameworks_own_way_stays_where_the_vendors_software_is_installed(cards):
+    """The other kinds: tests/long/test_framework_kinds.py."""
+    check_own_way(cards, "xpu")
+
+
+def check_own_way(cards, kind):
+    config = cards.write("accelerate.yaml", BF16.format("MULTI_" + kind.upper()))
+    done = run_python(OWN, folder=cards.folder, FULLDECK_DEVICE=kind + ":1", FULLDECK_ACCELERATE_CONFIG=config, RANK="1", LOCAL_RANK="1",
+                      WORLD_SIZE="2", TORCH_DEVICE_BACKEND_AUTOLOAD="0", HF_HOME=cards.folder, FULLDECK_PROBE="0")
+    assert done.code == 0 and "refused: fulldeck: Accelerate takes this rank for process 0 of 1" in done.out, done
 
 
 UNKNOWN = """

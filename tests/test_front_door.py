@@ -121,7 +121,7 @@ def test_a_wrong_option_gets_the_usage_and_help_gets_an_example(script):
 def test_make_alone_lists_every_target():
     targets = ("setup train test build bench lint format portable asan tsan fuzz fault-grid host-grid collectives-soak collectives-grid "
                "collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops bench-adapters framework-suite hang-grid "
-               "hang-quiet slow-ranks clean help").split()
+               "hang-quiet slow-ranks card-tricks clean-scripts clean help test-repeat test-long promises chaos cgroup-v2").split()
     for command in (["make"], ["make", "help"]):
         done = run(command)
         assert done.returncode == 0, done.stderr
@@ -221,6 +221,8 @@ class TestLint:
             shutil.copy(os.path.join(TOP, "scripts", name), str(tmp_path / "scripts"))
         shutil.copy(os.path.join(TOP, ".clang-format"), str(tmp_path))
         (tmp_path / "src" / "a.cc").write_text("int a();\n")
+        (tmp_path / "python" / "fulldeck").mkdir(parents=True)
+        (tmp_path / "python" / "fulldeck" / "__init__.py").write_text("")
         (tmp_path / ".gitignore").write_text("/build/\n")
         (tmp_path / "build" / "compile_commands.json").write_text("[]")
         subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
@@ -238,6 +240,7 @@ class TestLint:
         ("src/a.cc", '#include "../b.h"\n', "include"),
         ("new.py", "match 1:\n    case 1:\n        pass\n", "not Python 3.8"),
         ("scripts/new", "#!/usr/bin/env bash\nif true; then\n", "scripts/new"),
+        ("python/fulldeck/a.py", "import os\n\nprint(os.no_such_name)\n", "no-member"),
     ])
     def test_a_fault_fails_and_is_named(self, tree, path, text, fault):
         (tree / path).write_text(text)

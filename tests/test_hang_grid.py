@@ -1,10 +1,12 @@
 """Part of the hang grid; `make hang-grid` and `make hang-quiet` run all of it, many times."""
 import os
-import re
 import signal
-import time
 
 import hang_grid
+
+
+def ids_of(run, *ids):
+    return [event["id"] for event in run.events(*ids)]
 
 
 def test_ranks_in_c_that_hang_are_named_with_their_call_and_the_run_goes_on():
@@ -13,8 +15,9 @@ def test_ranks_in_c_that_hang_are_named_with_their_call_and_the_run_goes_on():
         run.wait_for_steps(16)
         for fault, victim in (("loop", 0), ("stop", 3)):
             result = hang_grid.inject(run, fault, victim)
-            assert result.right and not result.trouble, "%s: %s %s" % (fault, result.line, result.trouble)
-            assert result.seconds < 12 and result.stacks == 4, result.line
+            assert result.right and not result.trouble, "%s: %s %s" % (fault, result.difference, result.trouble)
+            assert result.seconds < 12 and result.stacks == 4, result.event
+            assert result.event["waiting_ranks"] == [rank for rank in range(4) if rank != victim]
         assert len(run.alarms()) == 2
     finally:
         run.end()
@@ -25,8 +28,9 @@ def test_a_rank_in_c_that_skips_a_call_is_named_before_the_run_ends():
     try:
         run.wait_for_steps(16)
         result = hang_grid.inject(run, "skip", 2)
-        assert result.right, "%s %s" % (result.line, result.trouble)
-        assert re.search(r"DESYNC: rank 2 \(.* is in barrier #\d+ .* while ranks 0, 1, 3 are in all_reduce #\d+", result.line), result.line
+        assert result.right, "%s %s" % (result.difference, result.trouble)
+        assert result.event["id"] == "desync" and result.event["last_call"] == "barrier", result.event
+        assert result.event["waiting_ranks"] == [0, 1, 3], result.event
     finally:
         run.close()
 
@@ -35,11 +39,14 @@ def test_on_hang_fail_saves_stacks_and_ends_with_a_code_of_its_own():
     run = hang_grid.Run("c", flags=["--on-hang", "fail", "--shutdown-timeout", "2"], ranks=3)
     try:
         run.wait_for_steps(16)
-        run.order("deadlock", 1)
+        accident = run.order("deadlock", 1)
         done = run.running.wait(30)
         assert done.code == 90, repr(done)
-        said = done.ours
-        assert said.index("HANG: rank 1 (") < said.index("stacks of 3 of 3 ranks") < said.index("as --on-hang fail asks"), repr(done)
+        assert ids_of(run, "hang", "stacks", "hang-action") == ["hang", "stacks", "hang-action"], repr(done)
+        hang, stacks, action = run.events("hang", "stacks", "hang-action")
+        assert (hang["awaited_rank"], hang["evidence"], hang["call"], hang["call_number"]) == (1, "deadlocked", accident.call, accident.number), hang
+        assert stacks["complete"] == 3 and os.path.basename(stacks["file"]) == "stacks-0.txt", stacks
+        assert action["action"] == "fail", action
     finally:
         run.close()
 
@@ -52,9 +59,9 @@ def test_on_hang_restart_begins_anew_with_all_ranks():
         hang_grid.wait_until(run.alarms, "the alarm\n" + run.running.err[-2000:], 30)
         run.order("end", 0)  # what the second attempt finds
         done = run.running.wait(40)
-        assert done.code == 0 and len(run.alarms()) == 1, repr(done)
-        said = [done.ours.index(words) for words in ("HANG: rank 1 (", "stacks of 3 of 3 ranks", "as --on-hang restart asks", "restart 1 of 1 in")]
-        assert said == sorted(said), repr(done)
+        assert done.code == 0, repr(done)
+        assert ids_of(run, "hang", "stacks", "hang-action") == ["hang", "stacks", "hang-action"], repr(done)
+        assert run.events("hang")[0]["awaited_rank"] == 1 and run.events("hang-action")[0]["action"] == "restart"
     finally:
         run.close()
 
@@ -62,20 +69,40 @@ def test_on_hang_restart_begins_anew_with_all_ranks():
 def test_a_rank_that_does_not_come_when_the_group_is_made_is_named():
     run = hang_grid.Run("c", options=["late=1"], ranks=3)
     try:
-        _, _, line = hang_grid.wait_until(run.alarms, "the alarm\n" + run.running.err[-2000:], 60)[0]
-        assert re.search(r"HANG: rank 1 \(.* is stopped by a signal; ranks 0, 2 have waited .* in meeting #1 of group world for it, "
-                         r"it has not come there", line), line
+        hang = hang_grid.wait_until(run.alarms, "the alarm\n" + run.running.err[-2000:], 60)[0]
+        assert (hang["awaited_rank"], hang["evidence"], hang["call"], hang["call_number"]) == (1, "stopped", "meeting", 1), hang
+        assert hang["waiting_ranks"] == [0, 2] and "last_call" not in hang, hang
         # For its stacks it runs for a moment, which may make the group and some steps: no end of the stall, and no new one.
-        moves = re.compile("the run moves again")
-        hang_grid.wait_until(lambda: run.lines(hang_grid.STACKS), "stacks", 30)
-        time.sleep(4)
-        assert not run.lines(moves) and len(run.alarms()) == 1, run.running.err[-3000:]
-        os.kill(int(re.search(r"pid (\d+)", line).group(1)), signal.SIGCONT)
-        hang_grid.wait_until(lambda: run.lines(moves), "the run that moves again\n" + run.running.err[-2000:], 30)
+        hang_grid.wait_until(lambda: run.events("hang-action"), "what is done about it", 30)
+        pid = run.events("rank-stopped")[0]["pid"]
+        assert not run.events("run-moves-again") and len(run.alarms()) == 1, run.running.err[-3000:]
+        os.kill(pid, signal.SIGCONT)
+        hang_grid.wait_until(lambda: run.events("run-moves-again"), "the run that moves again\n" + run.running.err[-2000:], 30)
         run.wait_for_steps(16)
         assert len(run.alarms()) == 1
     finally:
         run.end()
+
+
+def test_a_silent_upload_a_debugger_and_a_slow_first_step_are_only_waiting():
+    """Each one longer than a hang in C takes to be named; --on-hang fail would end the run."""
+    run = hang_grid.Run("c", flags=["--on-hang", "fail"], options=["first=3500"], ranks=3)
+    try:
+        run.wait_for_steps(8, 60)
+        accident = run.order("upload:4500", 0)
+        run.wait_for_steps(8, 60)
+        events = [event for event in run.events("waiting") if event["call_number"] == accident.number]
+        assert [(event["awaited_rank"], event["call"], event["io"], event["system_call"], event["system_call_on"]) for event in events] == [
+            (0, accident.call, True, "recvfrom", "socket")], run.events("waiting")
+        assert events[0]["waiting_ranks"] == [1, 2] and events[0]["severity"] == "info"
+        assert "hang_rank" in events[0]["where"], events[0]
+        hang_grid.attach_debugger(run.place.ranks()[1], 3.5)
+        run.wait_for_steps(8, 60)
+        run.order("end", 0)
+        done = run.running.wait(60)
+        assert done.code == 0 and run.alarms() == [], repr(done)
+    finally:
+        run.close()
 
 
 def test_a_plain_script_of_torch_is_watched_through_the_recorder():
@@ -83,6 +110,8 @@ def test_a_plain_script_of_torch_is_watched_through_the_recorder():
     try:
         run.wait_for_steps(8, 120)
         result = hang_grid.inject(run, "mismatch", 1)
-        assert result.right and not result.trouble, "%s %s" % (result.line, result.trouble)
+        assert result.right and not result.trouble, "%s %s" % (result.difference, result.trouble)
+        result = hang_grid.inject(run, "deadlock", 2)
+        assert result.right and not result.trouble, "%s %s" % (result.difference, result.trouble)
     finally:
         run.close()

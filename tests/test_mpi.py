@@ -1,6 +1,7 @@
 """`mpirun fulldeck run`: several launchers on one host, which OpenMPI's variables bring together."""
 import os
 import shutil
+import tempfile
 
 import pytest
 
@@ -10,17 +11,28 @@ from cluster.launch import FULLDECK, places, script
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed (scripts/setup does)")
 
 
+sessions = []  # folders of the jobs of a test
+
+
 @pytest.fixture
 def variables(tmp_path):
     found = launch.environment(tmp_path)
     yield found
+    while sessions:
+        shutil.rmtree(sessions.pop(), ignore_errors=True)
     assert launch.kill_marked(found[launch.MARKER]) == [], "the test left processes behind"
 
 
-def mpirun(launchers, arguments, variables, folder):
+def options(launchers):
+    """Of mpirun. Each job has a session folder of its own: two that start at once may both try to make the shared one, and one of them fails.
+    Its path must be short, since sockets lie in it."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return launch.run(["-np", str(launchers), "--oversubscribe"] + root + [FULLDECK, "run"] + arguments, variables, folder,
-                      program="mpirun")
+    sessions.append(tempfile.mkdtemp(prefix="ompi-", dir="/tmp"))
+    return ["-np", str(launchers), "--oversubscribe", "--mca", "orte_tmpdir_base", sessions[-1]] + root
+
+
+def mpirun(launchers, arguments, variables, folder):
+    return launch.run(options(launchers) + [FULLDECK, "run"] + arguments, variables, folder, program="mpirun")
 
 
 def test_two_launchers_on_one_host_make_one_world(variables, tmp_path):
@@ -55,12 +67,11 @@ def test_one_launcher_under_mpirun_is_a_run_on_one_host(variables, tmp_path):
 
 
 def test_two_jobs_of_mpirun_at_once_do_not_meet_each_other(variables, tmp_path):
-    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     folders, running = [], []
     for name in ("first", "second"):
         folders.append(tmp_path / name)
         folders[-1].mkdir()
-        running.append(launch.Launcher(["mpirun", "-np", "2", "--oversubscribe"] + root + [
+        running.append(launch.Launcher(["mpirun"] + options(2) + [
             FULLDECK, "run", "--nproc-per-node", "2", "--devices", "cpu", script("lockstep.py"), folders[-1], "--steps", "10"],
             variables, folders[-1]))
     for launcher, folder in zip(running, folders):

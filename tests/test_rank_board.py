@@ -251,20 +251,22 @@ def test_the_package_declares_what_the_header_does():
     with open(os.path.join(TOP, "include", "fulldeck", "rank_board.h")) as file:
         header = " ".join(re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S).split())
     kinds = {"int": ctypes.c_int, "void": None, "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32, "const char*": ctypes.c_char_p,
-             "int32_t": ctypes.c_int32, "double": ctypes.c_double, "fulldeck_board*": ctypes.c_void_p,
+             "int32_t": ctypes.c_int32, "double": ctypes.c_double, "fulldeck_board*": ctypes.c_void_p, "const fulldeck_board*": ctypes.c_void_p,
              "fulldeck_board**": ctypes.POINTER(ctypes.c_void_p), "const fulldeck_board_figures*": ctypes.POINTER(package.Figures),
              "const fulldeck_board_collective*": ctypes.POINTER(package.Collective)}
     declared = {}
     for result, name, arguments in re.findall(r"FULLDECK_BOARD_API ([\w ]+?\*?) ?(fulldeck_board_\w+)\(([^)]*)\);", header):
         declared[name] = (kinds[result], [kinds[re.sub(r" ?\w+$", "", argument.strip())] for argument in arguments.split(",")
                                           if argument.strip() != "void"])
-    assert declared == package.FUNCTIONS and len(declared) == 15
+    assert declared == package.FUNCTIONS and len(declared) == 19
     for structure, name in ((package.Figures, "figures"), (package.Collective, "collective")):
         body = re.search(r"struct fulldeck_board_%s \{(.*?)\}" % name, header).group(1)
         assert [(field, kinds[kind]) for kind, field in re.findall(r"(\w+) (\w+);", body)] == structure._fields_
     numbers = {name: int(number) for name, number in re.findall(r"FULLDECK_BOARD_(\w+) = (\d+)[,}]", header)}
     for name in ("STARTING", "DATA", "FINISHED", "OTHER_PHASE"):
         assert getattr(package, name) == numbers[name]
+    checks = {name: number for name, number in numbers.items() if name.startswith("CHECK_")}
+    assert checks == {name: number for name, number in vars(package).items() if name.startswith("CHECK_")}
     for table, other in ((package.OPERATIONS, "OTHER_OPERATION"), (package.DATATYPES, "OTHER_DATATYPE")):
         for name, number in table.items():
             assert number == numbers[{"other": other, "none": "NO_DATA"}.get(name, name.upper())], name

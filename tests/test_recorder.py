@@ -15,6 +15,7 @@ def recorder(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(recorder, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(recorder, "clock", clock, raising=False)
+    monkeypatch.setattr(recorder, "board", types.SimpleNamespace(ours=Board))
     return recorder
 
 
@@ -38,6 +39,9 @@ class Board:
     def collective_end(self, slot, sequence):
         self.told.append(("end", slot, sequence))
 
+    def set_failure(self, kind, culprit, text):
+        self.told.append(("failure", kind, culprit))
+
     def news(self):
         told, self.told = self.told, []
         return told
@@ -49,10 +53,9 @@ class Program:
     def __init__(self, recorder):
         self.groups, self.entries = {}, []
         self.world = types.SimpleNamespace(pg_names={}, pg_group_ranks={})
-        self.recorder = recorder.Recorder.__new__(recorder.Recorder)
-        self.board = self.recorder.board = Board()
-        self.recorder.c10d = types.SimpleNamespace(_world=self.world, get_rank=lambda: 1)
-        self.recorder.sources, self.recorder.groups, self.recorder.rare = [("record", self.dump)], {}, 0.0
+        c10d = types.SimpleNamespace(_world=self.world, get_rank=lambda: 1, GroupMember=types.SimpleNamespace(WORLD="group 0"))
+        self.recorder = recorder.Recorder(c10d, types.SimpleNamespace(_dump_fr_trace_json=self.dump))
+        self.board = self.recorder.board
         self.clock = recorder.clock
 
     def dump(self, entries, stacks):
@@ -118,3 +121,29 @@ def test_a_group_without_a_name_in_the_record_is_not_told(recorder):
     for _ in range(2 * recorder.TRIES):
         assert program.look(0.01) == []
     assert program.board.slots == []
+
+
+def test_a_group_that_was_used_and_destroyed_between_two_looks_was_left(recorder):
+    program = Program(recorder)
+    program.make(1, "0")
+    program.call(1, 3, 3)
+    program.recorder.leave(None)
+    assert program.board.news() == [("begin", 0, "other", "other", 0, 3), ("end", 0, 3), ("leave", 0)]
+    program.world.pg_names.clear()
+    assert program.look(after=2) == []
+
+
+def test_a_rank_that_cleans_up_after_a_failed_call_reports_the_failure_and_does_not_leave(recorder):
+    program = Program(recorder)
+    program.make(1, "0")
+    program.call(1, 3, 2)
+    try:
+        try:
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer")
+        except RuntimeError as error:
+            raise SystemExit(3) from error
+    except SystemExit:
+        program.recorder.leave(None)
+    assert program.board.news()[-1] == ("failure", "peer-lost", None)
+    program.world.pg_names.clear()
+    assert ("leave", 0) not in program.look(after=2)

@@ -1,4 +1,4 @@
-"""Ranks on cards, simulated ones: who gets which, leases between runs, and the gate "every card works"."""
+"""Ranks on cards, simulated ones: who gets which, leases between runs, and what is reported of their use."""
 import os
 import re
 import signal
@@ -149,12 +149,24 @@ def test_leases_end_with_a_run_that_was_killed(place):
     assert place.run_shell(2, SHOW).code == 0
 
 
-# ---- the gate
+# ---- card usage; the verdicts themselves are test_card_usage.py's
 
-def test_the_gate_says_when_every_card_works(place):
+def events(place, *ids):
+    """Of the only run; none before it has a folder."""
+    return [event for event in (place.events() if os.path.exists(place.runs) and os.listdir(place.runs) else []) if event["id"] in ids]
+
+
+def wait_for_events(place, running, count, *ids):
+    wait_until(lambda: not running.alive or len(events(place, *ids)) >= count, "%d of %r" % (count, ids), 60)
+    assert running.alive, running.err
+    return events(place, *ids)
+
+
+def test_every_card_at_work_is_reported_while_the_run_goes_on(place):
     place.simulate("gcu:4")
     running = place.start_shell(4, USE_OWN)
-    running.wait_for("every card works: 4 ranks on 4 distinct cards")
+    usage, = wait_for_events(place, running, 1, "card-usage")
+    assert usage["when"] == "running" and usage["busy"] == ["gcu 0", "gcu 1", "gcu 2", "gcu 3"], usage
     stop(running)
 
 
@@ -162,27 +174,27 @@ def test_an_idle_card_is_named_and_ends_the_run_when_that_was_asked_for(place):
     place.simulate("gcu:4,idle=3")
     done = place.run_shell(4, USE_OWN, "--idle-card", "fail", "--idle-card-after", 3)
     assert done.code == 86, done
-    verdicts = [line for line in done.ours.splitlines() if "IDLE" in line]
-    assert len(verdicts) == 1 and "gcu 3 is IDLE" in verdicts[0] and "rank 3" in verdicts[0], done
+    verdict, = events(place, "card-idle")
+    assert verdict["card"] == "gcu 3" and verdict["ranks"] == [3] and verdict["reason"] == "no-work", verdict
 
 
 def test_a_script_that_ignores_local_rank_is_found_out(place):
     place.simulate("gcu:3")
     running = place.start_shell(3, USE_FIRST, "--idle-card-after", 3)
-    running.wait_for("gcu 2 is IDLE")
-    verdict = next(line for line in running.err.splitlines() if "gcu 1 is IDLE" in line)
-    assert "rank 1 works on gcu 0 instead" in verdict and "LOCAL_RANK" in verdict, verdict
-    assert running.alive, "a warning does not end the run"
+    found = wait_for_events(place, running, 2, "card-idle")
+    assert {(event["card"], event["reason"], event["works_on"]) for event in found} == {
+        ("gcu 1", "rank-on-other-card", "gcu 0"), ("gcu 2", "rank-on-other-card", "gcu 0")}, found
     stop(running)
 
 
-def test_the_gate_can_be_turned_off(place):
+def test_watching_the_cards_can_be_turned_off(place):
     place.simulate("gcu:2")
     running = start_holding(place, 2, "--idle-card", "off")
     # No process watches the cards.
     supervisor, = children_of(running.pid)
     assert sorted(children_of(supervisor)) == sorted(place.ranks().values())
     stop(running)
+    assert not events(place, "card-usage")
 
 
 def test_no_card_is_called_idle_when_nobody_watched(place):
@@ -191,6 +203,7 @@ def test_no_card_is_called_idle_when_nobody_watched(place):
     supervisor, = children_of(running.pid)
     watch, = wait_until(lambda: set(children_of(supervisor)) - set(place.ranks().values()), "the watch")
     os.kill(watch, signal.SIGKILL)
-    running.wait_for("cannot tell whether every card works")
-    assert running.alive and "IDLE" not in running.err
+    wait_for_events(place, running, 1, "card-watch-ended")
     stop(running)
+    usage, = events(place, "card-usage")
+    assert usage["unknown"] == ["gcu 0", "gcu 1"] and not events(place, "card-idle"), usage

@@ -1,17 +1,25 @@
 """Stacks of the T20 generation (torch 1.10, xla:N, torch_gcu.distributed) on a stand-in of the vendor's module: docs/python.md. And
 that what these stacks run is Python 3.8."""
 import ast
+import json
 import os
 import re
 
 import pytest
 
 from cluster.launch import has_module, script
-from launching import BUILD, TOP
+from launching import BUILD, TOP, read
 
 with_torch = pytest.mark.skipif(not has_module("torch") or not os.path.exists(os.path.join(BUILD, "lib", "libfulldeck_sim.so")),
                                 reason="this Python has no torch, or the build no libfulldeck_sim.so")
 PATIENCE = 300
+
+
+def idle_cards(place):
+    """By the verdict at the end of the run; few steps may leave it unknown."""
+    events = [json.loads(line) for line in read(os.path.join(place.run_folder(), "events.jsonl")).splitlines()]
+    verdict, = [event for event in events if event["id"] == "card-usage" and event["when"] == "end"]
+    return verdict["idle"]
 
 
 @with_torch
@@ -24,10 +32,11 @@ def test_eight_ranks_of_the_vendors_script_train_through_host_memory_as_one_proc
         said = place.log(rank)
         assert ("fulldeck: rank {0}/8, backend fulldeck, through host memory (the vendor's cannot be used: init_process_group: RuntimeError: "
                 "ProcessGroupECCL is not available), device xla:{0}, card serial SIM-xla-000{0}, host ".format(rank)) in said, said
+        assert said.count("bucket_cap_mb=1, gradient_as_bucket_view=True without effect") == 1, said
         assert "fulldeck: warning: torch 2." in said and "is left as it is: versions before " in said
     assert "fulldeck: torch_gcu.distributed.batch_isend_irecv: the vendor's collectives cannot be used in this run, and there is no stand-in" in done.out
     assert "fulldeck: DistributedDataParallel is refused: 9 of 9 parameters are not on xla:0, the device of rank 0." in done.out
-    assert "every card works: 8 ranks on 8 distinct cards" in done.err, done.err
+    assert idle_cards(place) == [], done.err
     assert "inventory and placement only" not in done.err
 
 
@@ -43,7 +52,7 @@ def test_torchs_own_collectives_take_tensors_of_such_cards_and_all_ranks_take_th
         assert "backend gloo, tensors of the card through host memory (the program asks for eccl, and torch " in place.log(rank)
         assert "[{0}] rank {0}, one: ours\n".format(rank) in done.out and "[{0}] rank {0}, works: the vendor's\n".format(rank) in done.out
         assert "(the vendor's cannot be used: rank 1: init_process_group: RuntimeError: ProcessGroupECCL is not available)" in place.log(rank)
-    assert "every card works: 2 ranks on 2 distinct cards" in done.err, done.err
+    assert idle_cards(place) == [], done.err
 
 
 # ---- Python 3.8

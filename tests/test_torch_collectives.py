@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not launch.has_module("torch"), reason="this Pyt
 
 JOBS = os.path.join(ranks.HERE, "jobs.py")
 # So short that Gloo's waits for ranks that made another call end soon.
-BAD_INPUT_SECONDS = 5
+BAD_INPUT_SECONDS = 40  # far more than a call takes on a loaded machine: whoever waits it out has hung
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,7 @@ AS_WITH_GLOO = [
     # torch's dispatcher answers for meta tensors; no backend is asked.
     "meta tensor all_reduce", "meta tensor broadcast",
     "ranks differ in shape, same number of elements",
+    "outputs that overlap, all_gather",
 ]
 
 # What every rank must be told. Gloo refuses these too.
@@ -109,20 +110,14 @@ REFUSED = {
     "an empty list, all_gather": r"\b2\b",
 }
 
-# Gloo gives something for these; ours may do the same or refuse with such a message.
-AS_WITH_GLOO_OR_REFUSED = {
-    "elements that share memory, all_reduce": "overlap|share|same memory",
-    "outputs that overlap, all_gather": "overlap|share|same memory",
-}
-
-# Gloo refuses these; ours may give the right values or refuse with such a message.
-RIGHT_OR_REFUSED = {
-    "non-contiguous all_to_all_single": ([[[0.0, 4.0], [1.0, 5.0], [1.0, 5.0], [2.0, 6.0]],
-                                          [[2.0, 6.0], [3.0, 7.0], [3.0, 7.0], [4.0, 8.0]]], "contiguous"),
-    "non-contiguous send and recv": ([[0.0, 2.0, 4.0]] * 2, "contiguous"),
-    "uint16 all_reduce": ([[2, 4]] * 2, "[Uu][Ii]nt16|scalar type"),
-    "premultiplied sum": ([[4.0] * 4] * 2, "PREMUL|premul"),
-    "average of integers": ([[3, -3]] * 2, "[Ll]ong|integer|AVG"),
+# Gloo refuses these; ours gives the right values.
+RIGHT = {
+    "non-contiguous all_to_all_single": [[[0.0, 4.0], [1.0, 5.0], [1.0, 5.0], [2.0, 6.0]],
+                                         [[2.0, 6.0], [3.0, 7.0], [3.0, 7.0], [4.0, 8.0]]],
+    "non-contiguous send and recv": [[0.0, 2.0, 4.0]] * 2,
+    "uint16 all_reduce": [[2, 4]] * 2,
+    "premultiplied sum": [[4.0] * 4] * 2,
+    "average of integers": [[3, -3]] * 2,
 }
 
 # Gloo waits until its time is up, or gives wrong numbers without a word. Ours must tell every rank who called what.
@@ -160,15 +155,10 @@ def test_bad_input_is_refused_as_by_gloo(sets, name):
     assert_the_group_goes_on(found)
 
 
-@pytest.mark.parametrize("name", sorted(AS_WITH_GLOO_OR_REFUSED))
-def test_shared_memory_within_a_tensor_is_as_with_gloo_or_refused(sets, name):
-    ours, theirs = bad_input(sets(2), name), bad_input(sets(2, "gloo"), name)
-    for one, other in zip(ours, theirs):
-        if one["error"] is None:
-            assert one["value"] == other["value"], ours
-        else:
-            assert re.search(AS_WITH_GLOO_OR_REFUSED[name], one["error"]), ours
-    assert_the_group_goes_on(ours)
+def test_a_sum_into_elements_that_share_memory_is_refused(sets):
+    found = bad_input(sets(2), "elements that share memory, all_reduce")
+    assert all("same memory" in (one["error"] or "") for one in found), found
+    assert_the_group_goes_on(found)
 
 
 def test_a_broadcast_into_elements_that_share_memory_is_refused_where_it_would_write(sets):
@@ -178,15 +168,10 @@ def test_a_broadcast_into_elements_that_share_memory_is_refused_where_it_would_w
     assert re.search("different calls[\\s\\S]*rank 0: all_reduce", found[1]["error"] or ""), found
 
 
-@pytest.mark.parametrize("name", sorted(RIGHT_OR_REFUSED))
-def test_what_gloo_refuses_is_right_or_refused(sets, name):
-    values, message = RIGHT_OR_REFUSED[name]
+@pytest.mark.parametrize("name", sorted(RIGHT))
+def test_what_gloo_refuses_gives_the_right_values(sets, name):
     found = bad_input(sets(2), name)
-    for one, value in zip(found, values):
-        if one["error"] is None:
-            assert one["value"] == value, found
-        else:
-            assert re.search(message, one["error"]), found
+    assert [(one["error"], one["value"]) for one in found] == [(None, value) for value in RIGHT[name]], found
     assert_the_group_goes_on(found)
 
 

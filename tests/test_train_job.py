@@ -113,7 +113,8 @@ def straight(tmp_path_factory):
 
 
 def test_eight_cards_leave_curves_events_checkpoints_and_a_report(straight):
-    assert re.search(r"^\[0\] step 60/60 .*loss \d.* samples/s .*cards 8/8", straight.done.out, re.M), straight.done
+    assert re.search(r"^\[0\] step 60/60 .*loss \d.* samples/s .*cards 8/8 busy", straight.done.out, re.M), straight.done
+    assert [line["cards_busy"] for line in straight.lines() if "loss" in line][-1] == 8
     assert straight.checkpoints()[-1] == "step-000000060"
     assert sorted(straight.losses()) == list(range(1, 61))
     assert sorted(straight.scores()) == [30, 60]
@@ -296,7 +297,7 @@ def test_a_number_that_is_not_finite_stops_all_ranks_with_one_message(straight, 
         file.write(data)
     place.simulate("gcu:2")
     done = Job(place).run("--set", "model.weights=" + path, "--set", 'model.weights_may_have_more=["head.*", "auxiliary.*"]')
-    refused(done, "is not finite", "step 1:")
+    refused(done, "step 1: rank", "is not finite")
 
 
 def test_other_classes_are_refused_on_resume(place):

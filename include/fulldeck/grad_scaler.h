@@ -4,7 +4,7 @@
 //   for (...) {
 //     at::Tensor loss;
 //     {
-//       const fulldeck::Autocast cast(team.device.type(), at::kHalf);
+//       const fulldeck::Autocast cast(session->device().type(), at::kHalf);
 //       loss = Loss(model.Forward(images), labels);
 //     }
 //     scaler.Scale(loss).backward();
@@ -21,6 +21,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <string>
 
 #include "fulldeck/data_parallel.h"
 #include "fulldeck/error.h"
@@ -63,14 +64,19 @@ class FULLDECK_RUNTIME_API GradScaler {
   // that were not reduced.
   void Unscale(DataParallelCore& model);
   // Unscale unless done; then the optimizer's step, or none after an overflow; then the scale for the next. True: the
-  // step was taken. After 50 steps in a row without one it throws the Error of DataParallelCore::CheckFinite: no scale
-  // helps against a real NaN.
+  // step was taken. The first step that is left out is reported on stderr by rank 0, with the scale and, where
+  // check_finite is on, the rank and the parameter; skipped() counts them all. After 50 steps in a row without one it
+  // throws the Error of DataParallelCore::CheckFinite: no scale helps against a real NaN.
   bool Step(DataParallelCore& model, torch::optim::Optimizer& optimizer);
 
   double scale() const { return state_.enabled ? state_.scale : 1.0; }
   std::uint64_t skipped() const { return skipped_; }  // steps
   const GradScalerState& state() const { return state_; }
   void Load(const GradScalerState& state);
+  // For State::Object (fulldeck/checkpoint.h): the state and skipped(), exactly. FromText throws an Error on anything
+  // that ToText does not write, and then changes nothing.
+  std::string ToText() const;
+  void FromText(const std::string& text);
 
  private:
   GradScalerState state_;

@@ -1,11 +1,12 @@
 // One optimizer step as one or several micro-batches, and what to do when memory runs out in it.
 //
 //   fulldeck::MicroBatches micro(*session, optimizer, {.oom = fulldeck::OutOfMemory::kHalve});
-//   micro.Run(batch.size(), [&](const fulldeck::MicroBatch& part) {
-//     std::optional<fulldeck::DataParallel::NoSyncGuard> quiet;
-//     if (!part.is_last()) quiet.emplace(model.NoSync());
-//     auto loss = Loss(model.Forward(x.narrow(0, part.begin, part.size)), …) * part.weight();
-//     loss.backward();
+//   micro.Run(images.size(0), [&](const fulldeck::MicroBatch& part) {
+//     std::optional<fulldeck::DataParallelCore::Unsynchronised> no_sync;
+//     if (!part.is_last()) no_sync.emplace(model);
+//     const auto x = images.narrow(0, part.begin, part.size);
+//     const auto y = labels.narrow(0, part.begin, part.size);
+//     (Loss(model.Forward(x), y) * part.weight()).backward();
 //   });
 //
 // Run zeroes the gradients, calls the function for each part in turn (forward and backward; the gradients add up, and

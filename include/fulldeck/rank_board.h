@@ -19,9 +19,10 @@
  *   loop         fulldeck_board_phase, _step, _memory, _saved
  *   heartbeat    fulldeck_board_heartbeat
  *   each group   fulldeck_board_collective_begin and _end of that slot
+ *   each check   fulldeck_board_observe of that check
  * Two threads that write the same part at the same time spoil its figures, and nothing else. Any thread may call
- * fulldeck_board_set_error, _group_join and _group_leave; open and close are the owner's, and nothing may be called on
- * a board while or after it is closed.
+ * fulldeck_board_set_error, _set_failure, _group_join and _group_leave; open and close are the owner's, and nothing may
+ * be called on a board while or after it is closed.
  *
  * Signals: all but open, close, identity and group_join may be called in a signal handler, by the same rules.
  *
@@ -124,6 +125,23 @@ FULLDECK_BOARD_API void fulldeck_board_memory(fulldeck_board* board, uint64_t by
  * two ranks of a host means that both wrote the same file. */
 FULLDECK_BOARD_API void fulldeck_board_saved(fulldeck_board* board, uint64_t file);
 
+/* So many bytes of this rank's standard output or error could not be written to its log file, for lack of room on its
+ * disk. For the agent. Any thread; may be called in a signal handler. */
+FULLDECK_BOARD_API void fulldeck_board_log_lost(fulldeck_board* board, uint64_t bytes);
+
+/* ---- card ---- */
+
+/* Whether the rank's card works for it now, as the launcher judges by the card's telemetry. */
+enum {
+  FULLDECK_BOARD_CARD_NOT_TOLD = 0, /* the rank has no card, or nobody watches it */
+  FULLDECK_BOARD_CARD_UNKNOWN = 1,
+  FULLDECK_BOARD_CARD_BUSY = 2,
+  FULLDECK_BOARD_CARD_IDLE = 3,
+};
+
+/* Of this rank; any thread. FULLDECK_BOARD_CARD_NOT_TOLD for a NULL board. */
+FULLDECK_BOARD_API int fulldeck_board_card_use(const fulldeck_board* board);
+
 /* ---- heartbeat ---- */
 
 /* A sign of life of a thread other than the loop's: shows a process that runs while its loop waits. */
@@ -196,11 +214,53 @@ FULLDECK_BOARD_API uint64_t fulldeck_board_collective_begin(fulldeck_board* boar
                                                             const fulldeck_board_collective* call);
 FULLDECK_BOARD_API void fulldeck_board_collective_end(fulldeck_board* board, int slot, uint64_t sequence);
 
+/* ---- checks ---- */
+
+/* What a rank observed of its own script, for the launcher's verdicts on silent errors (docs/python.md). What state,
+ * value, count, step and text mean depends on the check; a check that was never observed counts as not known. */
+enum {
+  FULLDECK_BOARD_CHECK_GROUP = 0,      /* state 1: no process group so far, 2: one was formed; count: optimizer steps */
+  FULLDECK_BOARD_CHECK_WEIGHTS = 1,    /* value of count tensors of a state dict fit; text: the module's class */
+  FULLDECK_BOARD_CHECK_GRADIENTS = 2,  /* value of count trainable tensors never had a gradient in `step` steps;
+                                          text: names */
+  FULLDECK_BOARD_CHECK_LABELS = 3,     /* state 1: every label of count batches is `value`, 2: labels differ */
+  FULLDECK_BOARD_CHECK_VALIDATION = 4, /* state 1: validation is made of training samples, 2: it is not; value of count
+                                          samples */
+  FULLDECK_BOARD_CHECK_CHILDREN = 5, /* count children failed; value: the first one's exit status; text: its command */
+  FULLDECK_BOARD_CHECK_DEVICE = 6,   /* state 1: the optimizer's parameters are on the CPU, 2: on `text` */
+  FULLDECK_BOARD_CHECK_FINITE = 7,   /* state 1: gradients, 2: the loss were NaN or Inf, first in `step` */
+  FULLDECK_BOARD_CHECK_RANDOM = 8,   /* value: hash of the random state before step 2; state 1: every rank should have
+                                        its own */
+  FULLDECK_BOARD_CHECK_VISIBILITY =
+      9,                              /* state 1: the script changed which cards it sees, and left its own; text: how */
+  FULLDECK_BOARD_CHECK_DISABLED = 10, /* count checks failed themselves and are off; text: which, and why */
+  FULLDECK_BOARD_CHECK_MODULES = 11,  /* count modules in use have a vendor's name, and no package installed them;
+                                         text: the first one's file */
+  FULLDECK_BOARD_CHECKS = 12
+};
+
+/* Writes all of a check's figures. `text`: at most 79 bytes are kept; NULL for none. Other checks are ignored. */
+FULLDECK_BOARD_API void fulldeck_board_observe(fulldeck_board* board, int check, uint32_t state, uint64_t value,
+                                               uint64_t count, uint64_t step, const char* text);
+
 /* ---- error ---- */
 
 /* The last thing that went wrong in this rank, for people: UTF-8, cut after 415 bytes at the end of a character. When
  * two threads come at once, one of them may be lost. */
 FULLDECK_BOARD_API void fulldeck_board_set_error(fulldeck_board* board, const char* text);
+
+/* What kind of failure it is. The launcher follows these codes, never the text, to the rank that began. */
+enum {
+  FULLDECK_BOARD_FAILURE_OTHER = 1,
+  FULLDECK_BOARD_FAILURE_PEER_LOST = 2,       /* another rank died or left while this one still needed it */
+  FULLDECK_BOARD_FAILURE_DIFFERENT_CALLS = 3, /* the ranks of a group made different calls */
+  FULLDECK_BOARD_FAILURE_NONFINITE = 4,       /* a rank gave a value that is not finite */
+  FULLDECK_BOARD_FAILURE_TIMEOUT = 5,         /* another rank did not arrive in time */
+};
+
+/* The same with its kind and the rank that began: RANK of the one that left, made the odd call, gave the value or did
+ * not arrive, which may be this rank itself; -1: not known. */
+FULLDECK_BOARD_API void fulldeck_board_set_failure(fulldeck_board* board, uint32_t code, int culprit, const char* text);
 
 #ifdef __cplusplus
 }

@@ -77,6 +77,9 @@ enum class Phase {
 
 class Session;
 
+// See Session::card_use.
+enum class CardUse { kUnknown, kBusy, kIdle };
+
 // One training step, from BeginStep to Done; its times go to the rank board. Costs about a microsecond. One that goes
 // without Done (an exception) counts for nothing.
 class FULLDECK_RUNTIME_API Step {
@@ -155,6 +158,10 @@ class FULLDECK_RUNTIME_API Session {
   void AddCommunicationTime(std::chrono::nanoseconds time);
   // The figures of the next step's end; 0: what was set since the last one stays, none at first.
   void SetFingerprints(std::uint64_t batch, std::uint64_t parameters);
+
+  // Whether the launcher has seen this rank's card at work for it lately, from the card's own telemetry. Nothing where
+  // the rank has no card, or nobody watches it.
+  std::optional<CardUse> card_use() const;
 
   // ---- a group that failed ----
 

@@ -1,4 +1,4 @@
-"""torch.gcu (npu, mlu, musa): the device module of the simulated cards, as torch.cuda is that of NVIDIA's. Registered by
+"""torch.gcu (npu, mlu, musa, sdaa, hpu): the device module of the simulated cards, as torch.cuda is that of NVIDIA's. Registered by
 fulldeck.simulator; nothing here works before."""
 import collections
 import contextlib
@@ -249,6 +249,23 @@ def empty_cache():
 
 def ipc_collect():
     pass
+
+
+# Types by name: torch.npu.FloatTensor, as vendors' modules have them and frameworks name them.
+def _typed(name, dtype):
+    class Typed(type):
+        def __instancecheck__(cls, instance):
+            return isinstance(instance, torch.Tensor) and instance.device.type == _NAME and instance.dtype == dtype
+
+        def __call__(cls, *arguments):
+            return getattr(torch, name)(*arguments).to(torch.device(_NAME, current_device()))
+
+    return Typed(name, (), {"__module__": __name__})
+
+
+for _name, _dtype in (("BFloat16", torch.bfloat16), ("Bool", torch.bool), ("Byte", torch.uint8), ("Char", torch.int8), ("Double", torch.float64),
+                      ("Float", torch.float32), ("Half", torch.float16), ("Int", torch.int32), ("Long", torch.int64), ("Short", torch.int16)):
+    globals()[_name + "Tensor"] = _typed(_name + "Tensor", _dtype)
 
 
 # Autocast

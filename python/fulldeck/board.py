@@ -22,12 +22,16 @@ FILE_NAMES = ("libfulldeck_board.so.0", "libfulldeck_board.so")
 AGENT, HOOK, RUNTIME = 1, 2, 4
 (STARTING, INIT, LOADING, COMPILING, DATA, COMPUTE, COMMUNICATION, CHECKPOINT, VALIDATION, FINISHED, OTHER_PHASE) = range(1, 12)
 GROUPS = 8
+(CHECK_GROUP, CHECK_WEIGHTS, CHECK_GRADIENTS, CHECK_LABELS, CHECK_VALIDATION, CHECK_CHILDREN, CHECK_DEVICE, CHECK_FINITE, CHECK_RANDOM,
+ CHECK_VISIBILITY, CHECK_DISABLED, CHECK_MODULES) = range(12)
 OPERATIONS = {name: number for number, name in enumerate(
     ("barrier", "broadcast", "all_reduce", "reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "send", "receive",
      "other", "meeting"), 1)}
 DATATYPES = {name: number for number, name in enumerate(
     ("none", "bool", "int8", "uint8", "int16", "int32", "int64", "float8", "float16", "bfloat16", "float32", "float64", "complex64",
      "complex128", "other"))}
+
+FAILURES = {name: number for number, name in enumerate(("other", "peer-lost", "different-calls", "nonfinite", "timeout"), 1)}
 
 
 class Figures(ctypes.Structure):
@@ -54,12 +58,16 @@ FUNCTIONS = {
     "fulldeck_board_step": (c_int, [c_void_p, POINTER(Figures)]),
     "fulldeck_board_memory": (None, [c_void_p, c_uint64, c_uint64]),
     "fulldeck_board_saved": (None, [c_void_p, c_uint64]),
+    "fulldeck_board_log_lost": (None, [c_void_p, c_uint64]),
+    "fulldeck_board_card_use": (c_int, [c_void_p]),
     "fulldeck_board_heartbeat": (None, [c_void_p]),
     "fulldeck_board_group_join": (c_int, [c_void_p, c_uint64, c_char_p, c_uint32, c_uint32]),
     "fulldeck_board_group_leave": (None, [c_void_p, c_int]),
     "fulldeck_board_collective_begin": (c_uint64, [c_void_p, c_int, POINTER(Collective)]),
     "fulldeck_board_collective_end": (None, [c_void_p, c_int, c_uint64]),
+    "fulldeck_board_observe": (None, [c_void_p, c_int, c_uint32, c_uint64, c_uint64, c_uint64, c_char_p]),
     "fulldeck_board_set_error": (None, [c_void_p, c_char_p]),
+    "fulldeck_board_set_failure": (None, [c_void_p, c_uint32, c_int, c_char_p]),
 }
 
 
@@ -183,10 +191,20 @@ class Board:
     def collective_end(self, slot, sequence):
         self._library.fulldeck_board_collective_end(self._handle, slot, sequence)
 
+    # ---- one thread for each check
+
+    def observe(self, check, state=0, value=0, count=0, step=0, text=None):
+        """What this rank saw of its own script; `check` is one of CHECK_…, whose figures fulldeck/rank_board.h explains."""
+        self._library.fulldeck_board_observe(self._handle, check, state, value, count, step, _bytes(text))
+
     # ---- any thread
 
     def set_error(self, text):
         self._library.fulldeck_board_set_error(self._handle, _bytes(text))
+
+    def set_failure(self, kind, culprit, text):
+        """`kind`: a name of FAILURES. `culprit`: RANK of the rank that began, which may be this one; None: not known."""
+        self._library.fulldeck_board_set_failure(self._handle, FAILURES[kind], -1 if culprit is None else culprit, _bytes(text))
 
 
 def _bytes(text):

@@ -1,4 +1,4 @@
-"""The simulated cards of FULLDECK_SIMULATE as a device of torch: torch.gcu, torch.xla, torch.npu, torch.mlu or torch.musa.
+"""The simulated cards of FULLDECK_SIMULATE as a device of torch: torch.gcu, torch.xla, torch.npu, torch.mlu, torch.musa, torch.sdaa or torch.hpu.
 
     FULLDECK_SIMULATE=gcu:8 python train.py         # torch.device("gcu:3") is there after `import torch`
 
@@ -19,7 +19,7 @@ CARD_FILE_NAMES = ("libfulldeck_simulated_card.so.0", "libfulldeck_simulated_car
 SIMULATE = "FULLDECK_SIMULATE"
 PLUGINS = "FULLDECK_TORCH_PLUGIN"
 # Modules of vendors that bring the device themselves.
-VENDOR_MODULES = ("torch_gcu", "torch_npu", "torch_mlu", "torch_musa", "torch_sdaa", "torch_dipu")
+VENDOR_MODULES = ("torch_gcu", "torch_npu", "torch_mlu", "torch_musa", "torch_sdaa", "torch_dipu", "habana_frameworks")
 FAULTS = {"idle": 1, "slow": 2, "broken": 4, "lying": 8, "hung": 16, "dropped": 32}
 
 # Why the cards are not there, if they were asked for and are not.
@@ -238,7 +238,7 @@ def _stand_in(error):
     import torch
 
     name = os.environ.get(SIMULATE, "").split(":")[0]
-    if name not in ("gcu", "xla", "npu", "mlu", "musa") or hasattr(torch, name):
+    if name not in ("gcu", "xla", "npu", "mlu", "musa", "sdaa", "hpu") or hasattr(torch, name):
         return
     import types
 

@@ -5,8 +5,11 @@ package, fulldeck/adapters/__init__.py."""
 import os
 import sys
 
-# Top-level names; which modules of them are adapted, and how, is the package's own affair.
-PACKAGES = frozenset(("torch", "torch_gcu", "mmengine", "accelerate"))
+# Top-level names; which modules of them are adapted, and how, is the package's own affair. Those of the second table are only
+# waited for where their variable asks for something.
+PACKAGES = frozenset(("torch", "torch_gcu", "mmengine", "accelerate") + tuple(
+    name for name, variable in (("multiprocessing", "FULLDECK_MP_START_METHOD"), ("cv2", "FULLDECK_OPENCV_THREADS"))
+    if os.environ.get(variable)))
 
 
 class Waiting:

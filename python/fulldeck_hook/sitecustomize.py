@@ -53,7 +53,7 @@ def report_crashes():
     import faulthandler
 
     if not faulthandler.is_enabled():
-        faulthandler.enable(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), all_threads=True)
+        faulthandler.enable(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600), all_threads=True)
 
 
 def write_stacks_when_asked():

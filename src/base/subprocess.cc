@@ -31,15 +31,24 @@ struct Wiring {
 };
 
 // Runs between fork and exec: only async-signal-safe calls, no allocation.
-void WireDescriptors(std::vector<Wiring>& wirings, int null_fd, int first_free) {
+bool WireDescriptors(std::vector<Wiring>& wirings, int null_fd, int first_free) {
   // First away from the low numbers, so that no dup2 below overwrites a source that is still needed.
   for (Wiring& wiring : wirings) {
     wiring.source = fcntl(wiring.source < 0 ? null_fd : wiring.source, F_DUPFD_CLOEXEC, first_free);
-    if (wiring.source < 0) return;
+    if (wiring.source < 0) return false;
   }
   for (const Wiring& wiring : wirings) {
-    if (dup2(wiring.source, wiring.target) < 0) return;
+    if (dup2(wiring.source, wiring.target) < 0) return false;
   }
+  return true;
+}
+
+// Runs in the child, whose parent reads the pipe. A number above the limit is EINVAL for the kernel; it means that the
+// limit of open files is too low.
+[[noreturn]] void ReportAndExit(int report, int error, bool descriptors) {
+  if (descriptors && (error == EINVAL || error == EBADF)) error = EMFILE;
+  [[maybe_unused]] const auto written = write(report, &error, sizeof error);
+  _exit(127);
 }
 
 constexpr std::size_t kPidDigits = 10;
@@ -139,6 +148,7 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
   if (pid == 0) {
     // The error pipe must lie above the wired numbers, or dup2 would close it.
     const int report = fcntl(errors->write_end.get(), F_DUPFD_CLOEXEC, first_free);
+    if (report < 0) ReportAndExit(errors->write_end.get(), errno, true);
     if (options.new_session) setsid();
     if (options.parent_death_signal != 0) {
       prctl(PR_SET_PDEATHSIG, options.parent_death_signal);
@@ -149,15 +159,13 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
     }
     if (!options.cpus.empty()) sched_setaffinity(0, sizeof cpus, &cpus);
     if (!own_pid.empty()) WritePid(own_pid.data() + own_pid.size() - kPidDigits, getpid());
-    WireDescriptors(wirings, null_fd.get(), first_free);
+    if (!WireDescriptors(wirings, null_fd.get(), first_free)) ReportAndExit(report, errno, true);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     signal(SIGPIPE, SIG_DFL);
     execve(arguments[0], arguments.data(), environment);
-    const int error = errno;
-    [[maybe_unused]] const auto written = write(report, &error, sizeof error);
-    _exit(127);
+    ReportAndExit(report, errno, false);
   }
   return StartedProcess{pid, options.arguments[0], std::move(errors->read_end)};
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -137,6 +138,26 @@ TEST(Spawn, SendsTheDeathSignalWhenTheParentDies) {
   char byte = 0;
   // The end of the pipe comes when its last writer, the sleeper, is gone.
   EXPECT_EQ(read(pipe->read_end.get(), &byte, 1), 0);
+}
+
+TEST(Spawn, ADescriptorAboveTheLimitIsAnError) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit low{256, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (const int number : {300, 255}) {
+    SpawnOptions options;
+    options.arguments = {"/bin/true"};
+    options.descriptors = {{number, STDERR_FILENO}};
+    const auto pid = Spawn(options);
+    EXPECT_FALSE(pid.ok()) << number;
+    if (pid.ok()) {
+      waitpid(*pid, nullptr, 0);
+    } else {
+      EXPECT_EQ(pid.error().system_error, EMFILE);
+    }
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 }  // namespace

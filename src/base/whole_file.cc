@@ -56,16 +56,46 @@ Result<void> WriteAllTo(int fd, std::string_view bytes, const std::string& path)
   return {};
 }
 
+namespace {
+
+// What stands there already, a link that somebody put there or what a killed process left, is never written to.
+UniqueFd MakeDraft(const std::string& path, std::string* draft) {
+  constexpr int kTries = 100;
+  for (int number = 0; number < kTries; ++number) {
+    *draft = path + ".writing-" + std::to_string(getpid());
+    if (number > 0) draft->append("-").append(std::to_string(number));
+    UniqueFd file(open(draft->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (file.valid() || errno != EEXIST) return file;
+  }
+  errno = EEXIST;
+  return {};
+}
+
+// The new name itself survives a power failure only then. Some file systems cannot do it.
+bool SyncFolderOf(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const UniqueFd opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // A folder that can be written to but not read cannot be synced.
+  return !opened.valid() || fsync(opened.get()) == 0 || errno == EINVAL || errno == ENOTSUP;
+}
+
+}  // namespace
+
 Result<void> ReplaceFile(const std::string& path, std::string_view bytes) {
-  const std::string draft = path + ".writing-" + std::to_string(getpid());
-  const UniqueFd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  std::string draft;
+  const UniqueFd file = MakeDraft(path, &draft);
   if (!file.valid()) return ErrnoError("cannot write " + Printable(path));
   Result<void> done = WriteAllTo(file.get(), bytes, path);
   if (done.ok() && (fsync(file.get()) != 0 || rename(draft.c_str(), path.c_str()) != 0)) {
     done = ErrnoError("cannot write " + Printable(path));
   }
-  if (!done.ok()) unlink(draft.c_str());
-  return done;
+  if (!done.ok()) {
+    unlink(draft.c_str());
+    return done;
+  }
+  if (!SyncFolderOf(path)) return ErrnoError("cannot write " + Printable(path));
+  return {};
 }
 
 }  // namespace fulldeck::base

@@ -19,8 +19,8 @@ std::string ReadPart(int fd, std::uint64_t begin, std::size_t bytes);
 // All of the bytes to an open file; `path` is for the message.
 Result<void> WriteAllTo(int fd, std::string_view bytes, const std::string& path);
 
-// Written beside, synced, and renamed over what was there: a reader sees the old file, or the new one, or none. What
-// was written of one that failed is removed.
+// Written to a new file in the same folder, synced, renamed over what was there, and the folder synced: a reader sees
+// the old file, or the new one, or none, also after a power failure. What was written of one that failed is removed.
 Result<void> ReplaceFile(const std::string& path, std::string_view bytes);
 
 }  // namespace fulldeck::base

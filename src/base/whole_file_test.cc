@@ -26,6 +26,18 @@ TEST(WholeFile, IsReadAsItWasWrittenAndNothingIsLeftBesideIt) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.string()), {}), 1);
 }
 
+TEST(WholeFile, IsNotWrittenThroughALinkThatStandsWhereItIsPrepared) {
+  const fulldeck::testing::TemporaryFolder folder;
+  folder.Write("victim", "precious");
+  const std::string path = folder.string() + "/file";
+  const std::string draft = path + ".writing-" + std::to_string(getpid());
+  std::filesystem::create_symlink(folder.string() + "/victim", draft);
+  ASSERT_TRUE(ReplaceFile(path, "new").ok());
+  EXPECT_EQ(*ReadWholeFile(folder.string() + "/victim", 100), "precious");
+  EXPECT_EQ(*ReadWholeFile(path, 100), "new");
+  EXPECT_FALSE(std::filesystem::is_symlink(path));
+}
+
 TEST(WholeFile, ThatIsMissingTooLargeOrNoneIsNamed) {
   const fulldeck::testing::TemporaryFolder folder;
   folder.Write("file", "12345");

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/python_start.h"
 #include "base/text.h"
 #include "base/whole_file.h"
 #include "bench/collectives_rank_script.h"
@@ -102,7 +103,7 @@ base::Result<RankRecipe> TorchRecipe(const Kitchen& kitchen, int ranks, const st
   if (!python) return python.error();
   const auto script = WriteScript(kitchen, "collectives_rank.py", kCollectivesRankScript);
   if (!script) return script.error();
-  base::Environment environment = WithoutLaunchers(kitchen.environment);
+  base::Environment environment = base::WithoutWorkingDirectory(WithoutLaunchers(kitchen.environment));
   if (backend == "fulldeck") {
     if (const auto package = PackageBeside(kitchen.own_program)) {
       const auto path = environment.Get("PYTHONPATH");

@@ -4,10 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <utility>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/version.h"
@@ -39,6 +41,15 @@ int RefuseUnknownOption(const CLI::App& command, const std::string& word) {
 }
 
 }  // namespace
+
+int CheckOutput(int code) {
+  const bool flushed = std::fflush(stdout) == 0;
+  const int error = errno;
+  if (flushed && std::ferror(stdout) == 0) return code;
+  base::Log(base::Severity::kError, flushed ? "cannot write to standard output: what was printed is not complete"
+                                            : base::ErrnoError("cannot write to standard output", error).message);
+  return code == Code(wire::ExitCode::kOk) ? Code(wire::ExitCode::kFailed) : code;
+}
 
 wire::ExitCode Refuse(wire::ExitCode code, std::string_view message) {
   for (const std::string_view line : base::Split(message, '\n')) base::Log(base::Severity::kError, line);

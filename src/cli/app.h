@@ -7,4 +7,8 @@ namespace fulldeck::cli {
 // All of main(). Returns the exit code.
 int Run(int argc, char** argv);
 
+// Before main returns: the exit code, or 1 with a message when something that went to standard output did not get there
+// (a full disk). `code` stays where it names a failure already.
+int CheckOutput(int code);
+
 }  // namespace fulldeck::cli

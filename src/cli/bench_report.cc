@@ -95,7 +95,7 @@ std::string CellTable(const BenchPlan& plan, const BenchFigures& figures, const 
   for (const Contender contender : plan.contenders) {
     table.AddColumn(Title(contender), Align::kRight);
     if (IsPeer(contender)) table.AddColumn("×", Align::kRight);
-    if (HasBound(contender)) table.AddColumn("OF BOUND", Align::kRight);
+    if (HasBound(contender)) table.AddColumn("OF ESTIMATE", Align::kRight);
   }
   for (const CellFigures* cell : cells) {
     std::vector<Cell> row = {{cell->operation->has_size ? base::FormatByteSize(cell->bytes) : ""}};
@@ -195,7 +195,7 @@ Json ToJson(const CellFigures& cell, const BenchPlan& plan, const BenchFigures& 
       result["calls"] = outcome.figures->calls;
       result["values_checked"] = outcome.figures->checked;
       result["times_of_first"] = OrNull(BesideFirst(cell, outcome.contender, plan));
-      result["share_of_bound"] = OrNull(ShareOfBound(cell, outcome.contender, figures));
+      result["share_of_estimate"] = OrNull(ShareOfBound(cell, outcome.contender, figures));
     } else {
       result["median_s"] = nullptr;
       result["why_not"] = outcome.why_not;

@@ -21,6 +21,7 @@
 #include "cli/watch.h"
 #include "job/redaction.h"
 #include "job/run_logs.h"
+#include "launcher/run_directory.h"
 
 namespace fulldeck::cli {
 namespace {
@@ -87,6 +88,13 @@ std::string ListText(const SupportBundle& bundle) {
                             base::Counted(bundle.files.size(), "file"), base::FormatByteSize(total));
 }
 
+// By the run's id where fulldeck made it. One that the user chose may be the token of a rendezvous: then by the time.
+std::string DefaultName(const std::string& run) {
+  const std::string shape = launcher::NewRunId();
+  const std::string id = run.substr(0, shape.size());
+  return "fulldeck-bundle-" + (launcher::IsGeneratedRunId(id) ? id : shape.substr(0, shape.rfind('-'))) + ".tar";
+}
+
 ExitCode Bundle(const Options& options) {
   const base::Environment environment = base::Environment::OfThisProcess();
   const job::RunRegistry registry(environment);
@@ -98,7 +106,7 @@ ExitCode Bundle(const Options& options) {
     return Refuse(ExitCode::kUsage,
                   "nothing was written: there is no terminal to ask on. Give --yes to write it without being asked");
   }
-  const std::string path = options.output.empty() ? "fulldeck-bundle-" + run->name + ".tar" : options.output;
+  const std::string path = options.output.empty() ? DefaultName(run->name) : options.output;
   auto file = OutputFile::Make(path);
   if (!file) return Refuse(ExitCode::kFailed, file.error().message);
   const SupportBundle bundle = GatherBundle(*run, job::Redaction::OfThisProcess(environment));
@@ -120,7 +128,9 @@ Action AddBundle(CLI::App& app) {
   CommandOptions command(app, "bundle", "Put what is known of a run into one archive for support, without secrets");
   command.Option("RUN", options->run, "Run id, beginning of one, or run directory; default: the running or newest run")
       .TypeName("");
-  command.Option("--output", options->output, "Default: fulldeck-bundle-RUN.tar here")
+  command
+      .Option("--output", options->output,
+              "Default: fulldeck-bundle-RUN.tar here, by the time for a run id of your own")
       .TypeName("FILE")
       .NotEmpty("names no file");
   command.Flag("--yes", options->yes, "Do not ask after the content was listed");

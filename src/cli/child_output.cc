@@ -31,7 +31,7 @@ bool Read(int fd, std::string& into, std::size_t most) {
 }  // namespace
 
 base::Result<ChildOutput> RunForOutput(const std::vector<std::string>& arguments, base::Duration patience,
-                                       std::size_t most) {
+                                       std::size_t most, std::optional<std::vector<std::string>> environment) {
   auto out = base::MakePipe();
   if (!out) return out.error();
   auto err = base::MakePipe();
@@ -42,6 +42,7 @@ base::Result<ChildOutput> RunForOutput(const std::vector<std::string>& arguments
   }
   base::SpawnOptions options;
   options.arguments = arguments;
+  options.environment = std::move(environment);
   options.descriptors = {{STDOUT_FILENO, out->write_end.get()}, {STDERR_FILENO, err->write_end.get()}};
   options.parent_death_signal = SIGKILL;
   const auto pid = base::Spawn(options);

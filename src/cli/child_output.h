@@ -18,8 +18,9 @@ struct ChildOutput {
 };
 
 // Blocks until the program and whatever it started has ended, or `patience` is over: then all of it is killed. An error
-// when it cannot be started. `arguments[0]` is a path.
+// when it cannot be started. `arguments[0]` is a path. `environment`: "NAME=value"; nothing: that of this process.
 base::Result<ChildOutput> RunForOutput(const std::vector<std::string>& arguments, base::Duration patience,
-                                       std::size_t most);
+                                       std::size_t most,
+                                       std::optional<std::vector<std::string>> environment = std::nullopt);
 
 }  // namespace fulldeck::cli

@@ -96,9 +96,10 @@ Action AddDevices(CLI::App& app) {
       "  fulldeck devices --watch\n"
       "  fulldeck devices --json | jq '.cards[].serial'\n"
       "  FULLDECK_SIMULATE=gcu:8,memory=32GiB,idle=3 fulldeck devices\n"
-      "Simulated cards: FULLDECK_SIMULATE=KIND:COUNT[,OPTION=VALUE...] with KIND gcu, xla, npu, mlu, musa, cuda, hip "
-      "or\n"
-      "xpu, and options memory=SIZE, slow=CARDS:FACTOR, and idle, broken, lying, hung, dropped=CARDS (3, 1+3 or 0-3).\n"
+      "Simulated cards: FULLDECK_SIMULATE=KIND:COUNT[,OPTION=VALUE...] with KIND gcu, xla, npu, mlu, musa, sdaa, hpu, "
+      "cuda,\n"
+      "hip or xpu, and options memory=SIZE, slow=CARDS:FACTOR, and idle, broken, lying, hung, dropped=CARDS (3, 1+3 or "
+      "0-3).\n"
       "Visible-device variables (CUDA_VISIBLE_DEVICES, TOPS_VISIBLE_DEVICES, ...) are honoured and shown, never "
       "changed.");
   return [options] {

@@ -1,4 +1,4 @@
-// fulldeck doctor: is this machine fit for a run? Proves by doing, and says what to mend.
+// fulldeck doctor: is this machine fit for a run, and what to fix where it is not.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +19,8 @@
 #include "doctor/kernel.h"
 #include "doctor/peer_listener.h"
 #include "doctor/run_checks.h"
+#include "launcher/host_address.h"
+#include "wire/variables.h"
 
 namespace fulldeck::cli {
 namespace {
@@ -43,6 +45,7 @@ struct Options {
   bool collectives = false;
   ProofOptions proof;  // what only --collectives and --script take; the rest is copied
   int listen = -1;
+  std::string address;  // of --listen
   std::string root = "/";
 };
 
@@ -171,16 +174,30 @@ wire::ExitCode Prove(const Options& options) {
 }
 
 // For the checks of another host's doctor.
-wire::ExitCode Listen(int port) {
-  auto listener = doctor::PeerListener::Open(port);
+wire::ExitCode Listen(int port, const std::string& named) {
+  const std::string node = named.empty() ? doctor::Kernel::OfThisMachine().HostName() : named;
+  const auto addresses = launcher::ResolveHost(node, port);
+  if (!addresses) {
+    return Refuse(wire::ExitCode::kFailed,
+                  addresses.error().message + "; name the address of this node with --address");
+  }
+  std::string token = base::Environment::OfThisProcess().Get(wire::kTokenVariable).value_or("");
+  const bool made = token.empty();
+  if (made) {
+    for (const char byte : doctor::NewPeerNonce()) token += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  }
+  auto listener = doctor::PeerListener::Open(addresses->front(), token);
   if (!listener) {
-    base::Log(base::Severity::kError, listener.error().message + "; name another port with --listen");
+    base::Log(base::Severity::kError,
+              listener.error().message + "; name another port with --listen, or another address with --address");
     return wire::ExitCode::kFailed;
   }
+  const std::string at = addresses->front().Numeric();
   base::Log(base::Severity::kInfo,
-            fmt::format("answering the doctors of other hosts on port {}, TCP and UDP, for an hour or "
-                        "until Ctrl-C. There: fulldeck doctor --only network --hosts {}:{}",
-                        listener->port(), doctor::Kernel::OfThisMachine().HostName(), listener->port()));
+            fmt::format("answering the doctors of other nodes on port {} of {}, TCP and UDP, for an hour or "
+                        "until Ctrl-C. There: {}fulldeck doctor --only network --hosts {}:{}",
+                        listener->port(), at, made ? fmt::format("{}={} ", wire::kTokenVariable, token) : "",
+                        at.find(':') == std::string::npos ? at : "[" + at + "]", listener->port()));
   listener->Serve(kListenAtMost);
   return wire::ExitCode::kOk;
 }
@@ -207,7 +224,9 @@ Action AddDoctor(CLI::App& app) {
       .TypeName("DIR")
       .NotEmpty("--work-dir: the name of the folder is empty");
   command.Option("--nnodes", options->nnodes, "Hosts of the run").TypeName("N").InRange(1, 4096);
-  command.Option("--hosts", options->hosts, "The other hosts, each of which runs fulldeck doctor --listen PORT")
+  command
+      .Option("--hosts", options->hosts,
+              "The other hosts, each of which runs fulldeck doctor --listen PORT with the same FULLDECK_TOKEN")
       .TypeName("HOST[:PORT],...");
   command.Option("--python", options->python, "Interpreter of the ranks; default: $PYTHON_EXEC, else python3")
       .TypeName("EXE");
@@ -221,6 +240,11 @@ Action AddDoctor(CLI::App& app) {
       .TypeName("[PORT]")
       .ValueMayBeLeftOut(std::to_string(doctor::kPeerPort))
       .InRange(0, 65535);
+  command
+      .Option("--address", options->address,
+              "Of --listen: the address of this node to listen on; default: that of its host name")
+      .TypeName("ADDRESS")
+      .NotEmpty("--address: the address is empty");
   command.Flag("--collectives", options->collectives,
                "Every collective and every pair of ranks, with values and speed, instead of the checks");
   command.Option("--sizes", options->proof.sizes, "Of --collectives: bytes of the whole buffer")
@@ -246,15 +270,15 @@ Action AddDoctor(CLI::App& app) {
       "  fulldeck doctor\n"
       "  fulldeck doctor --deep --nproc 8 --workers 4 --work-dir /data/run1\n"
       "  fulldeck doctor --only network storage --lang zh\n"
-      "  fulldeck doctor --listen                      on node2; then here:\n"
-      "  fulldeck doctor --only network --nnodes 2 --hosts node2\n"
+      "  fulldeck doctor --listen --address node2      on node2; then here, with the token that it prints:\n"
+      "  FULLDECK_TOKEN=... fulldeck doctor --only network --nnodes 2 --hosts node2\n"
       "  fulldeck doctor --collectives --nproc 8\n"
       "  fulldeck doctor --collectives --backend nccl --python .venv/bin/python\n"
       "  fulldeck doctor --script train.py configs/segformer.py\n"
       "  fulldeck doctor --json | jq '.checks[] | select(.verdict == \"fail\")'\n"
       "Exit code: 0 nothing fails (a warning does not), 91 a check failed, 2 the command line is wrong.");
   return [options] {
-    if (options->listen >= 0) return Listen(options->listen);
+    if (options->listen >= 0) return Listen(options->listen, options->address);
     if (options->collectives || !options->proof.script.empty()) return Prove(*options);
     return Examine(*options);
   };

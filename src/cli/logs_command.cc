@@ -66,7 +66,9 @@ class LogsCommand {
     const auto paths = job::LogFiles(logs_, choice_);
     if (!paths) return paths.error();
     files_.clear();
-    for (const std::string& path : *paths) files_.emplace_back(path, lines);
+    for (const std::string& path : *paths) {
+      files_.emplace_back(logs_.directory, path.substr(logs_.directory.size() + 1), lines);
+    }
     return {};
   }
 

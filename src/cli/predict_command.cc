@@ -91,7 +91,8 @@ Action AddPredict(CLI::App& app) {
   command.Option("--stride", options->stride, "From window to window; default: two thirds of one")
       .TypeName("PIXELS")
       .InRange(1, 16384);
-  command.Option("--device", options->device, "Such as cpu, cuda:0 or gcu:3; default: what the machine has")
+  command
+      .Option("--device", options->device, "Such as cpu, cuda:0 or gcu:3; default: cuda where torch has it, else cpu")
       .TypeName("DEVICE");
   command.Footer(
       "Examples:\n"

@@ -10,6 +10,8 @@
 #include <ctime>
 #include <filesystem>
 
+#include "base/open_beneath.h"
+#include "base/python_start.h"
 #include "base/system_root.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -46,15 +48,17 @@ constexpr char kPythonVersions[] =
     "except Exception as error:\n"
     "    print('packages cannot be listed:', error)\n";
 
-// The end of a file, from a whole line on; nothing when there is none.
-std::optional<std::string> EndOf(const std::string& path, std::size_t most) {
-  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+// The end of a file, from a whole line on; empty when there is none. The error says why one that is there is not read:
+// whose folder it is may have put a link to somebody else's file there.
+base::Result<std::string> EndOf(const std::string& folder, const std::string& name, std::size_t most) {
+  const auto file = base::OpenBeneath(folder, name);
+  if (!file && file.error().system_error == ENOENT) return std::string();
+  if (!file) return file.error();
   struct stat facts {};
-  if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size == 0)
-    return std::nullopt;
+  if (fstat(file->get(), &facts) != 0 || facts.st_size == 0) return std::string();
   const auto size = static_cast<std::size_t>(facts.st_size);
   const std::size_t begin = size > most ? size - most : 0;
-  std::string text = base::ReadPart(file.get(), begin, size - begin);
+  std::string text = base::ReadPart(file->get(), begin, size - begin);
   if (begin > 0) {
     text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
     text.insert(0, fmt::format("… the first {} are left out …\n", base::FormatByteSize(size - text.size())));
@@ -130,15 +134,16 @@ class Gathering {
   Gathering(const job::RunLogs& run, job::Redaction redaction) : run_(run), redaction_(std::move(redaction)) {}
 
   SupportBundle Gather() {
-    const auto note = EndOf(run_.directory + "/" + launcher::kLaunchNote, kMostOfAProgram);
-    if (note) redaction_.Learn(launcher::MarksOfLaunchNote(*note));
+    const std::string note = Read(run_.directory, launcher::kLaunchNote, kMostOfAProgram);
+    redaction_.Learn(launcher::MarksOfLaunchNote(note));
+    redaction_.LearnSecret(launcher::RendezvousTokenOf(note));
     if (run_.entry && run_.entry->alive) {
       // What the ranks were given may stand in their logs and stacks.
       redaction_.Learn(EnvironmentOf(run_.entry->record.front.pid));
       for (const auto& rank : run_.entry->record.ranks) redaction_.Learn(EnvironmentOf(rank.process.pid));
       AddRunning(*run_.entry);
     }
-    if (note) Add("launch.json", launcher::WithoutMarks(*note));
+    if (!note.empty()) Add("launch.json", launcher::WithoutMarks(note));
     AddLogs();
     AddSavedStacks();
     AddJob();
@@ -155,10 +160,17 @@ class Gathering {
                              name.ends_with(".json") ? redaction_.JsonText(text) : redaction_.Text(text)});
   }
 
-  bool AddFile(const std::string& name, const std::string& path, std::size_t most) {
-    const auto text = EndOf(path, most);
-    if (text) Add(name, *text);
-    return text.has_value();
+  // FOLDER/name; empty when it is not there or is not to be read.
+  std::string Read(const std::string& folder, const std::string& name, std::size_t most) {
+    auto text = EndOf(folder, name, most);
+    if (text) return std::move(*text);
+    bundle_.left_out.push_back(text.error().message);
+    return "";
+  }
+
+  void AddFile(const std::string& name, const std::string& folder, const std::string& file, std::size_t most) {
+    const std::string text = Read(folder, file, most);
+    if (!text.empty()) Add(name, text);
   }
 
   void AddRunning(const job::RunRegistry::Entry& entry) {
@@ -182,7 +194,7 @@ class Gathering {
   }
 
   void AddLogs() {
-    AddFile("logs/train.log", run_.directory + "/logs/train.log", kMergedLogEnd);
+    AddFile("logs/train.log", run_.directory, "logs/train.log", kMergedLogEnd);
     const int attempt = job::LatestAttempt(run_.directory).value_or(0);
     const std::string folder = fmt::format("attempt_{}", attempt);
     std::vector<int> ranks;
@@ -197,7 +209,7 @@ class Gathering {
     for (const int rank : ranks) {
       for (const char* file : {"stderr.log", "stdout.log", "error.json", "crash.txt", "stacks.txt"}) {
         const std::string name = fmt::format("{}/{}/{}", folder, rank, file);
-        AddFile(name, run_.directory + "/" + name, std::string_view(file).ends_with(".log") ? kRankLogEnd : kFileEnd);
+        AddFile(name, run_.directory, name, std::string_view(file).ends_with(".log") ? kRankLogEnd : kFileEnd);
       }
     }
   }
@@ -211,7 +223,7 @@ class Gathering {
     }
     std::sort(saved.rbegin(), saved.rend());
     for (std::size_t i = 0; i < std::min(saved.size(), kMostSavedStacks); ++i) {
-      AddFile(saved[i].second, run_.directory + "/" + saved[i].second, kFileEnd);
+      AddFile(saved[i].second, run_.directory, saved[i].second, kFileEnd);
     }
   }
 
@@ -221,7 +233,7 @@ class Gathering {
     std::error_code ignored;
     if (!std::filesystem::exists(job / "recipe.resolved", ignored)) return;
     for (const char* file : {"config.toml", "recipe.resolved", "report.txt"}) {
-      AddFile(std::string("job/") + file, (job / file).string(), kFileEnd);
+      AddFile(std::string("job/") + file, job.string(), file, kFileEnd);
     }
   }
 
@@ -236,7 +248,10 @@ class Gathering {
     }
     Add("versions.txt", text);
     const std::string python = PythonOfRun();
-    if (!python.empty()) AddProgram("python.txt", {python, "-c", kPythonVersions}, seconds(15));
+    if (python.empty()) return;
+    const base::PythonStart start =
+        base::StartPythonScript(python, kPythonVersions, {}, base::Environment::OfThisProcess());
+    AddProgram("python.txt", start.arguments, seconds(15), start.Variables());
   }
 
   // The interpreter of the ranks; empty: they are no Python, or nothing tells.
@@ -247,8 +262,9 @@ class Gathering {
     return name.starts_with("python") && program.starts_with("/") ? program : "";
   }
 
-  void AddProgram(const std::string& name, const std::vector<std::string>& arguments, base::Duration patience) {
-    const auto output = RunForOutput(arguments, patience, kMostOfAProgram);
+  void AddProgram(const std::string& name, const std::vector<std::string>& arguments, base::Duration patience,
+                  std::optional<std::vector<std::string>> environment = std::nullopt) {
+    const auto output = RunForOutput(arguments, patience, kMostOfAProgram, std::move(environment));
     if (!output) {
       bundle_.left_out.push_back(name + ": " + output.error().message);
       return;
@@ -264,9 +280,8 @@ class Gathering {
   void AddAbout() {
     std::string text = fmt::format(
         "What fulldeck {} knows of run {}, for support.\n\nTaken out: values of variables, flags and keys named TOKEN, "
-        "SECRET, PASSWORD, KEY, CREDENTIAL and the like, what looks like a key, users in URLs. Homes are ~, the user "
-        "is "
-        "'user'. Long files are here with their ends.\n",
+        "SECRET, PASSWORD, KEY, CREDENTIAL and the like, what looks like a key, users in URLs, and the run id where it "
+        "is the token of a rendezvous. Homes are ~, the user is 'user'. Long files are here with their ends.\n",
         kVersion, run_.name);
     for (const std::string& each : bundle_.left_out) text += "Not here: " + each + "\n";
     Add("about.txt", text);

@@ -43,6 +43,7 @@ struct Options {
   std::string devices = "auto";
   std::vector<std::string> assignments;
   int max_restarts = 0;
+  std::string idle_card = "warn";
   bool dry_run = false;
   bool json = false;
   bool resume = false;
@@ -113,6 +114,7 @@ class TrainCommand {
     if (options_.share_cards) add({"--share-cards"});
     add({"--nproc-per-node", ranks_asked_ ? std::to_string(*ranks_asked_) : "auto"});
     add({"--devices", devices_});
+    if (options_.idle_card != "warn") add({"--idle-card", options_.idle_card});
     if (options_.detach) add({"--detach"});
     add({"--", trainer_.empty() ? "fulldeck-train" : trainer_, "--recipe", folder.resolved()});
     if (options_.resume) add({"--resume"});
@@ -323,6 +325,12 @@ Action AddTrain(CLI::App& app) {
   command.Option("--max-restarts", options->max_restarts, "Start all ranks again so often when one fails; they resume")
       .TypeName("N")
       .InRange(0, 1000);
+  command
+      .Option(
+          "--idle-card", options->idle_card,
+          "When a card does no work for its rank: warn; fail: exit code 86; require: also when that cannot be known")
+      .TypeName("warn|fail|require|off")
+      .OneOf({"warn", "fail", "require", "off"});
   command.Flag("--share-cards", options->share_cards, "--devices N may be more than there are cards: ranks share them");
   command.Flag("--detach", options->detach, "Go on in the background; then fulldeck logs -f, ps and stop");
   command.Footer(

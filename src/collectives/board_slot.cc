@@ -20,6 +20,19 @@ std::shared_ptr<fulldeck_board> BoardOfThisProcess() {
   return board;
 }
 
+std::uint32_t FailureCodeOf(int status_code) {
+  switch (status_code) {
+    case FULLDECK_ERROR_PEER_LOST:
+      return FULLDECK_BOARD_FAILURE_PEER_LOST;
+    case FULLDECK_ERROR_MISMATCH:
+      return FULLDECK_BOARD_FAILURE_DIFFERENT_CALLS;
+    case FULLDECK_ERROR_TIMEOUT:
+      return FULLDECK_BOARD_FAILURE_TIMEOUT;
+    default:
+      return FULLDECK_BOARD_FAILURE_OTHER;
+  }
+}
+
 }  // namespace
 
 BoardSlot::BoardSlot(std::uint64_t group, const std::string& name, int size, int rank) : board_(BoardOfThisProcess()) {
@@ -74,8 +87,8 @@ void BoardSlot::End(std::uint64_t sequence) {
   fulldeck_board_collective_end(board_.get(), slot_, sequence);
 }
 
-void BoardSlot::TellError(const std::string& text) {
-  fulldeck_board_set_error(board_.get(), text.c_str());
+void BoardSlot::TellError(const Status& status, int culprit) {
+  fulldeck_board_set_failure(board_.get(), FailureCodeOf(status.code()), culprit, status.text().c_str());
 }
 
 std::uint64_t MessageBoard::Begin(bool is_send, int peer, std::uint64_t bytes) {

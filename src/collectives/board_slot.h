@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "collectives/call.h"
+#include "collectives/status.h"
 
 struct fulldeck_board;
 
@@ -29,8 +30,8 @@ class BoardSlot {
   // A send or receive; returns the number for End, 0 where nothing was written.
   std::uint64_t BeginMessage(bool is_send, int peer, std::uint64_t bytes);
   void End(std::uint64_t sequence);
-  // The text goes beside the rank's other errors.
-  void TellError(const std::string& text);
+  // `culprit`: RANK in the whole run; -1: not known.
+  void TellError(const Status& status, int culprit);
 
  private:
   std::shared_ptr<fulldeck_board> board_;  // of this process; nullptr: none

@@ -1,5 +1,7 @@
 #include "collectives/call.h"
 
+#include <algorithm>
+
 #include "fulldeck/rank_board.h"
 
 namespace fulldeck::collectives {
@@ -116,6 +118,18 @@ std::string DescribeCalls(const std::vector<Call>& by_rank) {
     text += DescribeRanks(same) + ": " + Describe(by_rank[rank]);
   }
   return text;
+}
+
+int OddOne(const std::vector<Call>& by_rank) {
+  const auto alike = [&](const Call& call) { return std::count(by_rank.begin(), by_rank.end(), call); };
+  const auto size = static_cast<std::ptrdiff_t>(by_rank.size());
+  const bool majority =
+      std::any_of(by_rank.begin(), by_rank.end(), [&](const Call& call) { return 2 * alike(call) > size; });
+  if (!majority) return -1;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    if (2 * alike(by_rank[rank]) <= size) return static_cast<int>(rank);
+  }
+  return -1;
 }
 
 }  // namespace fulldeck::collectives

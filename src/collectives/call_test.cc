@@ -70,5 +70,18 @@ TEST(Call, IsSaidInWords) {
   EXPECT_EQ(DescribeRanks({0, 1, 2, 7, 9, 10}), "ranks 0–2, 7, 9, 10");
 }
 
+TEST(Call, TheOddOneIsKnownByMajorityAlone) {
+  const Call sum{Operation::kAllReduce, Datatype::kFloat32, Reduction::kSum, -1, 3};
+  const Call more{Operation::kAllReduce, Datatype::kFloat32, Reduction::kSum, -1, 4};
+  const Call barrier{};
+  EXPECT_EQ(OddOne({sum, sum, more}), 2);
+  EXPECT_EQ(OddOne({barrier, sum, sum}), 0);
+  EXPECT_EQ(OddOne({sum, barrier, sum, more, sum}), 1);
+  EXPECT_EQ(OddOne({sum, more}), -1);
+  EXPECT_EQ(OddOne({sum, more, sum, more}), -1);
+  EXPECT_EQ(OddOne({sum, more, barrier}), -1);
+  EXPECT_EQ(OddOne({sum, sum}), -1);
+}
+
 }  // namespace
 }  // namespace fulldeck::collectives

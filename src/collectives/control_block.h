@@ -36,6 +36,7 @@ struct Gate {
 struct FailureRecord {
   alignas(kLine) std::atomic<std::uint32_t> state;  // 0: none, 1: being written, 2: there (release; pairs with acquire)
   std::int32_t code;
+  std::int32_t culprit;  // the member that began it; -1: none is known
   std::uint32_t text_bytes;
   char text[8192];
 };
@@ -60,6 +61,8 @@ struct RankLine {
                                        // member that others need no more is then not missed, and one that died between
                                        // the two is
   std::atomic<std::uint32_t> left;     // 1: destroyed its group (release; pairs with the acquire of a waiter's check)
+  // RANK + 1 of this member in the whole run; 0: it has none. Written before the first gate, which orders it.
+  std::atomic<std::uint32_t> run_rank;
   alignas(kLine) Doorbell doorbell;
 };
 

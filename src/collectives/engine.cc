@@ -39,12 +39,13 @@ std::string Variable(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-// Who does not give a key runs under a launcher, whose variables tell runs apart.
+// Who does not give a key runs under a launcher, whose variables tell runs apart. Run id, address and port are known to
+// other users; the launcher's secret is not, and without it they could take the places where the ranks meet.
 std::string KeyFromEnvironment() {
   const std::string run = Variable(wire::kRunIdVariable);
   const std::string port = Variable("MASTER_PORT");
   if (run.empty() && port.empty()) return "";
-  return run + '\n' + Variable("MASTER_ADDR") + '\n' + port;
+  return run + '\n' + Variable("MASTER_ADDR") + '\n' + port + '\n' + Variable(wire::kCollectivesKeyVariable);
 }
 
 bool AddressSpaceIsLimited() {
@@ -249,6 +250,8 @@ Status Engine::Prepare(const GroupOptions& options) {
   arena_.emplace(layout_.arena, meeting_->segments[static_cast<std::size_t>(rank_)]->size());
   reserved_ = layout_.arena;
   board_ = std::make_unique<BoardSlot>(GroupNumber(name_, key), name_, size_, rank_);
+  const int run_rank = base::ParseInteger<int>(Variable("RANK")).value_or(-1);
+  Line(rank_).run_rank.store(run_rank >= 0 ? static_cast<std::uint32_t>(run_rank) + 1 : 0, std::memory_order_relaxed);
 
   Messages::Wiring wiring;
   wiring.rank = rank_;
@@ -265,8 +268,12 @@ Status Engine::Prepare(const GroupOptions& options) {
     return message_board_->Begin(is_send, peer, bytes);
   };
   wiring.ended = [this](std::uint64_t number) { message_board_->End(number); };
-  wiring.health = [this](int peer) { return PeerHealth(peer); };
-  wiring.poison = [this](const Status& status) { (void)Fail(status.code(), status.text()); };
+  wiring.health = [this](int peer) {
+    const Status status = PeerHealth(peer);
+    if (!status.ok()) TellBoard(status);
+    return status;
+  };
+  wiring.poison = [this](const Status& status) { TellBoard(Fail(status.code(), status.text(), status.culprit())); };
   // Pages of its own memory come from the member itself, so that they are near to it; then everybody maps everybody's.
   deadline_ = base::SteadyClock::Instance().Now() + timeout();
   const int slots = SlotsForMemory(levels_.levels());
@@ -345,7 +352,10 @@ Status Engine::CheckProcess() const {
 }
 
 Status Engine::Begin(const Call& call, std::uint64_t bytes, std::uint64_t place) {
-  if (Status status = Failed(); !status.ok()) return status;
+  if (Status status = Failed(); !status.ok()) {
+    TellBoard(status);
+    return status;
+  }
   call_ = call;
   const std::uint64_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
   sequence_.store(sequence, std::memory_order_relaxed);
@@ -369,7 +379,7 @@ Status Engine::Begin(const Call& call, std::uint64_t bytes, std::uint64_t place)
 void Engine::End(const Status& status) {
   Line(rank_).in_call.store(0, std::memory_order_relaxed);
   board_->End(sequence_.load(std::memory_order_relaxed));
-  if (!status.ok()) board_->TellError(status.text());
+  if (!status.ok()) TellBoard(status);
   if (trace_ != nullptr) trace_(trace_events_);
   if (trace_file_ == nullptr) return;
   const auto now = static_cast<std::uint64_t>(base::SteadyClock::Instance().Now().time_since_epoch().count());
@@ -422,7 +432,8 @@ Status Engine::Gate() {
     case WaitOutcome::kTimedOut:
       break;
   }
-  return Fail(FULLDECK_ERROR_TIMEOUT, TimeoutText(gate_));
+  const std::vector<int> missing = MissingAt(gate_);
+  return Fail(FULLDECK_ERROR_TIMEOUT, TimeoutText(gate_), missing.empty() ? -1 : missing.front());
 }
 
 Status Engine::CompareCalls() {
@@ -441,9 +452,10 @@ Status Engine::CompareCalls() {
     const RankLine::Record& record = RecordOf(rank);
     calls.push_back(Unpack(record.call.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed)));
   }
-  return Fail(FULLDECK_ERROR_MISMATCH, "group \"" + name_ + "\": the ranks made different calls as call " +
-                                           std::to_string(sequence()) + ": " + DescribeCalls(calls) +
-                                           ". All ranks must make the same calls in the same order.");
+  return Fail(FULLDECK_ERROR_MISMATCH,
+              "group \"" + name_ + "\": the ranks made different calls as call " + std::to_string(sequence()) + ": " +
+                  DescribeCalls(calls) + ". All ranks must make the same calls in the same order.",
+              OddOne(calls));
 }
 
 void Engine::Trace(TraceEvent::Kind kind, std::uint64_t piece, std::uint64_t begin_ns) {

@@ -51,7 +51,8 @@ class Engine {
 
   // ---- failure ----
   // The group is of no more use, for all members: the first to say so is believed. Returns what the group failed with.
-  Status Fail(int code, const std::string& text);
+  // `culprit`: the member that began it; -1: none is known.
+  Status Fail(int code, const std::string& text, int culprit = -1);
   // What the group has failed with, here or elsewhere.
   Status Failed();
   // Failed, and whether a member is dead or has left that has yet to come to gate number `gate`.
@@ -114,6 +115,7 @@ class Engine {
   std::vector<int> MissingAt(std::uint32_t gate) const;
   std::string TimeoutText(std::uint32_t gate) const;
   std::string Whereabouts(int rank) const;
+  void TellBoard(const Status& status) const;
   std::string NoMemoryText(const base::Error& error) const;
 
   int rank_ = 0;

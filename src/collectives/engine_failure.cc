@@ -18,11 +18,12 @@ std::string Seconds(base::Duration duration) {
 
 }  // namespace
 
-Status Engine::Fail(int code, const std::string& text) {
+Status Engine::Fail(int code, const std::string& text, int culprit) {
   FailureRecord& record = control_->failure;
   std::uint32_t none = 0;
   if (record.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
     record.code = code;
+    record.culprit = culprit;
     record.text_bytes = static_cast<std::uint32_t>(std::min(text.size(), sizeof record.text));
     std::memcpy(record.text, text.data(), record.text_bytes);
     record.state.store(2, std::memory_order_release);  // pairs with Failed
@@ -48,8 +49,18 @@ Status Engine::Failed() {
     return failure_;
   }
   const std::size_t bytes = std::min<std::size_t>(record.text_bytes, sizeof record.text);
-  failure_ = {record.code == FULLDECK_OK ? FULLDECK_ERROR_ABORTED : record.code, std::string(record.text, bytes)};
+  failure_ = {record.code == FULLDECK_OK ? FULLDECK_ERROR_ABORTED : record.code, std::string(record.text, bytes),
+              record.culprit};
   return failure_;
+}
+
+// On the board a rank is its number in the whole run, which a member of a smaller group does not have here.
+void Engine::TellBoard(const Status& status) const {
+  int culprit = -1;
+  if (status.culprit() >= 0 && status.culprit() < size_ && control_ != nullptr) {
+    culprit = static_cast<int>(Line(status.culprit()).run_rank.load(std::memory_order_relaxed)) - 1;
+  }
+  board_->TellError(status, culprit);
 }
 
 std::vector<int> Engine::MissingAt(std::uint32_t gate) const {
@@ -72,9 +83,11 @@ Status Engine::Health(std::uint32_t gate) {
     if (std::binary_search(gone.begin(), gone.end(), rank)) lost.push_back(rank);
   }
   if (lost.empty()) return {};
-  return Fail(FULLDECK_ERROR_PEER_LOST, GoneStatus(lost).text() + "\n  rank " + std::to_string(rank_) + " waited for " +
-                                            (lost.size() == 1 ? "it" : "them") + " in call " +
-                                            std::to_string(sequence()) + ", " + collectives::Describe(call_));
+  return Fail(FULLDECK_ERROR_PEER_LOST,
+              GoneStatus(lost).text() + "\n  rank " + std::to_string(rank_) + " waited for " +
+                  (lost.size() == 1 ? "it" : "them") + " in call " + std::to_string(sequence()) + ", " +
+                  collectives::Describe(call_),
+              lost.front());
 }
 
 Status Engine::CheckHealth() {
@@ -110,7 +123,7 @@ Status Engine::GoneStatus(const std::vector<int>& gone) const {
     const bool left = Line(rank).left.load(std::memory_order_acquire) != 0;
     text += "\n  rank " + std::to_string(rank) + " " + (left ? "left the group" : "died") + "; it " + Whereabouts(rank);
   }
-  return {FULLDECK_ERROR_PEER_LOST, text};
+  return {FULLDECK_ERROR_PEER_LOST, text, gone.front()};
 }
 
 std::string Engine::Whereabouts(int rank) const {

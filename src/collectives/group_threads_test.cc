@@ -241,7 +241,7 @@ TEST(GroupThreads, AreFreedFromAWaitingCallByAbort) {
   for (const std::size_t rank : {1, 2}) {
     EXPECT_EQ(statuses[rank].code(), FULLDECK_ERROR_ABORTED);
     EXPECT_THAT(statuses[rank].text(), HasSubstr("was aborted by rank 0: the user has had enough"));
-    EXPECT_LT(times[rank] - aborted, std::chrono::seconds(5));
+    EXPECT_LT(times[rank] - aborted, std::chrono::seconds(30));
   }
   // For good, on all, for every kind of call.
   EXPECT_EQ(ranks.Run([&](Group& group) -> std::string {

@@ -26,7 +26,7 @@ namespace fulldeck::collectives {
 
 inline constexpr std::uint64_t kMeetingMagic = 0x7465656d6b636564;  // "deckmeet"
 // Of the messages and of everything that lies in the memory that is passed.
-inline constexpr std::uint32_t kMeetingVersion = 1;
+inline constexpr std::uint32_t kMeetingVersion = 2;
 
 enum class MeetingMessage : std::uint32_t { kProof = 1, kMember = 2, kReady = 3, kFailure = 4 };
 

@@ -142,7 +142,7 @@ std::vector<MeetingRequest> RequestsOf(const std::string& name, int size) {
 TEST(MeetingRefusal, OtherVersionsAreSaidByBothAndPassedOn) {
   std::vector<MeetingRequest> requests = RequestsOf(OwnName("versions"), 4);
   requests[1].version = 77;
-  EXPECT_THAT(MeetInThreads(std::move(requests)), Each(AllOf(StartsWith("stranger: "), HasSubstr("has version 1"),
+  EXPECT_THAT(MeetInThreads(std::move(requests)), Each(AllOf(StartsWith("stranger: "), HasSubstr("has version 2"),
                                                              HasSubstr("has version 77"), HasSubstr("rank 1 (pid"))));
 }
 
@@ -155,7 +155,7 @@ TEST(MeetingRefusal, OtherVersionsOfProcesses) {
     return request;
   });
   const std::string report = old_one.Report();
-  EXPECT_THAT(report, AllOf(StartsWith("stranger: "), HasSubstr("version 1"), HasSubstr("version 5"),
+  EXPECT_THAT(report, AllOf(StartsWith("stranger: "), HasSubstr("version 2"), HasSubstr("version 5"),
                             HasSubstr("the same build")));
   EXPECT_EQ(new_one.Report(), report);
 }

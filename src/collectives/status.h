@@ -11,14 +11,17 @@ namespace fulldeck::collectives {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(int code, std::string text) : code_(code), text_(std::move(text)) {}
+  // `culprit`: the member of the group that began it; -1: none is known.
+  Status(int code, std::string text, int culprit = -1) : code_(code), text_(std::move(text)), culprit_(culprit) {}
   bool ok() const { return code_ == FULLDECK_OK; }
   int code() const { return code_; }
   const std::string& text() const { return text_; }
+  int culprit() const { return culprit_; }
 
  private:
   int code_ = FULLDECK_OK;
   std::string text_;
+  int culprit_ = -1;
 };
 
 }  // namespace fulldeck::collectives

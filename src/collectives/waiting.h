@@ -34,8 +34,11 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && std::atomic<std::uint32
 
 // How long each way of waiting goes on before the next, dearer one.
 struct Patience {
-  int pauses = 0;                                              // looks with a pause instruction between them
-  base::Duration yield_for = std::chrono::microseconds(60);    // looks with sched_yield between them
+  int pauses = 0;                                            // looks with a pause instruction between them
+  base::Duration yield_for = std::chrono::microseconds(60);  // looks with sched_yield between them
+  // A yield that takes longer has given the CPU to a thread that computes: a data loader, another job. Each further
+  // yield would cost another of its time slices, so the rank sleeps until it is woken.
+  base::Duration longest_yield = std::chrono::microseconds(700);
   base::Duration sleep_slice = std::chrono::milliseconds(10);  // at most, of each sleep in the kernel
 };
 
@@ -84,7 +87,6 @@ inline void Ring(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& s
 template <class Done, class Check>
 WaitOutcome WaitUntil(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& sleepers, Done done,
                       const Patience& patience, base::TimePoint deadline, Check check) {
-  constexpr int kYieldsBetweenClockReads = 4;
   const auto now = [] { return base::TimePoint(std::chrono::steady_clock::now()); };
 
   if (done()) return WaitOutcome::kDone;
@@ -95,11 +97,11 @@ WaitOutcome WaitUntil(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_
   base::TimePoint time = now();
   const base::TimePoint yield_end = std::min(time + patience.yield_for, deadline);
   while (time < yield_end) {
-    for (int i = 0; i < kYieldsBetweenClockReads; ++i) {
-      sched_yield();
-      if (done()) return WaitOutcome::kDone;
-    }
+    const base::TimePoint before = time;
+    sched_yield();
+    if (done()) return WaitOutcome::kDone;
     time = now();
+    if (time - before > patience.longest_yield) break;
   }
   base::TimePoint next_check = time + patience.sleep_slice;
   while (true) {

@@ -69,6 +69,40 @@ TEST(Patience, SpinsOnlyWhereEveryRankHasAProcessor) {
   EXPECT_LE(PatienceFor(8, 2).sleep_slice, milliseconds(10));
 }
 
+void PinToFirstCpu() {
+  cpu_set_t mine;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &mine)) ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+}
+
+TEST(Waiting, SleepsWhereAYieldGivesTheCpuToAThreadThatComputes) {
+  Place place;
+  std::atomic<bool> over{false};
+  std::thread busy([&] {
+    PinToFirstCpu();
+    while (!over.load()) {
+    }
+  });
+  std::thread waiting([&] {
+    PinToFirstCpu();
+    const Patience patience = {.yield_for = seconds(3600), .longest_yield = std::chrono::microseconds(100)};
+    EXPECT_EQ(
+        WaitUntil(
+            place.word, place.sleepers, [&] { return place.word.load() == 1; }, patience, Now() + seconds(3600), kGoOn),
+        WaitOutcome::kDone);
+  });
+  EXPECT_TRUE(SomebodySleeps(place));
+  Publish(place.word, 1, place.sleepers);
+  waiting.join();
+  over = true;
+  busy.join();
+}
+
 TEST(Waiting, IsOverAtOnceWhenItIsDone) {
   Place place;
   const auto never_asked = [] { return false; };

@@ -17,14 +17,23 @@ struct Holder {
   std::optional<std::uint64_t> memory_bytes;
 };
 
+// How long a process has kept a card busy since it opened the card. Never falls, and outlives the process.
+struct ProcessWork {
+  int slot = 0;                   // with start_ticks: the process's name also after it closed the card
+  int pid = 0;                    // 0: it has closed the card
+  std::uint64_t start_ticks = 0;  // of the process
+  std::uint64_t busy_ns = 0;
+};
+
 struct Telemetry {
   std::optional<double> utilisation_percent;
   std::optional<std::uint64_t> memory_used_bytes;
   std::optional<double> power_watts;
   std::optional<double> power_limit_watts;
   std::optional<double> temperature_celsius;
-  std::optional<std::string> state;            // the vendor's word: Sleep, Active, OK, P0 …
-  std::optional<std::vector<Holder>> holders;  // absent: cannot be told; empty: nobody
+  std::optional<std::string> state;              // the vendor's word: Sleep, Active, OK, P0 …
+  std::optional<std::vector<Holder>> holders;    // absent: cannot be told; empty: nobody
+  std::optional<std::vector<ProcessWork>> work;  // absent: the vendor has no such counter
 };
 
 struct Card {

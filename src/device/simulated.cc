@@ -70,6 +70,11 @@ class Simulated final : public Vendor {
     now.utilisation_percent = (faults & wire::kFaultIdle) != 0 ? 0 : use.utilisation_percent;
     now.memory_used_bytes = use.bytes_held;
     now.state = *now.utilisation_percent > 0 ? "Active" : "Sleep";
+    // A card that claims to be idle claims it of its counters too.
+    now.work.emplace();
+    for (const wire::SimulatedWork& work : use.work) {
+      now.work->push_back({work.slot, work.pid, work.start_ticks, (faults & wire::kFaultIdle) != 0 ? 0 : work.busy_ns});
+    }
     now.holders.emplace();
     for (const wire::SimulatedUser& user : use.users) {
       now.holders->push_back({user.pid, std::nullopt, std::nullopt, user.bytes_held});

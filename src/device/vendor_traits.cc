@@ -89,6 +89,20 @@ std::span<const VendorTraits> AllVendorTraits() {
        "",
        "nccl"},
       {"intel", "Intel", "xpu", {0x8086, 0}, "", "", "ZE_AFFINITY_MASK", "", "", false, "", "xccl"},
+      // What their real cards look like to the kernel is not known here: they can be simulated, and are not looked for.
+      {"tecorigin", "Tecorigin", "sdaa", {0, 0}, "", "", "SDAA_VISIBLE_DEVICES", "", "", false, "torch_sdaa", "tccl"},
+      {"habana",
+       "Habana",
+       "hpu",
+       {0, 0},
+       "",
+       "",
+       "HABANA_VISIBLE_MODULES",
+       "",
+       "HABANA_VISIBLE_DEVICES",
+       false,
+       "habana_frameworks",
+       "hccl"},
       {"metax", "MetaX", "cuda", {0x9999, 0}, "metax", "", "CUDA_VISIBLE_DEVICES", "", "", false, "", "nccl"},
   };
   return kTraits;

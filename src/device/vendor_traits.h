@@ -12,7 +12,7 @@ struct VendorTraits {
   const char* name;              // enflame
   const char* title;             // Enflame
   const char* kind;              // gcu
-  std::uint16_t pci_vendors[2];  // 0 where there is no second
+  std::uint16_t pci_vendors[2];  // 0 where there is no second; both 0: real cards are not looked for
   const char* kernel_module;     // /sys/module/NAME/version; "" when unknown
   const char* node_prefix;       // device nodes are prefix + number: /dev/gcu
   const char* visibility_variable;

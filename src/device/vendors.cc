@@ -8,6 +8,7 @@ std::vector<std::unique_ptr<Vendor>> RealVendors() {
   std::vector<std::unique_ptr<Vendor>> vendors;
   for (const VendorTraits& traits : AllVendorTraits()) {
     const std::string_view name = traits.name;
+    if (traits.pci_vendors[0] == 0) continue;
     if (name == "nvidia") {
       vendors.push_back(MakeNvidia());
     } else if (name == "enflame") {

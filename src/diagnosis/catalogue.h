@@ -36,6 +36,9 @@ struct CatalogueEntry {
   Explanation english = {};
   Explanation chinese = {};
   std::vector<Signature> any_of = {};
+  // Lines in which a script that goes on admits it; in small letters, matched whatever the case. The launcher looks for
+  // these in the live logs (admissions.h), explain in any log.
+  std::vector<Signature> admissions = {};
   std::vector<std::string_view> unless = {};  // a line with one of these means something else, or nothing
 };
 

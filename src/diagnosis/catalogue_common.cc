@@ -353,7 +353,6 @@ std::vector<CatalogueEntry> CommonEntries() {
                       "run --gpus all；Slurm 加 --gres=gpu:N。主机上也看不到时，是驱动没有加载。"},
           .any_of = {{"No CUDA GPUs are available"},
                      {"No HIP GPUs are available"},
-                     {"CUDA available: False"},
                      {"no CUDA-capable device is detected"},
                      {"no ROCm-capable device is detected"},
                      {"torch.cuda.is_available() is False"},

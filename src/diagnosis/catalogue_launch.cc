@@ -52,6 +52,28 @@ std::vector<CatalogueEntry> LaunchEntries() {
                      {"Error initializing torch.distributed using", "missing"}},
       },
       {
+          .id = "C1",
+          .title = "one process where several were meant",
+          .confidence = Confidence::kPossible,
+          .english =
+              {"The script runs as a single process: one was started, or it reads its rank from an argument whose "
+               "default is 0. One card works, the others idle, or every rank does the same work.",
+               "Start one rank per card (fulldeck run --nproc-per-node auto), and take RANK, WORLD_SIZE and "
+               "LOCAL_RANK from the environment."},
+          .chinese = {"脚本以单进程方式运行：只启动了一个进程，或 rank 取自默认值为 0 "
+                      "的参数。只有一张卡工作，其余空闲，或者每个 rank 都在做同样的事。",
+                      "每张卡启动一个 rank（fulldeck run --nproc-per-node auto），并从环境变量读取 "
+                      "RANK、WORLD_SIZE、LOCAL_RANK。"},
+          .any_of = {{"WARNING: C1:"}},
+          .admissions = {{"not using distributed mode"},
+                         {"distributed training is disabled, using one"},
+                         {"only one process", "distributed", "disabled"},
+                         {"未使用分布式"},
+                         {"不使用分布式模式"},
+                         {"仅使用单卡"},
+                         {"只使用第0张卡"}},
+      },
+      {
           .id = "C5",
           .title = "port already in use",
           .english =
@@ -65,6 +87,29 @@ std::vector<CatalogueEntry> LaunchEntries() {
                "用 ss -ltnp | grep 端口 找到占用者，停掉它，或用 --master-port "
                "换一个端口；让启动器自动选择空闲端口就不会遇到。"},
           .any_of = {{"EADDRINUSE"}, {"Address already in use"}, {"address already in use"}},
+      },
+      {
+          .id = "C6",
+          .title = "failed child processes, and a run that ended well",
+          .english =
+              {"Processes that the script started failed, and the script went on or ended with code 0: \"training "
+               "finished\" though nothing was trained.",
+               "Check the exit code of every child (subprocess.run(..., check=True), process.exitcode; in a shell "
+               "set -e and wait for each pid), or let fulldeck run start the ranks."},
+          .chinese =
+              {"脚本启动的子进程失败了，脚本却继续运行或以 0 退出：看似“训练完成”，实际什么也没训练。",
+               "检查每个子进程的退出码（subprocess.run(..., check=True)、process.exitcode；shell 中用 set -e 并对每个 "
+               "pid 执行 wait），或由 fulldeck run 启动各个 rank。"},
+          .any_of = {{"WARNING: C6:"}},
+          .admissions = {{"worker failed, continuing"},
+                         {"process failed, continuing"},
+                         {"rank failed, continuing"},
+                         {"subprocess failed, continuing"},
+                         {"exited with code", "continuing anyway"},
+                         {"exit code", "continuing anyway"},
+                         {"子进程失败", "继续"},
+                         {"子进程异常退出", "继续"},
+                         {"训练进程失败", "继续"}},
       },
       {
           .id = "C7",

@@ -73,6 +73,20 @@ std::vector<CatalogueEntry> LoopEntries() {
                       "0，以及数据是否只分给了一个 rank。"},
           .any_of = {{"WARNING: J5:"}},
       },
+      {
+          .id = "J6",
+          .title = "NaN or Inf in gradients or losses",
+          .english =
+              {"Gradients or the loss stopped being finite. From then on every step spoils the weights, and with "
+               "reduced gradients those of all ranks.",
+               "Lower or warm up the learning rate, clip gradients, use bfloat16 or a GradScaler in place of "
+               "plain float16, and look for NaN in the inputs; torch.autograd.set_detect_anomaly(True) names the "
+               "operation."},
+          .chinese = {"梯度或损失出现 NaN/Inf：此后每一步都会破坏权重；梯度经过规约时，所有 rank 都会受影响。",
+                      "降低学习率或加预热、裁剪梯度，用 bfloat16 或 GradScaler 代替裸 float16，并检查输入里是否有 "
+                      "NaN；torch.autograd.set_detect_anomaly(True) 可定位到具体算子。"},
+          .any_of = {{"WARNING: J6:"}},
+      },
   };
 }
 

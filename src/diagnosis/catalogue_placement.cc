@@ -112,7 +112,8 @@ std::vector<CatalogueEntry> PlacementEntries() {
           .chinese = {"脚本没有拿到加速卡，悄悄改用 CPU 继续：训练在跑，卡却空闲。",
                       "停止训练，用 fulldeck devices 查看设备，并让脚本直接失败：assert "
                       "next(model.parameters()).device.type != 'cpu'。"},
-          .any_of = {{"GCU", "alling back to CPU"},
+          .any_of = {{"WARNING: B6:"},
+                     {"GCU", "alling back to CPU"},
                      {"gcu", "alling back to CPU"},
                      {"GCU", "allback to CPU"},
                      {"GCU", "using CPU"},
@@ -124,6 +125,15 @@ std::vector<CatalogueEntry> PlacementEntries() {
                      {"MUSA", "not available", "alling back to CPU"},
                      {"回退到CPU"},
                      {"回退到 CPU"}},
+          .admissions = {{"not available", "back to cpu"},
+                         {"not available", "using cpu"},
+                         {"not found", "back to cpu"},
+                         {"failed", "back to cpu"},
+                         {"不可用", "回退到cpu"},
+                         {"不可用", "使用cpu"},
+                         {"不可用", "使用 cpu"},
+                         {"回退到cpu"},
+                         {"回退到 cpu"}},
           .unless = {"aten::", "operator"},
       },
       {
@@ -159,7 +169,8 @@ std::vector<CatalogueEntry> PlacementEntries() {
           .chinese = {"启动的 rank 多于可见的卡，或各 rank 选了同一张卡，导致两个 rank 共用一张卡。",
                       "按 fulldeck devices 列出的卡数设置 --nproc_per_node，并在第一次集合通信之前按 LOCAL_RANK "
                       "选卡（torch.cuda.set_device(int(os.environ['LOCAL_RANK']))）。"},
-          .any_of = {{"Duplicate GPU detected"},
+          .any_of = {{"WARNING: B8:"},
+                     {"Duplicate GPU detected"},
                      {"MisconfigurationException: You requested gpu"},
                      {"But your machine only has:"}},
       },
@@ -176,7 +187,8 @@ std::vector<CatalogueEntry> PlacementEntries() {
                       "在每个 rank 上比较 CUDA_VISIBLE_DEVICES、LOCAL_RANK 与 "
                       "torch.cuda.device_count()：要么变量列出全部卡并按 LOCAL_RANK 编号，要么每个 rank "
                       "只见一张卡并用编号 0；rank 数不要多于卡数。"},
-          .any_of = {{"invalid device ordinal"},
+          .any_of = {{"WARNING: B9:"},
+                     {"invalid device ordinal"},
                      {"device >= 0 && device < num_gpus"},
                      {"cudaErrorInvalidDevice"},
                      {"hipErrorInvalidDevice"},

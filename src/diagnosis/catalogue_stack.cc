@@ -238,16 +238,19 @@ std::vector<CatalogueEntry> StackEntries() {
       {
           .id = "E2",
           .title = "extension built for another torch",
-          .english = {"A compiled extension looks for symbols that the installed torch does not have: it was built "
-                      "against another version of torch, CUDA or the C++ ABI, or it is not there at all.",
-                      "Rebuild or reinstall it for this torch: pip uninstall mmcv mmcv-full, then mim install mmcv; "
-                      "for DeepSpeed or other just-in-time extensions delete the torch_extensions cache; for "
-                      "flash-attn and the like reinstall with --no-build-isolation --no-cache-dir."},
+          .english =
+              {"A compiled extension looks for symbols that the installed torch does not have: it was built "
+               "against another version of torch, CUDA or the C++ ABI, or it is not there at all.",
+               "Rebuild or reinstall it for this torch: pip uninstall mmcv mmcv-full, then mim install mmcv; "
+               "for DeepSpeed or other just-in-time extensions delete the torch_extensions cache; for "
+               "flash-attn and the like reinstall with --no-build-isolation --no-cache-dir. For fulldeck itself: "
+               "python -m pip install --force-reinstall SOURCES with the Python that runs the ranks."},
           .chinese = {"编译的扩展所需的符号在当前 torch 中不存在：它是针对另一版本的 torch、CUDA 或 C++ ABI "
                       "编译的，或者根本没有编译。",
                       "按当前 torch 重新安装：先 pip uninstall mmcv mmcv-full，再 mim install mmcv；DeepSpeed "
                       "等即时编译的扩展请删除 torch_extensions 缓存；flash-attn 等用 --no-build-isolation "
-                      "--no-cache-dir 重装。"},
+                      "--no-cache-dir 重装。fulldeck 本身：用运行各 rank 的 Python 执行 python -m pip install "
+                      "--force-reinstall SOURCES。"},
           .any_of = {{"undefined symbol: _Z"},
                      {"undefined symbol: TH"},
                      {"undefined symbol: aoti_"},
@@ -259,7 +262,9 @@ std::vector<CatalogueEntry> StackEntries() {
                      {"DLL load failed while importing _ext"},
                      {"RuntimeError: Detected that PyTorch and", "were compiled with different CUDA"},
                      {"dynamic module does not define module export function"},
-                     {"symbol not found in flat namespace '__ZN"}},
+                     {"symbol not found in flat namespace '__ZN"},
+                     {"this installation was built for torch", "and runs in torch"},
+                     {"this extension was built for torch"}},
           .unless = {"UserWarning", "Warning:", "WARNING", "warn(", "Failed to load image Python extension",
                      "torch_gcu", "torch_npu", "torch_mlu", "torch_musa", "torch_xla", "_XLAC"},
       },

@@ -168,7 +168,8 @@ std::vector<CatalogueEntry> StartEntries() {
                       "身份各自训练并写同一目录，彼此没有同步。",
                       "停止训练；去掉退回逻辑，让 init_process_group 失败即退出，并检查 "
                       "torch.distributed.get_world_size() 等于 rank 数，再解决上方的报错。"},
-          .any_of = {{"alling back to single process"},
+          .any_of = {{"WARNING: A7:"},
+                     {"alling back to single process"},
                      {"alling back to single-process"},
                      {"alling back to non-distributed"},
                      {"all back to single process"},
@@ -180,6 +181,13 @@ std::vector<CatalogueEntry> StartEntries() {
                      {"回退到单卡"},
                      {"回退到单机"},
                      {"回退到非分布式"}},
+          .admissions = {{"back to single process"},
+                         {"back to single-process"},
+                         {"back to non-distributed"},
+                         {"回退到单进程"},
+                         {"退回单进程"},
+                         {"回退到单卡"},
+                         {"回退到非分布式"}},
           .unless = {"okeniz", "num_proc", "num_workers", "DataLoader", "dataloader"},
       },
       {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "diagnosis/admissions.h"
 #include "diagnosis/out_of_memory.h"
 
 namespace fulldeck::diagnosis {
@@ -28,15 +29,6 @@ std::string WithoutEscapes(std::string_view line) {
     }
   }
   return plain;
-}
-
-bool Holds(std::string_view line, const Signature& signature) {
-  for (const std::string_view part : signature) {
-    const auto at = line.find(part);
-    if (at == std::string_view::npos) return false;
-    line.remove_prefix(at + part.size());
-  }
-  return true;
 }
 
 // Four letters as a number below kGrams.
@@ -73,11 +65,6 @@ const std::vector<IndexedSignature>& IndexedSignatures() {
     return all;
   }();
   return indexed;
-}
-
-bool IsHarmless(std::string_view line, const CatalogueEntry& entry) {
-  return std::any_of(entry.unless.begin(), entry.unless.end(),
-                     [&](std::string_view part) { return line.find(part) != std::string_view::npos; });
 }
 
 // The same words mean two failures; the numbers in the line tell which.
@@ -149,6 +136,8 @@ void LogExplainer::TakeLine(std::string_view raw) {
     shown = candidate.entry;
     Record(*Refine(*candidate.entry, line), line);
   }
+  const CatalogueEntry* const admitted = AdmissionIn(line);
+  if (admitted != nullptr && admitted != shown) Record(*admitted, line);
 }
 
 void LogExplainer::Record(const CatalogueEntry& entry, std::string_view line) {

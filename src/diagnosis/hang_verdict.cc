@@ -16,7 +16,10 @@ constexpr double kBusyShare = 0.05;             // of a processor
 constexpr std::uint64_t kIoOfLife = 16 * 1024;  // bytes in the time that is looked at
 constexpr double kFaultsOfLife = 20;            // a second: whoever works on data touches new memory
 constexpr std::size_t kPlacesInOnePlace = 3;    // who polls is seen in the call, before it and behind it
+constexpr double kSwitchesOfLife = 2;           // a second: I/O that moves wakes the main thread up
 constexpr Duration kLeastLooked = milliseconds(1'400);
+constexpr Duration kSlack =
+    milliseconds(1'000);  // a window begins so much before what must be covered: looks are apart
 constexpr Duration kLooksBusy = milliseconds(450);  // long enough to ask for a stack
 constexpr Duration kBetweenStacks = milliseconds(1'000);
 constexpr std::size_t kMostMoments = 512;
@@ -39,12 +42,44 @@ CallSeen Seen(const wire::Collective& call, std::uint64_t sequence) {
   return seen;
 }
 
+// Every second one of the older half goes: what they hold are sums since the start.
+template <typename Moments>
+void ThinOut(Moments& moments) {
+  Moments kept;
+  for (std::size_t i = 0; i < moments.size(); ++i) {
+    if (i % 2 == 0 || i > moments.size() / 2) kept.push_back(std::move(moments[i]));
+  }
+  moments = std::move(kept);
+}
+
 bool MayTakeLong(wire::Phase phase) {
   return phase == wire::Phase::kStarting || phase == wire::Phase::kInit || phase == wire::Phase::kLoading ||
          phase == wire::Phase::kCompiling || phase == wire::Phase::kCheckpoint || phase == wire::Phase::kValidation;
 }
 
 }  // namespace
+
+const char* NameOf(Evidence evidence) {
+  switch (evidence) {
+    case Evidence::kNone:
+      return "none";
+    case Evidence::kStopped:
+      return "stopped";
+    case Evidence::kDeadlocked:
+      return "deadlocked";
+    case Evidence::kMismatched:
+      return "mismatched";
+    case Evidence::kLeftCollective:
+      return "left-collective";
+    case Evidence::kSpinning:
+      return "spinning";
+    case Evidence::kSleeping:
+      return "sleeping";
+    case Evidence::kBlockedIo:
+      return "blocked-io";
+  }
+  return "none";
+}
 
 Duration HangJudge::MedianStep() const {
   if (steps_.empty()) return Duration(0);
@@ -141,7 +176,7 @@ bool HangJudge::SomeAreElsewhere(const Group& group) const {
   return run_.world_size > run_.local_ranks && group.begin()->second.call.size > group.size();
 }
 
-Duration HangJudge::LimitFor(int local_rank, const RankNow& rank, const Member& waiting) const {
+Duration HangJudge::LimitFor(const RankNow& rank, const Member& waiting) const {
   const wire::Phase phase = rank.loop ? rank.loop->phase : wire::Phase::kNotTold;
   const bool told = phase != wire::Phase::kNotTold;
   Duration limit = told || !IsRecorded(waiting.call.name) ? limits_.known : limits_.unknown;
@@ -150,28 +185,19 @@ Duration HangJudge::LimitFor(int local_rank, const RankNow& rank, const Member& 
       told ? rank.loop->step_at_ns == 0 : waiting.call.completed < (IsRecorded(waiting.call.name) ? kFirstCalls : 2);
   if (before_first_step) limit = std::max(limit, limits_.first);
   if (MayTakeLong(phase)) limit = std::max(limit, limits_.slow);
-  const auto& moments = known_[static_cast<std::size_t>(local_rank)].moments;
-  if (!moments.empty() && moments.back().process.state == 'D') limit = std::max(limit, limits_.first);
   return std::max(limit, 5 * MedianStep());
 }
 
-Lifeless HangJudge::LifeOf(int local_rank, TimePoint now, Duration limit, Duration waited) {
-  Known& known = known_[static_cast<std::size_t>(local_rank)];
-  const TimePoint from = std::max(known.moved, now - limit);
-  const auto first =
-      std::find_if(known.moments.begin(), known.moments.end(), [&](const Moment& moment) { return moment.at >= from; });
-  if (first == known.moments.end() || known.moments.back().at - first->at < kLooksBusy) return Lifeless::kNot;
-  const bool long_enough = known.moments.back().at - first->at >= kLeastLooked;
-  double seconds = 0;
-  double busy = 0;
-  std::uint64_t moved = 0;
-  std::uint64_t faults = 0;
+HangJudge::Window HangJudge::Since(const Known& known, TimePoint from) const {
+  Window window;
+  const auto first = std::find_if(known.moments.begin(), known.moments.end(),
+                                  [&](const Moment& moment) { return moment.at >= std::max(from, known.moved); });
+  if (first == known.moments.end()) return window;
+  window.span = known.moments.back().at - first->at;
   std::set<std::string> places;
-  bool in_kernel = true;
   for (auto moment = first; moment != known.moments.end(); ++moment) {
     const ProcessSample& process = moment->process;
-    if (process.traced) return Lifeless::kNot;
-    in_kernel = in_kernel && process.state == 'D';
+    window.traced = window.traced || process.traced;
     // Telling its stack is work of ours.
     if (moment == first || std::any_of(known.stacks.begin(), known.stacks.end(), [&](const StackSeen& stack) {
           return moment->at > stack.asked && std::prev(moment)->at <= stack.seen;
@@ -180,35 +206,89 @@ Lifeless HangJudge::LifeOf(int local_rank, TimePoint now, Duration limit, Durati
     }
     const ProcessSample& before = std::prev(moment)->process;
     places.insert(process.exact_place);
-    seconds += std::chrono::duration<double>(moment->at - std::prev(moment)->at).count();
-    busy += std::chrono::duration<double>(process.processor - before.processor).count();
-    moved += process.io_bytes - std::min(before.io_bytes, process.io_bytes);
-    faults += process.page_faults - std::min(before.page_faults, process.page_faults);
+    window.seconds += std::chrono::duration<double>(moment->at - std::prev(moment)->at).count();
+    window.busy += std::chrono::duration<double>(process.processor - before.processor).count();
+    window.main_busy += std::chrono::duration<double>(process.main_thread - before.main_thread).count();
+    window.io_bytes += process.io_bytes - std::min(before.io_bytes, process.io_bytes);
+    window.faults += process.page_faults - std::min(before.page_faults, process.page_faults);
+    window.switches += process.switches - std::min(before.switches, process.switches);
+    window.io = window.io || process.wait.kind == WaitKind::kIo;
+    window.workers_io = window.workers_io || process.a_worker_in_io;
+    window.unknown = window.unknown || process.wait.kind == WaitKind::kUnknown;
+    window.all_in_locks = window.all_in_locks && process.all_in_locks;
   }
-  if (seconds <= 0) return Lifeless::kNot;
-  if (moved >= kIoOfLife) return Lifeless::kNot;
-  if (in_kernel) return long_enough ? Lifeless::kInKernel : Lifeless::kNot;
-  if (busy / seconds < kBusyShare) {
-    return long_enough && places.size() <= kPlacesInOnePlace ? Lifeless::kIdle : Lifeless::kNot;
-  }
-  if (static_cast<double>(faults) / seconds >= kFaultsOfLife) return Lifeless::kNot;
+  window.places = places.size();
+  return window;
+}
 
-  // It computes, or it goes round in a circle: its stack tells.
+HangJudge::Finding HangJudge::Examine(int local_rank, const RankNow& rank, TimePoint now, Duration limit,
+                                      Duration waited) {
+  const Window near = Since(known_[static_cast<std::size_t>(local_rank)], now - limit);
+  if (near.traced || near.span < kLooksBusy || near.seconds <= 0 || near.io_bytes >= kIoOfLife) return {};
+  if (near.main_busy / near.seconds < kBusyShare) return ExamineIdle(local_rank, rank, now, limit);
+  // Who works on data touches new memory, or waits for a file or socket now and then.
+  if (near.io || static_cast<double>(near.faults) / near.seconds >= kFaultsOfLife) return {};
+  if (!SpinsInPlace(local_rank, now, limit, waited)) return {};
+  return {Evidence::kSpinning, limit, false};
+}
+
+HangJudge::Finding HangJudge::ExamineIdle(int local_rank, const RankNow& rank, TimePoint now, Duration limit) const {
+  const Known& known = known_[static_cast<std::size_t>(local_rank)];
+  const auto rate = [](double amount, const Window& window) { return amount / std::max(window.seconds, 1e-3); };
+
+  // A proof needs no long time. Who is in a call of another group may be released by that group's own threads.
+  const Duration shown = std::max(limits_.shown, 5 * MedianStep());
+  const Window near = Since(known, now - shown);
+  const bool in_a_call = std::any_of(rank.groups.begin(), rank.groups.end(),
+                                     [](const wire::Collective& call) { return call.in_flight(); });
+  if (near.span >= kLeastLooked && near.seconds > 0 && near.all_in_locks && near.places == 1 && near.switches == 0 &&
+      rate(near.busy, near) < kBusyShare && !in_a_call) {
+    return {Evidence::kDeadlocked, shown, false};
+  }
+
+  const Duration asleep = std::max(limit, limits_.sleeping);
+  const Window sleep = Since(known, now - asleep - kSlack);
+  // Also where other threads or children of it work: the main thread may well wait for them.
+  const bool waits_for_something =
+      sleep.io || sleep.workers_io || sleep.unknown || rate(sleep.busy, sleep) >= kBusyShare;
+  if (!waits_for_something) {
+    if (sleep.traced || sleep.span < asleep || sleep.io_bytes >= kIoOfLife || sleep.places > kPlacesInOnePlace)
+      return {};
+    return {Evidence::kSleeping, asleep, false};
+  }
+
+  const Duration blocked = std::max(limit, limits_.io);
+  const Window io = Since(known, now - blocked - kSlack);
+  if (io.traced || io.span < blocked || io.io_bytes >= kIoOfLife || rate(io.main_busy, io) >= kBusyShare ||
+      rate(static_cast<double>(io.switches), io) >= kSwitchesOfLife) {
+    return {};
+  }
+  const bool by_io = io.io || io.workers_io;
+  return {by_io ? Evidence::kBlockedIo : Evidence::kSleeping, blocked, by_io};
+}
+
+// It computes, or it goes round in a circle: its stack tells.
+bool HangJudge::SpinsInPlace(int local_rank, TimePoint now, Duration limit, Duration waited) {
+  Known& known = known_[static_cast<std::size_t>(local_rank)];
   std::deque<StackSeen>& stacks = known.stacks;
   while (!stacks.empty() && stacks.front().asked < known.moved) stacks.pop_front();
   const std::size_t seen = stacks.size();
   const bool same = seen >= 2 && stacks[seen - 1].stack == stacks[seen - 2].stack;
+  const Duration between = std::max<Duration>(kBetweenStacks, limit / 4);
+  // What it did a while ago says nothing about now.
+  const bool fresh = seen > 0 && now - stacks.back().seen <= between;
   // Nobody can see its stack: then it gets three times the time.
-  if (same && (stacks.back().stack != 0 || waited >= 3 * limit)) return Lifeless::kSpinning;
+  if (same && fresh && (stacks.back().stack != 0 || waited >= 3 * limit)) return true;
   // A rank that is at work is asked ever more rarely.
   const int times = static_cast<int>(std::min<std::size_t>(seen, 6));
-  const Duration pause = seen < 2 ? std::max<Duration>(kBetweenStacks, limit / 4) : kBetweenStacks * (1 << times);
+  const Duration pause = seen < 2 || same ? between : kBetweenStacks * (1 << times);
   const bool early = waited < limit * 2 / 5;
-  if (!early && (stacks.empty() || now - stacks.back().seen >= pause)) {
-    wants_stack_ = local_rank;
-    known.asked = now;
-  }
-  return Lifeless::kNot;
+  if (!early && (seen == 0 || now - stacks.back().seen >= pause)) wants_stack_ = local_rank;
+  return false;
+}
+
+void HangJudge::AsksForStack(int local_rank, TimePoint now) {
+  known_[static_cast<std::size_t>(local_rank)].asked = now;
 }
 
 void HangJudge::SawStack(int local_rank, std::uint64_t stack, TimePoint now) {
@@ -252,6 +332,7 @@ std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks
       if (unknown != untold.end() && most->second.size() <= odd->second.size() + unknown->second) continue;
       HangVerdict verdict;
       verdict.kind = VerdictKind::kDesync;
+      verdict.evidence = Evidence::kMismatched;
       verdict.culprit = odd->second.front();
       verdict.awaited = Seen(group.at(most->second.front()).call, sequence);
       verdict.culprits_call = Seen(group.at(verdict.culprit).call, sequence);
@@ -278,6 +359,7 @@ std::optional<HangVerdict> HangJudge::Differing(TimePoint now, const std::vector
 HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
   Remember(now, ranks);
   wants_stack_.reset();
+  wants_threads_.clear();
   // Who waits, in which group, and for whom.
   std::map<int, std::uint64_t> waits_in;
   std::map<int, std::vector<int>> waits_for;
@@ -300,24 +382,18 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
       known.stacks.clear();
     } else if (ranks[index].process) {
       known.moments.push_back({now, *ranks[index].process});
-      if (known.moments.size() > kMostMoments) known.moments.pop_front();
+      if (known.moments.size() > kMostMoments) ThinOut(known.moments);
     }
   }
   if (!stalled_) return {};
   const Duration shown = std::max(limits_.shown, 5 * MedianStep());
 
   if (auto differing = Mismatch(ranks, now, false)) {
-    if (differing->waited < shown) differing->kind = VerdictKind::kNothing;
-    return *differing;
+    return differing->waited < shown ? HangVerdict() : *differing;
   }
 
   // Stopped ones hold others up also inside a call. Then whoever does not wait itself: it is what a chain of waiting
   // ranks ends at.
-  struct Suspect {
-    int local_rank;
-    std::uint64_t group;
-    int waiter;
-  };
   std::vector<Suspect> suspects;
   const auto suspect = [&](int local_rank, int waiter) {
     for (Suspect& known : suspects) {
@@ -395,29 +471,50 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
   const RankNow& rank = ranks[static_cast<std::size_t>(chosen.local_rank)];
   if (rank.loop) verdict.culprits_phase = rank.loop->phase;
   const Known& known = known_[static_cast<std::size_t>(chosen.local_rank)];
-  if (!known.moments.empty()) verdict.place = known.moments.back().process.place;
+  if (!known.moments.empty()) {
+    const ProcessSample& process = known.moments.back().process;
+    verdict.place = process.place;
+    verdict.wait = process.wait;
+    verdict.io = process.wait.kind == WaitKind::kIo || process.a_worker_in_io;
+    verdict.traced = process.traced;
+  }
+  for (const Suspect& one : suspects) {
+    if (ranks[static_cast<std::size_t>(one.local_rank)].life == RankLife::kThere) {
+      wants_threads_.push_back(one.local_rank);
+    }
+  }
+  if (verdict.waited < shown) verdict.kind = VerdictKind::kNothing;
+  return WithEvidence(std::move(verdict), suspects, ranks, now, shown);
+}
 
-  if (rank.life == RankLife::kEnded || rank.life == RankLife::kStopped) {
-    if (verdict.waited < shown) return {};
-    verdict.kind = rank.life == RankLife::kEnded ? VerdictKind::kEnded : VerdictKind::kStopped;
+HangVerdict HangJudge::WithEvidence(HangVerdict verdict, const std::vector<Suspect>& suspects,
+                                    const std::vector<RankNow>& ranks, TimePoint now, Duration shown) {
+  const auto waiting = [&] { return verdict.kind == VerdictKind::kNothing ? HangVerdict() : verdict; };
+  const RankLife life = ranks[static_cast<std::size_t>(verdict.culprit)].life;
+  if (life == RankLife::kEnded || life == RankLife::kStopped) {
+    // A debugger stops whom it is attached to.
+    if (verdict.waited < shown || (life == RankLife::kStopped && verdict.traced)) return waiting();
+    verdict.kind = life == RankLife::kEnded ? VerdictKind::kEnded : VerdictKind::kStopped;
+    verdict.evidence = life == RankLife::kEnded ? Evidence::kLeftCollective : Evidence::kStopped;
     return verdict;
   }
-  // Every suspect must be without life: as long as one of them works, the others may only wait for it.
-  Lifeless least = Lifeless::kNot;
+  // There must be evidence against every suspect: as long as one of them works, the others may only wait for it.
+  Finding against;
   Duration limit{0};
   for (const Suspect& one : suspects) {
+    const RankNow& rank = ranks[static_cast<std::size_t>(one.local_rank)];
     const Member& held = groups_.at(one.group).at(one.waiter);
-    const Duration its_limit = LimitFor(one.local_rank, ranks[static_cast<std::size_t>(one.local_rank)], held);
-    const Lifeless life = LifeOf(one.local_rank, now, its_limit, verdict.waited);
-    limit = std::max(limit, its_limit);
-    if (life == Lifeless::kNot) return verdict.waited < shown ? HangVerdict() : verdict;
-    if (one.local_rank == chosen.local_rank) least = life;
+    const Finding finding = Examine(one.local_rank, rank, now, LimitFor(rank, held), verdict.waited);
+    if (finding.evidence == Evidence::kNone) return waiting();
+    limit = std::max(limit, finding.limit);
+    if (one.local_rank == verdict.culprit) against = finding;
   }
-  if (verdict.waited >= limit && now - known.moved >= limit - kStall) {
-    verdict.kind = VerdictKind::kHang;
-    verdict.lifeless = least;
-  }
-  return verdict.kind == VerdictKind::kWaiting && verdict.waited < shown ? HangVerdict() : verdict;
+  const TimePoint moved = known_[static_cast<std::size_t>(verdict.culprit)].moved;
+  if (verdict.waited < limit || now - moved < limit - kStall) return waiting();
+  verdict.kind = VerdictKind::kHang;
+  verdict.evidence = against.evidence;
+  verdict.io = against.io;
+  return verdict;
 }
 
 // Everybody who is waited for waits too.
@@ -457,27 +554,32 @@ HangVerdict HangJudge::WithoutSuspect(HangVerdict verdict, std::uint64_t id,
     for (const auto& [waiter, missing] : waits_for) {
       still = std::min(still, now - known_[static_cast<std::size_t>(waiter)].moved);
     }
-    if (still >= shown) verdict.kind = VerdictKind::kDesync;
+    if (still >= shown) {
+      verdict.kind = VerdictKind::kDesync;
+      verdict.evidence = Evidence::kDeadlocked;
+    }
     return verdict;
   }
-  const Duration limit =
-      std::max(group.begin()->second.call.completed < 2 ? limits_.first : limits_.unknown, 5 * MedianStep());
   if (SomeAreElsewhere(group)) {
     const bool all_wait = std::all_of(group.begin(), group.end(), [&](const auto& entry) {
       return Waits(entry.first, entry.second, ranks, now) >= kStall;
     });
-    if (all_wait && verdict.waited >= limit) verdict.kind = VerdictKind::kElsewhere;
+    if (all_wait) verdict.kind = VerdictKind::kElsewhere;
     return verdict;
   }
   // All are in the call. Its transport may be slow: only when none of them does anything is it lost.
-  bool all_idle = true;
+  Duration limit{0};
   for (const auto& [local_rank, member] : group) {
-    all_idle = all_idle && LifeOf(local_rank, now, limits_.first, Duration(0)) == Lifeless::kIdle;
+    const RankNow& rank = ranks[static_cast<std::size_t>(local_rank)];
+    const Finding finding = Examine(local_rank, rank, now, std::max(limits_.first, 5 * MedianStep()), Duration(0));
+    wants_stack_.reset();
+    if (finding.evidence == Evidence::kNone || finding.evidence == Evidence::kSpinning) return verdict;
+    limit = std::max(limit, finding.limit);
+    verdict.io = verdict.io || finding.io;
   }
-  wants_stack_.reset();
-  if (all_idle && verdict.waited >= std::max(limit, limits_.first)) {
+  if (verdict.waited >= limit) {
     verdict.kind = VerdictKind::kHang;
-    verdict.lifeless = Lifeless::kIdle;
+    verdict.evidence = Evidence::kDeadlocked;
   }
   return verdict;
 }

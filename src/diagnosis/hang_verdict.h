@@ -1,11 +1,11 @@
-// Who waits for whom among the ranks of this host, and whether the one that the others wait for still lives: nothing,
-// *waiting* (shown, never an alarm), or an alarm with exactly one culprit, the call that the others wait in and its
-// number. docs/hangs.md has the rules in words.
+// Who waits for whom among the ranks of this node, and whether there is evidence that the awaited rank is stuck:
+// nothing, *waiting* (reported as it is, never an alarm), or a hang with exactly one culprit, the evidence, the call
+// that the others wait in and its number. docs/hangs.md has the rules in words.
 //
 // Pure: it is shown what was read of every rank, moment after moment, and gives a verdict; it reads no clock, no file
 // and no board, and sends nothing (launcher/hang_watch.h does). The same moments give the same verdicts.
 //
-// Ranks are counted as on the board, from 0 on this host; RunRank gives the number in the whole run. One thread.
+// Ranks are counted as on the board, from 0 on this node; RunRank gives the number in the whole run. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "diagnosis/thread_wait.h"
+#include "events/event.h"
 #include "wire/rank_board.h"
 
 namespace fulldeck::diagnosis {
@@ -29,13 +31,21 @@ inline bool IsRecorded(std::string_view group) {
 
 // What the kernel tells of a rank's process. All figures count from its start.
 struct ProcessSample {
-  char state = '?';             // of the main thread: R S D T t Z
-  bool traced = false;          // somebody has a debugger on it
-  base::Duration processor{0};  // taken by it and its children, and waited for by its main thread
-  std::uint64_t io_bytes = 0;   // read and written, by its children too
+  char state = '?';               // of the main thread: R S D T t Z
+  bool traced = false;            // somebody has a debugger on it
+  base::Duration processor{0};    // taken by it and its children, and waited for by its main thread
+  base::Duration main_thread{0};  // the main thread's part of it
+  std::uint64_t io_bytes = 0;     // read and written, by its children too
+  std::uint64_t switches = 0;     // how often the main thread has begun to wait
   std::uint64_t page_faults = 0;
   std::string place;        // kernel function in which the main thread waits; empty: none
   std::string exact_place;  // with the arguments of its system call; "running"; equal: it has not moved
+  ThreadWait wait;          // of the main thread
+  // Of the other threads, less those that serve communication; both false where they were not looked at.
+  bool all_in_locks = false;  // the main thread and all of them are in locks that only they can release
+  // The main thread is in a futex and one of them waits for a file or socket, as the threads of an upload do; or it
+  // waits for a child that does.
+  bool a_worker_in_io = false;
 };
 
 enum class RankLife { kThere, kStopped, kEnded, kFailed };
@@ -49,15 +59,27 @@ struct RankNow {
 
 enum class VerdictKind {
   kNothing,
-  kWaiting,    // shown on the progress line
-  kHang,       // the culprit shows no life
+  kWaiting,    // reported, never an alarm
+  kElsewhere,  // the same; all ranks of the group that are here wait: for a rank of another node
+  kHang,       // the culprit is there and makes no progress
   kDesync,     // the culprit made another call than the others
   kStopped,    // the culprit was stopped by a signal
-  kEnded,      // the culprit has ended, and the others wait for it
-  kElsewhere,  // all ranks of the group that are here wait: for a rank of another host
+  kEnded,      // the culprit has exited, and the others wait for it
 };
 
-enum class Lifeless { kNot, kIdle, kSpinning, kInKernel };
+// Why a wait is called a hang.
+enum class Evidence {
+  kNone,
+  kStopped,         // by a signal
+  kDeadlocked,      // no thread can release another, or ranks wait for each other
+  kMismatched,      // ranks are in different calls
+  kLeftCollective,  // the culprit has exited
+  kSpinning,        // CPU time grows, nothing else does, and the stack's functions stay the same
+  kSleeping,        // a wait that is not I/O, for HangLimits::sleeping
+  kBlockedIo,       // I/O that has not moved for HangLimits::io
+};
+// "left-collective"
+const char* NameOf(Evidence evidence);
 
 // A call as a rank made it.
 struct CallSeen {
@@ -75,26 +97,31 @@ std::string InWords(const CallSeen& call);
 struct HangVerdict {
   VerdictKind kind = VerdictKind::kNothing;
   int culprit = -1;                       // local rank; -1 with kElsewhere, and while nobody is suspected
-  Lifeless lifeless = Lifeless::kNot;     // with kHang
+  Evidence evidence = Evidence::kNone;    // of an alarm
+  bool io = false;                        // the culprit waits for a file or socket
+  bool traced = false;                    // a debugger is attached to the culprit: never an alarm
   CallSeen awaited;                       // the call that the others wait in
   std::vector<int> waiting;               // who waits in it, or for one that does
   base::Duration waited{0};               // the longest of them
   std::optional<CallSeen> culprits_call;  // its last one in that group; with kDesync the one that it makes instead
   std::vector<int> also_missing;          // others that have not come either
   wire::Phase culprits_phase = wire::Phase::kNotTold;
-  std::string place;  // where the culprit's main thread is, as the kernel tells it
+  std::string place;  // kernel function that the culprit's main thread waits in
+  ThreadWait wait;    // of the culprit's main thread
 
-  bool alarm() const { return kind > VerdictKind::kWaiting; }
+  bool alarm() const { return kind > VerdictKind::kElsewhere; }
 };
 
-// How long the others must have waited, and the culprit must have shown no life. Each is the least; five times the
-// median step where that is longer. The first two are for a verdict within 3 s by who looks four times a second.
+// How long the others must have waited, and the evidence must have lasted. Each is the least; five times the median
+// step where that is longer. The first two are for a verdict after 3 s by who looks four times a second.
 struct HangLimits {
-  base::Duration shown = std::chrono::milliseconds(2'650);  // of level waiting
-  base::Duration known = std::chrono::milliseconds(2'650);  // phases or calls told by the program itself
-  base::Duration unknown = std::chrono::seconds(10);        // a script that knows nothing of fulldeck
-  base::Duration first = std::chrono::seconds(30);          // before the first step; in a call to the kernel (state D)
-  base::Duration slow = std::chrono::seconds(60);  // in a phase that may take long: compiling, a checkpoint …
+  base::Duration shown = std::chrono::milliseconds(2'650);  // of level waiting; of stopped, deadlocked, mismatched …
+  base::Duration known = std::chrono::milliseconds(2'650);  // spinning, where the program reports phases or calls
+  base::Duration unknown = std::chrono::seconds(10);        // spinning, in a script that knows nothing of fulldeck
+  base::Duration first = std::chrono::seconds(30);          // spinning or sleeping, before the first step
+  base::Duration slow = std::chrono::seconds(60);  // the same in a phase that may take long: compiling, a checkpoint …
+  base::Duration sleeping = std::chrono::seconds(10);
+  base::Duration io = std::chrono::seconds(120);  // also where /proc does not show what the main thread waits for
 };
 
 class HangJudge {
@@ -103,8 +130,12 @@ class HangJudge {
 
   // A call has been under way for a while: the next moment is to tell about the processes too. Else they cost nothing.
   bool WantsProcesses() const { return stalled_; }
-  // The rank that takes processor time and shows nothing for it: two equal stacks decide. Answer with SawStack.
+  // Whose threads the next moment is to show as well: local ranks that others wait for.
+  const std::vector<int>& WantsThreadsOf() const { return wants_threads_; }
+  // The rank that takes CPU time and shows nothing for it: two equal stacks decide. Answer with SawStack.
   std::optional<int> WantsStackOf() const { return wants_stack_; }
+  // A stack is being taken: what the rank does for it is no progress. Comes before every SawStack.
+  void AsksForStack(int local_rank, base::TimePoint now);
   // `stack`: the same for the same functions on the main thread's stack; 0: it cannot be read.
   void SawStack(int local_rank, std::uint64_t stack, base::TimePoint now);
 
@@ -142,6 +173,11 @@ class HangJudge {
     std::uint64_t step = 0;
   };
   using Group = std::map<int, Member>;  // by local rank
+  struct Suspect {                      // somebody waits for it, and it waits for nobody
+    int local_rank;
+    std::uint64_t group;
+    int waiter;
+  };
 
   void Remember(base::TimePoint now, const std::vector<RankNow>& ranks);
   base::Duration Waits(int local_rank, const Member& member, const std::vector<RankNow>& ranks,
@@ -151,9 +187,37 @@ class HangJudge {
   // The ranks of this host that have not begun the call in which `local_rank` is.
   std::vector<int> MissedBy(int local_rank, const Group& group) const;
   bool SomeAreElsewhere(const Group& group) const;
-  base::Duration LimitFor(int local_rank, const RankNow& rank, const Member& waiting) const;
-  Lifeless LifeOf(int local_rank, base::TimePoint now, base::Duration limit, base::Duration waited);
+  // For spinning and sleeping, by what is known of the program and its phase.
+  base::Duration LimitFor(const RankNow& rank, const Member& waiting) const;
+  // What a rank's process did since a moment.
+  struct Window {
+    base::Duration span{0};  // from the first to the last moment
+    double seconds = 0;      // of it, without those in which it told its stack
+    double busy = 0;         // seconds of CPU time
+    double main_busy = 0;
+    std::uint64_t io_bytes = 0;
+    std::uint64_t faults = 0;
+    std::uint64_t switches = 0;
+    std::size_t places = 0;
+    bool traced = false;
+    bool io = false;           // some of the time its main thread
+    bool workers_io = false;   // some of the time another thread for which the main thread may wait
+    bool unknown = false;      // some of the time it is not known what it waits for
+    bool all_in_locks = true;  // all the time
+  };
+  Window Since(const Known& known, base::TimePoint from) const;
+  struct Finding {
+    Evidence evidence = Evidence::kNone;
+    base::Duration limit{0};  // that the others must have waited
+    bool io = false;
+  };
+  Finding Examine(int local_rank, const RankNow& rank, base::TimePoint now, base::Duration limit,
+                  base::Duration waited);
+  Finding ExamineIdle(int local_rank, const RankNow& rank, base::TimePoint now, base::Duration limit) const;
+  bool SpinsInPlace(int local_rank, base::TimePoint now, base::Duration limit, base::Duration waited);
   std::optional<HangVerdict> Mismatch(const std::vector<RankNow>& ranks, base::TimePoint now, bool after_failure) const;
+  HangVerdict WithEvidence(HangVerdict verdict, const std::vector<Suspect>& suspects, const std::vector<RankNow>& ranks,
+                           base::TimePoint now, base::Duration shown);
   HangVerdict WithoutSuspect(HangVerdict verdict, std::uint64_t id, const std::map<int, std::vector<int>>& waits_for,
                              const std::vector<RankNow>& ranks, base::TimePoint now, base::Duration shown);
 
@@ -164,12 +228,25 @@ class HangJudge {
   std::deque<base::Duration> steps_;  // the latest step times of any rank
   bool stalled_ = false;
   std::optional<int> wants_stack_;
+  std::vector<int> wants_threads_;
 };
 
-// Whole sentences without "fulldeck:", the first one says it all. `names` are those of the local ranks: "rank 3 (host
+// Whole sentences without "fulldeck:", the first one says it all. `names` are those of the local ranks: "rank 3 (node
 // a, gcu 3, pid 4711)".
 std::vector<std::string> InWords(const HangVerdict& verdict, const std::vector<std::string>& names, int first_rank,
                                  const std::string& host);
+
+// What an event needs besides the verdict.
+struct HangContext {
+  std::vector<std::string> names;  // of the local ranks
+  int first_rank = 0;
+  std::string node;
+};
+// "hang", of an alarm: evidence, awaited_rank, waiting_ranks, call, call_number, group, waited_seconds, io …
+events::Event HangEvent(const HangVerdict& verdict, const HangContext& context);
+// "waiting": the same fields less the evidence. `where`: place of the awaited rank's main thread by its stack; may be
+// empty.
+events::Event WaitingEvent(const HangVerdict& verdict, const HangContext& context, const std::string& where);
 // For the progress line: "ranks 0–2, 4–7 wait 5 s in all_reduce #418 for rank 3 (compute)".
 std::string InShort(const HangVerdict& verdict, int first_rank);
 // "0–2, 4, 6–7"

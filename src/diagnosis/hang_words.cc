@@ -1,4 +1,4 @@
-// What people read of a verdict.
+// What people and programs read of a verdict.
 #include <algorithm>
 #include <cstdio>
 
@@ -45,24 +45,64 @@ std::string LastOf(const HangVerdict& verdict) {
 
 std::string HowItIs(const HangVerdict& verdict) {
   std::string text;
-  switch (verdict.lifeless) {
-    case Lifeless::kIdle:
-      text = "it sleeps in one place: no processor time, nothing read, nothing written";
+  switch (verdict.evidence) {
+    case Evidence::kDeadlocked:
+      text = "its threads are deadlocked: each waits for a lock that only another one of them can release";
       break;
-    case Lifeless::kSpinning:
-      text = "it spins in place: it takes processor time, reads and writes nothing, and its stack stays the same";
+    case Evidence::kSleeping:
+      text = "it sleeps in one place: no CPU time, nothing read, nothing written";
       break;
-    case Lifeless::kInKernel:
-      text = "the kernel holds it (state D): a disk, a network file system or a driver does not answer";
+    case Evidence::kSpinning:
+      text = "it spins in place: it takes CPU time, reads and writes nothing, and its stack stays the same";
       break;
-    case Lifeless::kNot:
+    case Evidence::kBlockedIo:
+      text = "it waits for a file or socket that does not answer";
+      if (verdict.wait.call.empty()) text += ": a disk, a network file system or a driver holds it";
+      break;
+    default:
       break;
   }
-  if (!verdict.place.empty() && verdict.lifeless != Lifeless::kSpinning) text += " (" + verdict.place + ")";
+  if (verdict.evidence != Evidence::kSpinning) {
+    const std::string kernel = InWords(verdict.wait);
+    if (!kernel.empty()) text += " (" + kernel + ")";
+  }
   if (verdict.culprits_phase != wire::Phase::kNotTold) {
     text += std::string(", in phase ") + wire::PhaseName(verdict.culprits_phase);
   }
   return text;
+}
+
+std::string OperationOf(const CallSeen& call) {
+  return call.operation != 0 ? wire::OperationName(call.operation) : "collective";
+}
+
+std::vector<std::int64_t> RunRanks(const std::vector<int>& local_ranks, int first_rank) {
+  std::vector<std::int64_t> ranks;
+  for (const int local_rank : local_ranks) ranks.push_back(first_rank + local_rank);
+  return ranks;
+}
+
+events::Fields FieldsOf(const HangVerdict& verdict, const HangContext& context) {
+  events::Fields fields;
+  fields.Set("awaited_rank", std::int64_t{verdict.culprit < 0 ? -1 : context.first_rank + verdict.culprit});
+  fields.Set("waiting_ranks", RunRanks(verdict.waiting, context.first_rank));
+  fields.Set("call", OperationOf(verdict.awaited));
+  fields.Set("call_number", static_cast<std::int64_t>(verdict.awaited.sequence));
+  fields.Set("group", verdict.awaited.group);
+  fields.Set("waited_seconds", std::chrono::duration<double>(verdict.waited).count());
+  fields.Set("io", verdict.io);
+  if (!verdict.wait.call.empty()) fields.Set("system_call", verdict.wait.call);
+  if (!verdict.wait.on.empty()) fields.Set("system_call_on", verdict.wait.on);
+  if (verdict.traced) fields.Set("debugger", true);
+  if (verdict.culprits_call) {
+    fields.Set("last_call", OperationOf(*verdict.culprits_call));
+    fields.Set("last_call_number", static_cast<std::int64_t>(verdict.culprits_call->sequence));
+  }
+  if (!verdict.also_missing.empty()) fields.Set("also_missing", RunRanks(verdict.also_missing, context.first_rank));
+  if (verdict.culprits_phase != wire::Phase::kNotTold) {
+    fields.Set("phase", std::string(wire::PhaseName(verdict.culprits_phase)));
+  }
+  return fields;
 }
 
 }  // namespace
@@ -81,7 +121,7 @@ std::string RankList(const std::vector<int>& local_ranks, int first_rank) {
 }
 
 std::string InWords(const CallSeen& call) {
-  std::string text = call.operation != 0 ? wire::OperationName(call.operation) : "collective";
+  std::string text = OperationOf(call);
   text += " #" + std::to_string(call.sequence);
   if (call.operation != 0 && call.datatype != FULLDECK_BOARD_NO_DATA && call.count > 0) {
     text += std::string(" (") + wire::DatatypeName(call.datatype) + " × " + std::to_string(call.count) + ")";
@@ -106,7 +146,7 @@ std::vector<std::string> InWords(const HangVerdict& verdict, const std::vector<s
                         ", and none of them does anything: no rank is missing, what connects them does not move");
         return lines;
       }
-      lines.push_back("HANG: " + culprit + " shows no life; " + Waiting(verdict, first_rank) + waited + " for it, " +
+      lines.push_back("HANG: " + culprit + " is stuck; " + Waiting(verdict, first_rank) + waited + " for it, " +
                       LastOf(verdict));
       lines.push_back(HowItIs(verdict));
       break;
@@ -126,18 +166,18 @@ std::vector<std::string> InWords(const HangVerdict& verdict, const std::vector<s
                       " for it, " + LastOf(verdict));
       break;
     case VerdictKind::kEnded:
-      lines.push_back("HANG: " + culprit + " has ended; " + Waiting(verdict, first_rank) + waited + " for it, " +
+      lines.push_back("HANG: " + culprit + " has exited; " + Waiting(verdict, first_rank) + waited + " for it, " +
                       LastOf(verdict));
       lines.emplace_back(IsMeeting(verdict)
-                             ? "it ended without an error before the group was made: all ranks must make it"
-                             : "it ended without an error before the others were done: do all ranks "
+                             ? "it exited without an error before the group was made: all ranks must make it"
+                             : "it exited without an error before the others were done: do all ranks "
                                "get the same number of batches?");
       break;
     case VerdictKind::kElsewhere:
-      lines.push_back("all ranks of host " + host + " wait: " + Waiting(verdict, first_rank) + waited +
-                      ". The rank that they wait for is on another host; its launcher says which");
+      lines.push_back("all ranks of node " + host + " wait: " + Waiting(verdict, first_rank) + waited +
+                      ". The awaited rank is on another node; its launcher reports which");
       if (IsMeeting(verdict) && !IsRecorded(verdict.awaited.group)) {
-        lines.back() += ", unless all hosts say this: a group of the C interface joins the ranks of one host";
+        lines.back() += ", unless all nodes report this: a group of the C interface joins the ranks of one node";
       }
       return lines;
   }
@@ -148,6 +188,42 @@ std::vector<std::string> InWords(const HangVerdict& verdict, const std::vector<s
                                                           : " have not come either"));
   }
   return lines;
+}
+
+events::Event HangEvent(const HangVerdict& verdict, const HangContext& context) {
+  events::Event event;
+  event.id = "hang";
+  event.severity = events::Severity::kWarning;
+  event.fields = FieldsOf(verdict, context);
+  event.fields.Set("evidence", std::string(NameOf(verdict.evidence)));
+  for (const std::string& line : InWords(verdict, context.names, context.first_rank, context.node)) {
+    event.message += (event.message.empty() ? "" : "; ") + line;
+  }
+  return event;
+}
+
+events::Event WaitingEvent(const HangVerdict& verdict, const HangContext& context, const std::string& where) {
+  events::Event event;
+  event.id = "waiting";
+  event.fields = FieldsOf(verdict, context);
+  event.fields.Set("where", where);
+  event.fields.Set("elsewhere", verdict.kind == VerdictKind::kElsewhere);
+  if (verdict.kind == VerdictKind::kElsewhere) {
+    event.message = InWords(verdict, context.names, context.first_rank, context.node).front();
+    return event;
+  }
+  event.message = Waiting(verdict, context.first_rank) + " waited " + Seconds(verdict.waited) + " in " +
+                  InWords(verdict.awaited) + OfGroup(verdict.awaited);
+  if (verdict.culprit < 0) return event;
+  event.message += " for " + NameOf(verdict.culprit, context.names, context.first_rank);
+  const std::string kernel = InWords(verdict.wait);
+  if (verdict.traced) event.message += ", to which a debugger is attached";
+  if (!where.empty()) event.message += ", whose main thread is at " + where;
+  if (!kernel.empty()) event.message += (where.empty() ? ", whose main thread is " : ", ") + kernel;
+  if (verdict.culprits_phase != wire::Phase::kNotTold) {
+    event.message += std::string(" (phase ") + wire::PhaseName(verdict.culprits_phase) + ")";
+  }
+  return event;
 }
 
 std::string InShort(const HangVerdict& verdict, int first_rank) {

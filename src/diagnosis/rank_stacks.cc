@@ -23,6 +23,14 @@ bool IsInterpreter(const NativeFrame& frame) {
   return frame.file.starts_with("libpython") || frame.file.starts_with("python");
 }
 
+// Of Python itself, of an installed package, or of ours.
+bool IsOfALibrary(const PythonFrame& frame) {
+  for (const char* part : {"/site-packages/", "/dist-packages/", "/lib/python", "/fulldeck/", "/fulldeck_hook/"}) {
+    if (frame.file.find(part) != std::string::npos) return true;
+  }
+  return frame.file.starts_with("<");
+}
+
 struct Style {
   std::size_t most_frames = 0;
   bool whole = false;
@@ -173,6 +181,19 @@ std::string JoinedKeys(const RankStacks& rank, std::string (ThreadStack::*key_of
 }
 
 }  // namespace
+
+std::string RankStacks::MainPlace() const {
+  const ThreadStack* thread = main_thread();
+  if (thread == nullptr) return "";
+  for (const PythonFrame& frame : thread->python) {
+    if (!IsOfALibrary(frame)) return frame.Short();
+  }
+  if (!thread->python.empty()) return thread->python.front().Short();
+  for (const NativeFrame& frame : thread->native) {
+    if (!frame.file.starts_with("libc.so") && !frame.file.starts_with("libpthread")) return frame.Short();
+  }
+  return thread->native.empty() ? "" : thread->native.front().Short();
+}
 
 std::string RankStacks::Key() const {
   return JoinedKeys(*this, &ThreadStack::Key);

@@ -59,6 +59,9 @@ struct RankStacks {
   bool complete() const { return dump && dump->whole; }
   // The thread that matters: the main thread, else the first; nullptr when there is no dump.
   const ThreadStack* main_thread() const;
+  // Where the main thread is, in a few words: the innermost Python frame of the program's own files, else of any file;
+  // without Python the innermost frame that is not of the C library. Empty: not known.
+  std::string MainPlace() const;
   // Equal keys of two collections of the same process: no thread has gone on. Empty when there is no whole dump:
   // nothing can be said then. FunctionKey as ThreadStack's.
   std::string Key() const;

@@ -265,6 +265,27 @@ TEST(SavedStacks, AreNumberedAndPrivate) {
   EXPECT_THAT(SaveStacks(folder.string() + "/nowhere", {rank}).error().message, HasSubstr("cannot write"));
 }
 
+TEST(RankStacksMainPlace, IsTheProgramsOwnFrameBeforeThoseOfLibraries) {
+  RankStacks rank;
+  EXPECT_EQ(rank.MainPlace(), "");
+  rank.process = {10, 1};
+  rank.dump.emplace();
+  ThreadStack main;
+  main.thread = 10;
+  main.native = {{1, "libc.so.6", 5, "recv"}, {2, "trainer", 0x60, ""}, {3, "trainer", 0x70, "main"}};
+  rank.dump->threads = {main};
+  EXPECT_EQ(rank.MainPlace(), "trainer+0x60");
+  main.python = {{"/usr/lib/python3.11/ssl.py", 1, "read"},
+                 {"/opt/venv/lib/python3.11/site-packages/boto3/s3.py", 2, "put"},
+                 {"/home/me/work/train.py", 9, "upload"},
+                 {"/home/me/work/train.py", 80, "<module>"}};
+  rank.dump->threads = {main};
+  EXPECT_EQ(rank.MainPlace(), "work/train.py:9 in upload");
+  main.python.resize(2);
+  rank.dump->threads = {main};
+  EXPECT_EQ(rank.MainPlace(), "python3.11/ssl.py:1 in read");
+}
+
 TEST(RankStacksLines, ShowThreadsInOnePlaceOnceAndFoldTheInterpreter) {
   RankStacks rank;
   rank.rank = 2;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "base/python_start.h"
 #include "base/text.h"
 #include "device/vendor.h"
 #include "doctor/card_cuda.h"
@@ -154,7 +155,9 @@ class Proving {
       for (const std::size_t i : probe.cards) {
         request["cards"].push_back(Json::object({{"card", i}, {"devices", DeviceNames(*cards_[i])}}));
       }
-      return {{subject_.python, "-c", kCardProbeScript, Line(request)}, subject_.environment};
+      base::PythonStart start =
+          base::StartPythonScript(subject_.python, kCardProbeScript, {Line(request)}, subject_.environment);
+      return {std::move(start.arguments), std::move(start.environment)};
     }
     request["card"] = probe.cards.front();
     request["index"] = card.index;

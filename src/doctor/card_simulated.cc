@@ -62,7 +62,9 @@ Answer ComputeOn(fulldeck_simulated_card* card) {
 }  // namespace
 
 int ProveSimulatedCard(int number, int index, double busy_seconds) {
-  ProofLines lines(number, "the simulated card's own interface (the processor computed in its stead: no torch has it)");
+  ProofLines lines(number,
+                   "the simulated card's own interface (no torch here has it: the CPU computes and is compared with "
+                   "itself, so only injected faults show)");
   lines.Step("allocate");
   fulldeck_simulated_card* card = nullptr;
   if (fulldeck_simulated_card_open(index, &card) != 0) {

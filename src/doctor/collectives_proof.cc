@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/event_loop.h"
+#include "base/python_start.h"
 #include "base/system_root.h"
 #include "base/text.h"
 #include "bench/collectives_bench.h"
@@ -117,7 +118,7 @@ class Proof {
     const std::string timeout = fmt::format("{}", plan_.timeout_seconds * 3);
     std::string python;
     std::string script;
-    base::Environment environment = kitchen_.environment;
+    base::Environment environment = base::WithoutWorkingDirectory(kitchen_.environment);
     if (!IsNative()) {
       auto found = bench::FindPython(kitchen_);
       if (!found) return found.error();

@@ -17,9 +17,17 @@ void TwoCards(Scene& scene) {
 
 std::vector<CheckCase> ContainerCases() {
   return {
-      {"container-init", "a machine", Verdict::kOk, "", "not in a container; process 1 is systemd", Nothing},
+      {"container-init", "a machine", Verdict::kOk, "", "not in a container; process 1 (systemd) reaped", Nothing},
+      {"container-init", "a process 1 that never reaps, before anything has piled up", Verdict::kWarn, "C8",
+       "process 1 (python3) did not reap an orphan",
+       [](Scene& scene) {
+         scene.Write("/proc/1/comm", "python3\n");
+         scene.kernel.orphan = {false, 1, std::chrono::seconds(3)};
+       }},
+      {"container-init", "no process can be forked", Verdict::kCannotTell, "C8", "no orphan could be made",
+       [](Scene& scene) { scene.kernel.orphan_error = EAGAIN; }},
       {"container-init", "a container whose script does not reap", Verdict::kWarn, "C8",
-       "in Docker; process 1 (python3)",
+       "12 dead processes wait for process 1",
        [](Scene& scene) {
          scene.Write("/.dockerenv", "");
          scene.Write("/proc/1/comm", "python3\n");

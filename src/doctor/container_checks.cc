@@ -5,9 +5,9 @@ namespace fulldeck::doctor {
 std::vector<Check> ContainerChecks() {
   return {
       {"container-init", Group::kContainer, false,
-       Say("finds out whether this is a container and which, and counts dead processes that process 1 has not taken "
-           "away",
-           "判断是否在容器中及其类型，并统计 1 号进程未回收的僵尸进程"),
+       Say("finds out whether this is a container and which, orphans a process and watches for up to 5 s whether it is "
+           "reaped, and counts the dead processes that wait for process 1",
+           "判断是否在容器中及其类型；制造一个孤儿进程并在 5 秒内观察它是否被回收；统计等待 1 号进程的僵尸进程"),
        Say("orphans of a run are reaped", "运行的孤儿进程会被回收"), CheckContainerInit, "C8"},
       {"device-nodes", Group::kContainer, false,
        Say("compares the cards on the PCI bus with the device nodes and control nodes here, and asks for access to "
@@ -31,9 +31,8 @@ std::vector<Check> ContainerChecks() {
        Say("the container was given shared memory on purpose", "容器的共享内存是有意配置的"), CheckShmSize, "H1"},
       {"system-calls", Group::kContainer, false,
        Say("makes sealed shared memory, passes a descriptor, opens a pidfd, sets its processors, reads a memory policy "
-           "and "
-           "a process's memory",
-           "实际创建封印共享内存、传递描述符、打开 pidfd、设置处理器、读取内存策略和进程内存"),
+           "and the memory of a child process",
+           "实际创建封印共享内存、传递描述符、打开 pidfd、设置处理器、读取内存策略和子进程的内存"),
        Say("no seccomp profile takes away what collectives, launcher and NUMA binding need",
            "没有 seccomp 策略禁用集合通信、启动器和 NUMA 绑定所需的调用"),
        CheckFacilities, "H1"},

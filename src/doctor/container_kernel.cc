@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::uint64_t kDockersDefault = std::uint64_t{64} << 20;
 constexpr int kManyZombies = 10;
+// A living init reaps within milliseconds; the rest is for a loaded machine.
+constexpr base::Duration kOrphanPatience = std::chrono::seconds(5);
 
 // What a facility is for, and whether runs fail without it.
 struct FacilityUse {
@@ -29,6 +31,16 @@ const std::vector<FacilityUse>& FacilityUses() {
       {"process_vm_readv", false, Say("debuggers, py-spy, OpenMPI's single copy", "调试器、py-spy、OpenMPI 单次拷贝")},
   };
   return uses;
+}
+
+int CountZombiesOfInit(const base::SystemRoot& root) {
+  int zombies = 0;
+  for (const std::string& name : root.List("/proc")) {
+    const auto pid = base::ParseInteger<int>(name);
+    const auto stat = pid ? wire::ReadProcessStat(*pid, root) : std::nullopt;
+    if (stat && stat->state == 'Z' && stat->parent == 1) ++zombies;
+  }
+  return zombies;
 }
 
 }  // namespace
@@ -61,31 +73,42 @@ std::optional<std::string> FindContainer(const base::SystemRoot& root) {
 
 std::vector<Finding> CheckContainerInit(const Subject& subject) {
   const auto container = FindContainer(subject.root);
-  int zombies = 0;
-  int processes = 0;
-  for (const std::string& name : subject.root.List("/proc")) {
-    const auto pid = base::ParseInteger<int>(name);
-    const auto stat = pid ? wire::ReadProcessStat(*pid, subject.root) : std::nullopt;
-    if (!stat) continue;
-    ++processes;
-    if (stat->state == 'Z' && stat->parent == 1) ++zombies;
-  }
-  if (processes == 0) {
-    return {CannotTell(Say("/proc shows no process", "/proc 中没有进程"),
-                       Say("look whether /proc is mounted", "检查 /proc 是否已挂载"))};
-  }
-  const std::string init = base::Printable(subject.root.ReadLine("/proc/1/comm").value_or("?"));
-  const Figures figures = {{"container", container.value_or("")}, {"zombies", std::to_string(zombies)}, {"init", init}};
   const Words where = container ? Say("in {}", "在容器中（{}）", *container) : Say("not in a container", "不在容器中");
-  if (zombies >= kManyZombies) {
-    return {Warn({fmt::format("{}; process 1 ({}) has not taken away {} dead processes", where.english, init, zombies),
-                  fmt::format("{}；1 号进程（{}）没有回收 {} 个僵尸进程", where.chinese, init, zombies)},
-                 Say("start the container with an init: docker run --init; Kubernetes: shareProcessNamespace",
-                     "给容器加 init：docker run --init；Kubernetes：shareProcessNamespace"),
-                 "C8", figures)};
+  const int zombies = CountZombiesOfInit(subject.root);
+  const auto fate = subject.kernel->OrphanAProcess(kOrphanPatience);
+  if (!fate) {
+    return {CannotTell({fmt::format("{}; no orphan could be made: {}", where.english, fate.error().message),
+                        fmt::format("{}；无法制造孤儿进程：{}", where.chinese, fate.error().message)},
+                       Say("see the check processes", "见检查 processes"), "C8")};
   }
-  return {Ok({fmt::format("{}; process 1 is {}, {} dead processes wait for it", where.english, init, zombies),
-              fmt::format("{}；1 号进程为 {}，{} 个僵尸进程待回收", where.chinese, init, zombies)},
+  const std::string adopter =
+      base::Printable(subject.root.ReadLine(fmt::format("/proc/{}/comm", fate->adopter)).value_or("?"));
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(fate->took).count();
+  const Figures figures = {{"container", container.value_or("")},
+                           {"reaped", fate->reaped ? "yes" : "no"},
+                           {"milliseconds", std::to_string(milliseconds)},
+                           {"adopter", std::to_string(fate->adopter)},
+                           {"init", adopter},
+                           {"zombies", std::to_string(zombies)}};
+  const Words cure = Say("start the container with an init: docker run --init; Kubernetes: shareProcessNamespace",
+                         "给容器加 init：docker run --init；Kubernetes：shareProcessNamespace");
+  if (!fate->reaped) {
+    return {Warn({fmt::format("{}; process {} ({}) did not reap an orphan within {} ms", where.english, fate->adopter,
+                              adopter, milliseconds),
+                  fmt::format("{}；{} 号进程（{}）在 {} 毫秒内没有回收孤儿进程", where.chinese, fate->adopter, adopter,
+                              milliseconds)},
+                 cure, "C8", figures)};
+  }
+  if (zombies >= kManyZombies) {
+    return {
+        Warn({fmt::format("{}; an orphan was reaped, but {} dead processes wait for process 1", where.english, zombies),
+              fmt::format("{}；孤儿进程已被回收，但 1 号进程仍有 {} 个僵尸进程", where.chinese, zombies)},
+             cure, "C8", figures)};
+  }
+  return {Ok({fmt::format("{}; process {} ({}) reaped an orphan within {} ms", where.english, fate->adopter, adopter,
+                          milliseconds),
+              fmt::format("{}；{} 号进程（{}）在 {} 毫秒内回收了孤儿进程", where.chinese, fate->adopter, adopter,
+                          milliseconds)},
              figures)};
 }
 

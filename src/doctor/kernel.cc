@@ -99,16 +99,6 @@ int ReadMemoryPolicy() {
   return syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0) == 0 ? 0 : errno;
 }
 
-// The shared parts of this process's own memory, read as another process would.
-int ReadProcessMemory() {
-  std::array<char, 16> from{"fulldeck doctor"};
-  std::array<char, 16> to{};
-  const iovec here{to.data(), to.size()};
-  const iovec there{from.data(), from.size()};
-  const long got = syscall(SYS_process_vm_readv, getpid(), &here, 1UL, &there, 1UL, 0UL);
-  return got == static_cast<long>(to.size()) && to == from ? 0 : errno;
-}
-
 std::int64_t Nanoseconds(clockid_t clock) {
   timespec now{};
   clock_gettime(clock, &now);
@@ -158,7 +148,7 @@ base::Result<void> Kernel::MayUse(const std::string& path) const {
 std::vector<Facility> Kernel::TryFacilities() const {
   return {{"memfd_create", MakeSealedMemory()},  {"SCM_RIGHTS", PassDescriptor()},
           {"pidfd_open", OpenOwnPidfd()},        {"sched_setaffinity", SetOwnAffinity()},
-          {"get_mempolicy", ReadMemoryPolicy()}, {"process_vm_readv", ReadProcessMemory()}};
+          {"get_mempolicy", ReadMemoryPolicy()}, {"process_vm_readv", ReadAnotherProcess()}};
 }
 
 }  // namespace fulldeck::doctor

@@ -40,6 +40,23 @@ struct Facility {
   int error = 0;  // errno; 0: it works
 };
 
+// What became of a process whose parent ended before it.
+struct OrphanFate {
+  bool reaped = false;
+  int adopter = 0;  // pid of its second parent: process 1, or the nearest subreaper
+  base::Duration took{};
+};
+
+// Whether memory that asks for huge pages (madvise) is given them: anonymous memory, as checkpoints are staged in, and
+// memfd, as the collectives share. Nothing: it cannot be found out.
+struct HugePages {
+  std::optional<bool> anonymous;
+  std::optional<bool> shared;
+};
+
+// Reads 16 bytes of a forked child's memory, whose content differs from this process's own. 0, or errno.
+int ReadAnotherProcess();
+
 // Any thread.
 class Kernel {
  public:
@@ -62,6 +79,10 @@ class Kernel {
   virtual base::Result<void> MayUse(const std::string& path) const;
   // memfd_create, pidfd_open and what else ranks and launcher use, each tried.
   virtual std::vector<Facility> TryFacilities() const;
+  // Forks a child that forks a grandchild and ends; watches for at most `patience` whether the grandchild, which ends
+  // as soon as it is orphaned, is reaped. An error where that cannot be tried.
+  virtual base::Result<OrphanFate> OrphanAProcess(base::Duration patience) const;
+  virtual HugePages TryHugePages() const;
 
   virtual std::vector<NetworkInterface> Interfaces() const;
   virtual std::string HostName() const;

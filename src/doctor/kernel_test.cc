@@ -1,10 +1,16 @@
 #include "doctor/kernel.h"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <thread>
+
+#include "base/system_root.h"
 
 #include "launcher/host_address.h"
 #include "temporary_folder.h"
@@ -60,6 +66,53 @@ TEST(Kernel, TalksToItselfAndSeesATakenPort) {
   ASSERT_NE(lo, interfaces.end());
   EXPECT_GT(lo->mtu, 0);
   EXPECT_FALSE(kernel.HostName().empty());
+}
+
+// This process as the init of its orphans: one that reaps them, and one that does not.
+TEST(Kernel, SeesWhetherAnOrphanIsReaped) {
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  // On a loaded machine an orphan may not have ended in 200 ms: an error, and never "reaped". Then longer.
+  auto left = kernel.OrphanAProcess(std::chrono::milliseconds(200));
+  for (int seconds = 1; !left && seconds <= 32; seconds *= 2)
+    left = kernel.OrphanAProcess(std::chrono::seconds(seconds));
+  std::atomic<bool> stop{false};
+  std::thread reaper([&] {
+    while (!stop) {
+      if (waitpid(-1, nullptr, WNOHANG) <= 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  const auto reaped = kernel.OrphanAProcess(std::chrono::seconds(60));
+  stop = true;
+  reaper.join();
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+  while (waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+  ASSERT_TRUE(left.ok()) << left.error().message;
+  EXPECT_FALSE(left->reaped);
+  EXPECT_EQ(left->adopter, getpid());
+  ASSERT_TRUE(reaped.ok()) << reaped.error().message;
+  EXPECT_TRUE(reaped->reaped);
+}
+
+TEST(Kernel, ReadsTheMemoryOfAnotherProcess) {
+  // A seccomp filter or Yama may refuse it; then there is an errno.
+  const int error = ReadAnotherProcess();
+  EXPECT_TRUE(error == 0 || error == EPERM || error == ENOSYS || error == EACCES) << error;
+}
+
+TEST(Kernel, HugePagesAreWhatTheKernelCountsAndNotWhatAFileAllows) {
+  const HugePages given = kernel.TryHugePages();
+  const auto enabled = base::SystemRoot().ReadLine("/sys/kernel/mm/transparent_hugepage/enabled");
+  const auto shared = base::SystemRoot().ReadLine("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  if (enabled && enabled->find("[never]") != std::string::npos) {
+    EXPECT_NE(given.anonymous, std::optional(true));
+  }
+  if (shared && shared->find("[never]") != std::string::npos) {
+    EXPECT_NE(given.shared, std::optional(true));
+  }
+  if (enabled) {
+    EXPECT_TRUE(given.anonymous.has_value());
+  }
 }
 
 TEST(Kernel, ReadsAClockThatIsOfThisAge) {

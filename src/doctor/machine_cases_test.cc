@@ -88,6 +88,25 @@ std::vector<CheckCase> MachineCases() {
        [](Scene& scene) { scene.Remove("/proc/self/limits"); }},
 
       {"processes", "many", Verdict::kOk, "", "100000 more processes", Nothing},
+      {"processes", "threads of this user that run count", Verdict::kWarn, "H1", "300 more processes",
+       [](Scene& scene) {
+         scene.Replace("/proc/self/limits", "Max processes             100000", "Max processes             1300  ");
+         scene.Write("/proc/100/status", "Uid:\t1000\t1000\t1000\t1000\nThreads:\t900\n");
+         scene.Write("/proc/101/status", "Uid:\t1000\t0\t0\t0\nThreads:\t100\n");
+         scene.Write("/proc/102/status", "Uid:\t1001\t1001\t1001\t1001\nThreads:\t500\n");
+       }},
+      {"processes", "more run than the limit", Verdict::kFail, "H1", "0 more processes",
+       [](Scene& scene) {
+         scene.Replace("/proc/self/limits", "Max processes             100000", "Max processes             1300  ");
+         scene.Write("/proc/100/status", "Uid:\t1000\t1000\t1000\t1000\nThreads:\t1400\n");
+       }},
+      {"processes", "a capability lifts the limit", Verdict::kOk, "", "unlimited more processes",
+       [](Scene& scene) {
+         scene.Replace("/proc/self/limits", "Max processes             100000", "Max processes             10    ");
+         scene.Replace("/proc/self/status", "CapEff:\t0000000000000000", "CapEff:\t0000000001000000");
+       }},
+      {"processes", "the user's threads cannot be counted", Verdict::kCannotTell, "H1", "ulimit -u",
+       [](Scene& scene) { scene.Replace("/proc/self/status", "Uid:", "Gid:"); }},
       {"processes", "a cgroup with few", Verdict::kWarn, "H1", "the cgroup /job",
        [](Scene& scene) {
          scene.Write("/sys/fs/cgroup/job/pids.max", "512\n");
@@ -162,11 +181,23 @@ std::vector<CheckCase> MachineCases() {
          scene.subject.hosts = 2;
        }},
 
-      {"huge-pages", "madvise", Verdict::kOk, "", "madvise", Nothing},
+      {"huge-pages", "given to both", Verdict::kOk, "", "and to a memfd", Nothing},
+      {"huge-pages", "not given to a memfd", Verdict::kOk, "", "shmem_enabled: never",
+       [](Scene& scene) {
+         scene.Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise [never] deny\n");
+         scene.kernel.huge_pages.shared = false;
+       }},
       {"huge-pages", "never", Verdict::kWarn, "", "echo madvise",
-       [](Scene& scene) { scene.Write("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n"); }},
-      {"huge-pages", "not told", Verdict::kCannotTell, "", "",
-       [](Scene& scene) { scene.Remove("/sys/kernel/mm/transparent_hugepage/enabled"); }},
+       [](Scene& scene) {
+         scene.Write("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+         scene.kernel.huge_pages = {false, false};
+       }},
+      // The word that the kernel shows is no proof: memory may be in pieces.
+      {"huge-pages", "allowed, and not given", Verdict::kWarn, "", "compact_memory",
+       [](Scene& scene) {
+         scene.kernel.huge_pages = {false, false};
+       }},
+      {"huge-pages", "not told", Verdict::kCannotTell, "", "", [](Scene& scene) { scene.kernel.huge_pages = {}; }},
 
       {"left-runs", "none", Verdict::kOk, "", "0 runs in the registry", Nothing},
       {"left-runs", "an entry of a dead launcher", Verdict::kWarn, "C8", "fulldeck stop 20260101-dead",

@@ -26,8 +26,11 @@ std::vector<Check> MachineChecks() {
        Say("sockets to all ranks and the loaders' batches fit below it", "到各 rank 的套接字与数据加载批次都放得下"),
        CheckOpenFiles, "H1"},
       {"processes", Group::kMachine, false,
-       Say("reads the limits of processes and threads: of the user and of every cgroup's pids.max",
-           "读取进程/线程数上限：用户级以及各 cgroup 的 pids.max"),
+       Say("reads the limits of processes and threads, of the user (ulimit -u) and of every cgroup (pids.max), less "
+           "what "
+           "runs already: threads of this user in /proc, pids.current",
+           "读取进程/线程数上限（用户级 ulimit -u 与各 cgroup 的 pids.max），并扣除已在运行的：/proc "
+           "中本用户的线程、pids.current"),
        Say("all ranks, their threads and their loaders can be started", "所有 rank、其线程及数据加载进程都能启动"),
        CheckProcesses, "H1"},
       {"locked-memory", Group::kMachine, false,
@@ -53,8 +56,15 @@ std::vector<Check> MachineChecks() {
            "多主机日志时间可比，证书和续训可用"),
        CheckClock},
       {"huge-pages", Group::kMachine, false,
-       Say("reads whether the kernel gives transparent huge pages", "读取内核是否提供透明大页"),
-       Say("large buffers are copied at full speed", "大缓冲区能全速拷贝"), CheckHugePages},
+       Say("asks for a huge page of anonymous memory and one of a memfd, touches both, and reads from smaps whether "
+           "they "
+           "were given",
+           "分别为匿名内存和 memfd 申请一个大页，写入后从 smaps 读取是否得到"),
+       Say("whether staged checkpoints (anonymous) and collectives (memfd) have huge pages; a denied memfd is "
+           "reported, "
+           "not counted as a fault",
+           "检查点缓冲（匿名内存）与集合通信（memfd）是否使用大页；memfd 得不到时只报告，不算故障"),
+       CheckHugePages},
       {"left-runs", Group::kMachine, false,
        Say("reads the registry of runs, and looks for the processes and cgroups of those whose launcher is dead",
            "读取运行登记，查找启动器已死的运行所遗留的进程和 cgroup"),

@@ -63,6 +63,52 @@ PidsLeft ReadPidsLeft(const base::SystemRoot& root) {
   return least;
 }
 
+// A field of a /proc/PID/status, its first word as a number.
+std::optional<std::uint64_t> NumberOf(std::string_view status, std::string_view field) {
+  for (const std::string_view line : base::Split(status, '\n')) {
+    if (!line.starts_with(field) || !line.substr(field.size()).starts_with(':')) continue;
+    const std::string_view value = base::Trim(line.substr(field.size() + 1));
+    return base::ParseInteger<std::uint64_t>(value.substr(0, value.find_first_of(" \t")));
+  }
+  return std::nullopt;
+}
+
+// Threads of all processes of this user, which is what RLIMIT_NPROC counts. Those of other PID namespaces are not seen.
+std::optional<std::uint64_t> CountThreadsOfThisUser(const base::SystemRoot& root) {
+  const auto own = root.ReadFile("/proc/self/status", 1 << 16);
+  const auto user = own ? NumberOf(*own, "Uid") : std::nullopt;
+  if (!user) return std::nullopt;
+  std::uint64_t threads = 0;
+  for (const std::string& name : root.List("/proc")) {
+    if (!base::ParseInteger<int>(name)) continue;
+    const auto status = root.ReadFile("/proc/" + name + "/status", 1 << 16);
+    if (status && NumberOf(*status, "Uid") == user) threads += NumberOf(*status, "Threads").value_or(1);
+  }
+  return threads;
+}
+
+// What RLIMIT_NPROC leaves to this user; nothing where it cannot be found out. The kernel does not apply it to
+// processes with CAP_SYS_ADMIN or CAP_SYS_RESOURCE.
+struct UserLimit {
+  std::optional<std::uint64_t> left;
+  std::uint64_t running = 0;
+  bool lifted = false;
+};
+
+UserLimit ReadUserLimit(const base::SystemRoot& root, const ResourceLimit& limit) {
+  UserLimit user;
+  user.lifted =
+      HasCapability(root, kCapabilityAdmin).value_or(false) || HasCapability(root, kCapabilityResource).value_or(false);
+  const auto running = CountThreadsOfThisUser(root);
+  user.running = running.value_or(0);
+  if (user.lifted || limit.soft == ResourceLimit::kUnlimited) {
+    user.left = ResourceLimit::kUnlimited;
+  } else if (running) {
+    user.left = limit.soft > *running ? limit.soft - *running : 0;
+  }
+  return user;
+}
+
 }  // namespace
 
 std::vector<Finding> CheckOpenFiles(const Subject& subject) {
@@ -92,15 +138,29 @@ std::vector<Finding> CheckProcesses(const Subject& subject) {
   const auto limit = ReadLimit(subject.root, "Max processes");
   if (!limit) return {UnknownLimit("Max processes")};
   const PidsLeft cgroup = ReadPidsLeft(subject.root);
-  const std::uint64_t left = std::min(limit->soft, cgroup.left);
-  const std::string of = cgroup.left < limit->soft ? cgroup.of : "this user";
+  const UserLimit user = ReadUserLimit(subject.root, *limit);
   // torch and a vendor's runtime start some threads in each process; each counts.
   const std::uint64_t least = 16 * Ranks(subject);
   const std::uint64_t good = Ranks(subject) * (64 + 16 * Workers(subject, 2));
-  const Figures figures = {{"left", FormatLimit(left)}, {"good", std::to_string(good)}};
+  if (!user.left && cgroup.left >= good) {
+    return {CannotTell(Say("the limit of this user is {}, and how many threads run cannot be counted",
+                           "本用户上限为 {}，但无法统计已有线程数", FormatLimit(limit->soft)),
+                       Say("compare by hand: ulimit -u, and ps -eLo user= | sort | uniq -c",
+                           "手动比较：ulimit -u 与 ps -eLo user= | sort | uniq -c"),
+                       "H1", {{"limit", FormatLimit(limit->soft)}, {"good", std::to_string(good)}})};
+  }
+  const std::uint64_t left = std::min(user.left.value_or(ResourceLimit::kUnlimited), cgroup.left);
+  const std::string of = cgroup.left <= left && !cgroup.of.empty() ? cgroup.of
+                         : user.lifted                             ? "this user (a capability lifts the limit)"
+                                                                   : "this user";
+  const Figures figures = {{"left", FormatLimit(left)},
+                           {"limit", FormatLimit(limit->soft)},
+                           {"running", std::to_string(user.running)},
+                           {"good", std::to_string(good)}};
   const Words seen =
-      Say("{} more processes and threads allowed by {}, about {} needed by {} ranks",
-          "{1} 还允许 {0} 个进程和线程，{3} 个 rank 约需 {2} 个", FormatLimit(left), of, good, subject.ranks);
+      Say("{} more processes and threads allowed by {} ({} of this user run); about {} needed by {} ranks",
+          "{1} 还允许 {0} 个进程和线程（本用户已有 {2} 个），{4} 个 rank 约需 {3} 个", FormatLimit(left), of,
+          user.running, good, subject.ranks);
   if (left >= good) return {Ok(seen, figures)};
   const Words cure =
       Say("raise it: docker run --pids-limit -1, Slurm and Kubernetes: the limit of the job; for a user: "

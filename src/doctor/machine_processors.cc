@@ -146,20 +146,45 @@ std::vector<Finding> CheckClock(const Subject& subject) {
 }
 
 std::vector<Finding> CheckHugePages(const Subject& subject) {
-  const auto line = subject.root.ReadLine("/sys/kernel/mm/transparent_hugepage/enabled");
-  const auto open = line ? line->find('[') : std::string::npos;
-  const auto close = line ? line->find(']') : std::string::npos;
-  if (open == std::string::npos || close == std::string::npos || close < open) {
-    return {CannotTell(Say("the kernel does not tell about transparent huge pages", "内核没有给出透明大页的状态"),
-                       Say("nothing to do, unless large copies are slow", "除非大块拷贝很慢，否则无需处理"))};
+  // "always [madvise] never": the chosen word, for the figures; what was given decides.
+  const auto chosen = [&](const char* file) -> std::string {
+    const std::string line =
+        subject.root.ReadLine(std::string("/sys/kernel/mm/transparent_hugepage/") + file).value_or("");
+    const auto open = line.find('[');
+    const auto close = line.find(']', open == std::string::npos ? 0 : open);
+    if (open == std::string::npos || close == std::string::npos) return "unknown";
+    return base::Printable(line.substr(open + 1, close - open - 1));
+  };
+  const HugePages given = subject.kernel->TryHugePages();
+  const auto word = [](std::optional<bool> value) { return !value ? "unknown" : *value ? "given" : "not given"; };
+  const Figures figures = {{"anonymous", word(given.anonymous)},
+                           {"memfd", word(given.shared)},
+                           {"enabled", chosen("enabled")},
+                           {"shmem_enabled", chosen("shmem_enabled")}};
+  if (!given.anonymous) {
+    return {CannotTell(Say("the kernel does not show whether memory is in huge pages", "内核没有显示内存是否为大页"),
+                       Say("nothing to do, unless large copies are slow", "除非大块拷贝很慢，否则无需处理"), "",
+                       figures)};
   }
-  const std::string mode = base::Printable(line->substr(open + 1, close - open - 1));
-  const Figures figures = {{"enabled", mode}};
-  if (mode != "never") return {Ok(Say("transparent huge pages: {}", "透明大页：{}", mode), figures)};
-  return {Warn(Say("transparent huge pages are off", "透明大页已关闭"),
-               Say("on the host, as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-                   "在宿主机上以 root 执行：echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
-               "", figures)};
+  if (!*given.anonymous) {
+    return {Warn(Say("anonymous memory that asks for huge pages is not given them (enabled: {})",
+                     "匿名内存申请大页未得到（enabled：{}）", chosen("enabled")),
+                 chosen("enabled") == "never"
+                     ? Say("on the node, as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+                           "在宿主机上以 root 执行：echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
+                     : Say("memory may be fragmented: as root, echo 1 > /proc/sys/vm/compact_memory",
+                           "内存可能碎片化：以 root 执行 echo 1 > /proc/sys/vm/compact_memory"),
+                 "", figures)};
+  }
+  if (given.shared.value_or(false)) {
+    return {
+        Ok(Say("huge pages were given to anonymous memory and to a memfd", "匿名内存与 memfd 都得到了大页"), figures)};
+  }
+  return {Ok(Say("a huge page was given to anonymous memory; to a memfd, as collectives use: {} (shmem_enabled: {}, "
+                 "advise would give them)",
+                 "匿名内存得到了大页；集合通信所用的 memfd：{}（shmem_enabled：{}，设为 advise 即可得到）",
+                 word(given.shared), chosen("shmem_enabled")),
+             figures)};
 }
 
 }  // namespace fulldeck::doctor

@@ -1,5 +1,9 @@
 // What the checks of the group "network" must say to which machine.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <optional>
 
 #include "doctor/network_checks.h"
 #include "doctor/scene_for_test.h"
@@ -148,6 +152,12 @@ std::vector<CheckCase> NetworkCases() {
       {"peer-reach", "no host at all", Verdict::kFail, "I9", "'a:b' is no HOST or HOST:PORT",
        [](Scene& scene) { scene.subject.peers = {"a:b"}; }},
 
+      {"peer-reach", "another token", Verdict::kCannotTell, "I9", "with the same FULLDECK_TOKEN",
+       [](Scene& scene) {
+         scene.StartPeer();
+         scene.subject.environment.Set("FULLDECK_TOKEN", "of somebody else");
+       }},
+
       {"peer-mtu", "whole", Verdict::kOk, "", "pass whole", [](Scene& scene) { scene.StartPeer(); }},
       {"peer-mtu", "large packets are swallowed", Verdict::kFail, "I9", "1400 bytes pass",
        [](Scene& scene) {
@@ -185,6 +195,46 @@ TEST(NetworkChecks, NameEveryHost) {
   ASSERT_EQ(findings.size(), 2U);
   EXPECT_EQ(findings[0].verdict, Verdict::kOk) << findings[0].evidence.english;
   EXPECT_EQ(findings[1].verdict, Verdict::kCannotTell);
+}
+
+// What a stranger could make two listeners do to each other, or to a third.
+TEST(PeerListener, AnswersNoStrangerNoAnswerAndNotTooOften) {
+  const auto loopback = launcher::ResolveHost("127.0.0.1", 0);
+  ASSERT_TRUE(loopback.ok());
+  auto listener = PeerListener::Open(loopback->front(), "token");
+  ASSERT_TRUE(listener.ok()) << listener.error().message;
+  const base::UniqueFd asking(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const auto at = launcher::ResolveHost("127.0.0.1", listener->port());
+  ASSERT_TRUE(at.ok());
+  ASSERT_EQ(connect(asking.get(), at->front().get(), at->front().length()), 0);
+  const auto ask = [&](std::string_view bytes) -> std::optional<PeerMessage> {
+    EXPECT_EQ(send(asking.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+    listener->Serve(std::chrono::milliseconds(20));
+    PeerMessage answer{};
+    if (recv(asking.get(), answer.data(), answer.size(), 0) != static_cast<ssize_t>(answer.size())) return std::nullopt;
+    return answer;
+  };
+  const auto text = [](const PeerMessage& message) { return std::string_view(message.data(), message.size()); };
+  const PeerNonce nonce = NewPeerNonce();
+  EXPECT_FALSE(ask("FDDOCTOR" + std::string(600, 'x')));
+  EXPECT_FALSE(ask(text(MakePeerRequest(PeerRequest::kDatagram, nonce, "another"))));
+  const auto answer = ask(text(MakePeerRequest(PeerRequest::kDatagram, nonce, "token")));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(ReadPeerAnswer(*answer, PeerRequest::kDatagram, nonce, "token"), sizeof(PeerMessage));
+  // The answer of another listener, sent in its name: the two would not stop.
+  EXPECT_FALSE(ask(text(*answer)));
+  // A sender that lies about its address makes this listener hit somebody else only so hard.
+  const PeerMessage request = MakePeerRequest(PeerRequest::kDatagram, nonce, "token");
+  for (int i = 0; i < 4 * kMostDatagramsPerSecond; ++i) {
+    ASSERT_EQ(send(asking.get(), request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  int answers = 0;
+  PeerMessage got{};
+  listener->Serve(std::chrono::milliseconds(200));
+  while (recv(asking.get(), got.data(), got.size(), 0) > 0) ++answers;
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(std::chrono::steady_clock::now() - begun).count();
+  EXPECT_LE(answers, kMostDatagramsPerSecond * static_cast<int>(seconds + 1));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "doctor/network_checks.h"
 #include "doctor/peer_listener.h"
 #include "launcher/host_address.h"
+#include "wire/variables.h"
 
 namespace fulldeck::doctor {
 namespace {
@@ -86,17 +87,12 @@ base::Result<base::UniqueFd> Connect(const launcher::HostAddress& address) {
   return fd;
 }
 
-std::array<char, kPeerRequestBytes> Request(PeerRequest what) {
-  std::array<char, kPeerRequestBytes> bytes{};
-  const std::uint32_t number = htonl(static_cast<std::uint32_t>(what));
-  std::memcpy(bytes.data(), kPeerMagic.data(), kPeerMagic.size());
-  std::memcpy(bytes.data() + kPeerMagic.size(), &number, sizeof number);
-  return bytes;
+bool SendRequest(int fd, const PeerMessage& request) {
+  return send(fd, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size());
 }
 
-bool SendRequest(int fd, PeerRequest what) {
-  const auto bytes = Request(what);
-  return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+std::string TokenOf(const Subject& subject) {
+  return subject.environment.Get(wire::kTokenVariable).value_or("");
 }
 
 bool Receive(int fd, void* bytes, std::size_t size, TimePoint until) {
@@ -117,8 +113,9 @@ Finding BadPeer(const std::string& text) {
 }
 
 Words StartListener(const Peer& peer) {
-  return Say("start there, and let the port through: fulldeck doctor --listen {}",
-             "在该主机执行并放行端口：fulldeck doctor --listen {}", peer.port);
+  return Say("start there, and let the port through: fulldeck doctor --listen {}; here set {} as it says",
+             "在该主机执行并放行端口：fulldeck doctor --listen {}；并在本机按其提示设置 {}", peer.port,
+             wire::kTokenVariable);
 }
 
 // Every peer in turn.
@@ -146,7 +143,7 @@ Finding NotReached(const Peer& peer, const base::Error& error) {
               "I9");
 }
 
-Finding Reach(const Peer& peer) {
+Finding Reach(const Peer& peer, const std::string& token) {
   const auto address = AddressOf(peer);
   if (!address) return NotReached(peer, address.error());
   const auto fd = Connect(*address);
@@ -154,12 +151,14 @@ Finding Reach(const Peer& peer) {
   std::vector<Duration> took;
   for (int i = 0; i < kEchoes; ++i) {
     const TimePoint begin = Now();
-    std::array<char, kPeerRequestBytes> answer{};
-    if (!SendRequest(fd->get(), PeerRequest::kEcho) ||
+    PeerMessage answer{};
+    const PeerNonce nonce = NewPeerNonce();
+    if (!SendRequest(fd->get(), MakePeerRequest(PeerRequest::kEcho, nonce, token)) ||
         !Receive(fd->get(), answer.data(), answer.size(), begin + kTimeToConnect) ||
-        answer != Request(PeerRequest::kEcho)) {
-      return CannotTell(Say("{}: something else than fulldeck doctor --listen answers on port {}",
-                            "{}：端口 {} 上应答的不是 fulldeck doctor --listen", peer.shown, peer.port),
+        !ReadPeerAnswer(answer, PeerRequest::kEcho, nonce, token)) {
+      return CannotTell(Say("{}: no fulldeck doctor --listen with the same {} answers on port {}",
+                            "{}：没有使用相同 {} 的 fulldeck doctor --listen 在端口 {} 上应答", peer.shown,
+                            wire::kTokenVariable, peer.port),
                         StartListener(peer), "I9");
     }
     took.push_back(Now() - begin);
@@ -172,27 +171,28 @@ Finding Reach(const Peer& peer) {
 }
 
 // Whether a datagram that makes a packet of `packet` bytes is answered; two tries.
-bool PassesWhole(int fd, std::size_t packet, std::size_t headers) {
+bool PassesWhole(int fd, std::size_t packet, std::size_t headers, const std::string& token) {
   std::string bytes(packet - headers, 'x');
-  std::copy(kPeerMagic.begin(), kPeerMagic.end(), bytes.begin());
+  const PeerNonce nonce = NewPeerNonce();
+  const PeerMessage request = MakePeerRequest(PeerRequest::kDatagram, nonce, token);
+  std::copy(request.begin(), request.end(), bytes.begin());
   for (int i = 0; i < 2; ++i) {
     if (send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0 && errno == EMSGSIZE) return false;
     const TimePoint until = Now() + kTimeForADatagram;
     while (WaitFor(fd, POLLIN, until)) {
-      std::array<char, 12> answer{};
+      PeerMessage answer{};
       const ssize_t got = recv(fd, answer.data(), answer.size(), 0);
       // An ICMP message: nobody there, or too large somewhere on the way.
       if (got < 0) break;
-      std::uint32_t size = 0;
-      std::memcpy(&size, answer.data() + kPeerMagic.size(), sizeof size);
       // A late answer to an earlier size does not count.
-      if (got == static_cast<ssize_t>(answer.size()) && ntohl(size) == bytes.size()) return true;
+      const auto size = ReadPeerAnswer(answer, PeerRequest::kDatagram, nonce, token);
+      if (got == static_cast<ssize_t>(answer.size()) && size == bytes.size()) return true;
     }
   }
   return false;
 }
 
-Finding Mtu(const Peer& peer) {
+Finding Mtu(const Peer& peer, const std::string& token) {
   const auto address = AddressOf(peer);
   if (!address) return NotReached(peer, address.error());
   const bool ipv6 = address->get()->sa_family == AF_INET6;
@@ -213,11 +213,11 @@ Finding Mtu(const Peer& peer) {
   // The loopback's is the largest packet that there is, and a datagram of it does not fit.
   const auto whole = std::min<std::size_t>(static_cast<std::size_t>(mtu), 65'000);
   const Figures figures = {{"peer", peer.shown}, {"mtu", std::to_string(whole)}};
-  if (PassesWhole(fd.get(), whole, headers)) {
+  if (PassesWhole(fd.get(), whole, headers, token)) {
     return Ok(Say("{}: packets of {} bytes pass whole", "{}：{} 字节的包完整通过", peer.shown, whole), figures);
   }
   for (const std::size_t smaller : {8000, 4000, 1500, 1450, 1400, 1280, 576}) {
-    if (smaller >= whole || !PassesWhole(fd.get(), smaller, headers)) continue;
+    if (smaller >= whole || !PassesWhole(fd.get(), smaller, headers, token)) continue;
     return Fail(
         Say("{}: packets of {} bytes, this interface's MTU, are lost; {} bytes pass: large messages hang where small "
             "ones work",
@@ -226,18 +226,22 @@ Finding Mtu(const Peer& peer) {
             "将各主机网卡 MTU 设为 {0}（ip link set dev NAME mtu {0}），或修正交换机配置", smaller),
         "I9", figures);
   }
-  return CannotTell(Say("{}: no datagram is answered", "{}：数据报没有应答", peer.shown),
-                    Say("let UDP through on port {0}, and start there: fulldeck doctor --listen {0}",
-                        "放行 UDP 端口 {0}，并在对方执行：fulldeck doctor --listen {0}", peer.port),
-                    "I9", figures);
+  return CannotTell(
+      Say("{}: no datagram is answered", "{}：数据报没有应答", peer.shown),
+      Say("let UDP through on port {0}, and start there: fulldeck doctor --listen {0}; here set {1} as it "
+          "says",
+          "放行 UDP 端口 {0}，并在对方执行：fulldeck doctor --listen {0}；并在本机按其提示设置 {1}", peer.port,
+          wire::kTokenVariable),
+      "I9", figures);
 }
 
-Finding Bandwidth(const Peer& peer, Duration time) {
+Finding Bandwidth(const Peer& peer, const std::string& token, Duration time) {
   const auto address = AddressOf(peer);
   if (!address) return NotReached(peer, address.error());
   const auto fd = Connect(*address);
   if (!fd) return NotReached(peer, fd.error());
-  if (!SendRequest(fd->get(), PeerRequest::kSink)) return NotReached(peer, base::ErrnoError("nothing can be sent"));
+  const PeerMessage request = MakePeerRequest(PeerRequest::kSink, NewPeerNonce(), token);
+  if (!SendRequest(fd->get(), request)) return NotReached(peer, base::ErrnoError("nothing can be sent"));
   const std::string block(1 << 18, 'f');
   const TimePoint begin = Now();
   std::uint64_t sent = 0;
@@ -283,16 +287,16 @@ Finding Bandwidth(const Peer& peer, Duration time) {
 }  // namespace
 
 std::vector<Finding> CheckPeerReach(const Subject& subject) {
-  return ForEachPeer(subject, Reach);
+  return ForEachPeer(subject, [&](const Peer& peer) { return Reach(peer, TokenOf(subject)); });
 }
 
 std::vector<Finding> CheckPeerMtu(const Subject& subject) {
-  return ForEachPeer(subject, Mtu);
+  return ForEachPeer(subject, [&](const Peer& peer) { return Mtu(peer, TokenOf(subject)); });
 }
 
 std::vector<Finding> CheckPeerBandwidth(const Subject& subject) {
   const Duration time = subject.deep ? std::chrono::milliseconds(2000) : std::chrono::milliseconds(500);
-  return ForEachPeer(subject, [&](const Peer& peer) { return Bandwidth(peer, time); });
+  return ForEachPeer(subject, [&](const Peer& peer) { return Bandwidth(peer, TokenOf(subject), time); });
 }
 
 }  // namespace fulldeck::doctor

@@ -4,6 +4,7 @@
 #include <endian.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,12 +15,17 @@
 #include <cstring>
 
 #include "launcher/host_address.h"
+#include "wire/sha256.h"
 
 namespace fulldeck::doctor {
 namespace {
 
 constexpr std::size_t kMostConnections = 64;
 constexpr base::Duration kSilence = std::chrono::seconds(10);
+constexpr base::Duration kSilenceOfStrangers = std::chrono::seconds(2);
+constexpr std::string_view kRequest = "FDDOCTOR";
+constexpr std::string_view kAnswer = "FDANSWER";
+constexpr std::size_t kSignedBytes = 32;
 
 base::TimePoint Now() {
   return base::SteadyClock::Instance().Now();
@@ -32,12 +38,58 @@ void Pause(base::Duration time) {
   nanosleep(&pause, nullptr);
 }
 
+PeerMessage Signed(std::string_view magic, std::uint32_t what, std::uint32_t number, const PeerNonce& nonce,
+                   std::string_view token) {
+  PeerMessage message{};
+  const std::array<std::uint32_t, 2> numbers = {htonl(what), htonl(number)};
+  std::memcpy(message.data(), magic.data(), magic.size());
+  std::memcpy(message.data() + magic.size(), numbers.data(), sizeof numbers);
+  std::memcpy(message.data() + magic.size() + sizeof numbers, nonce.data(), nonce.size());
+  const wire::Sha256Digest proof = wire::HmacSha256(token, std::string_view(message.data(), kSignedBytes));
+  std::memcpy(message.data() + kSignedBytes, proof.data(), proof.size());
+  return message;
+}
+
+// What it asks, and its nonce; nothing when it is no request with the token.
+std::optional<std::pair<PeerRequest, PeerNonce>> ReadRequest(const char* bytes, std::string_view token) {
+  PeerMessage message;
+  std::memcpy(message.data(), bytes, message.size());
+  std::uint32_t what = 0;
+  PeerNonce nonce;
+  std::memcpy(&what, message.data() + kRequest.size(), sizeof what);
+  std::memcpy(nonce.data(), message.data() + kRequest.size() + 2 * sizeof what, nonce.size());
+  const auto request = static_cast<PeerRequest>(ntohl(what));
+  const PeerMessage wanted = MakePeerRequest(request, nonce, token);
+  if (!wire::EqualInConstantTime({message.data(), message.size()}, {wanted.data(), wanted.size()})) return std::nullopt;
+  return std::pair(request, nonce);
+}
+
 }  // namespace
 
-base::Result<PeerListener> PeerListener::Open(int port, PeerFaults faults) {
+PeerNonce NewPeerNonce() {
+  PeerNonce nonce{};
+  if (getrandom(nonce.data(), nonce.size(), 0) < 0) nonce[0] = static_cast<char>(getpid());
+  return nonce;
+}
+
+PeerMessage MakePeerRequest(PeerRequest what, const PeerNonce& nonce, std::string_view token) {
+  return Signed(kRequest, static_cast<std::uint32_t>(what), 0, nonce, token);
+}
+
+std::optional<std::uint32_t> ReadPeerAnswer(const PeerMessage& bytes, PeerRequest what, const PeerNonce& nonce,
+                                            std::string_view token) {
+  std::uint32_t number = 0;
+  std::memcpy(&number, bytes.data() + kAnswer.size() + sizeof number, sizeof number);
+  const PeerMessage wanted = Signed(kAnswer, static_cast<std::uint32_t>(what), ntohl(number), nonce, token);
+  return bytes == wanted ? std::optional(ntohl(number)) : std::nullopt;
+}
+
+base::Result<PeerListener> PeerListener::Open(const launcher::HostAddress& address, std::string token,
+                                              PeerFaults faults) {
   PeerListener made;
   made.faults_ = faults;
-  auto listener = launcher::ListenOn(launcher::HostAddress::Any(port));
+  made.token_ = std::move(token);
+  auto listener = launcher::ListenOn(address);
   if (!listener) return listener.error();
   made.listener_ = std::move(*listener);
   const launcher::HostAddress at = launcher::LocalEnd(made.listener_.get());
@@ -63,7 +115,8 @@ void PeerListener::Serve(base::Duration time) {
     if (poll(polled.data(), polled.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 200))) < 0) continue;
     for (std::size_t i = connections_.size(); i-- > 0;) {
       Connection& one = connections_[i];
-      const bool goes_on = polled[i + 2].revents == 0 ? Now() - one.heard < kSilence : Advance(one);
+      const base::Duration silence = one.proven ? kSilence : kSilenceOfStrangers;
+      const bool goes_on = polled[i + 2].revents == 0 ? Now() - one.heard < silence : Advance(one);
       if (!goes_on) connections_.erase(connections_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     if (polled[0].revents != 0) Accept();
@@ -75,7 +128,7 @@ void PeerListener::Accept() {
   base::UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd.valid() || connections_.size() >= kMostConnections) return;
   launcher::TuneConnection(fd.get(), std::chrono::duration_cast<std::chrono::milliseconds>(kSilence));
-  connections_.push_back({std::move(fd), {}, false, 0, Now()});
+  connections_.push_back({std::move(fd), {}, false, false, 0, Now()});
 }
 
 void PeerListener::AnswerDatagram() {
@@ -84,20 +137,25 @@ void PeerListener::AnswerDatagram() {
   socklen_t length = sizeof from;
   auto* address = reinterpret_cast<sockaddr*>(&from);
   const ssize_t got = recvfrom(datagrams_.get(), bytes.data(), bytes.size(), 0, address, &length);
-  if (got < static_cast<ssize_t>(kPeerMagic.size()) || static_cast<std::size_t>(got) > faults_.largest_datagram) return;
-  if (std::memcmp(bytes.data(), kPeerMagic.data(), kPeerMagic.size()) != 0) return;
-  std::array<char, 12> answer;
-  const std::uint32_t size = htonl(static_cast<std::uint32_t>(got));
-  std::memcpy(answer.data(), kPeerMagic.data(), kPeerMagic.size());
-  std::memcpy(answer.data() + kPeerMagic.size(), &size, sizeof size);
+  if (got < static_cast<ssize_t>(sizeof(PeerMessage)) || static_cast<std::size_t>(got) > faults_.largest_datagram)
+    return;
+  if (Now() - second_ >= std::chrono::seconds(1)) {
+    second_ = Now();
+    answered_ = 0;
+  }
+  const auto request = ReadRequest(bytes.data(), token_);
+  if (!request || request->first != PeerRequest::kDatagram || ++answered_ > kMostDatagramsPerSecond) return;
+  const PeerMessage answer = Signed(kAnswer, static_cast<std::uint32_t>(PeerRequest::kDatagram),
+                                    static_cast<std::uint32_t>(got), request->second, token_);
   static_cast<void>(sendto(datagrams_.get(), answer.data(), answer.size(), MSG_NOSIGNAL, address, length));
 }
 
 bool PeerListener::Advance(Connection& connection) {
-  connection.heard = Now();
+  // A stranger that sends a byte now and then is one all the same.
+  if (connection.proven) connection.heard = Now();
   std::array<char, 1 << 18> bytes;
   if (connection.sinks) Pause(faults_.pause);
-  const std::size_t room = connection.sinks ? bytes.size() : kPeerRequestBytes - connection.request.size();
+  const std::size_t room = connection.sinks ? bytes.size() : sizeof(PeerMessage) - connection.request.size();
   const ssize_t got = recv(connection.fd.get(), bytes.data(), room, 0);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (connection.sinks) {
@@ -109,20 +167,21 @@ bool PeerListener::Advance(Connection& connection) {
   }
   if (got == 0) return false;
   connection.request.insert(connection.request.end(), bytes.begin(), bytes.begin() + got);
-  if (connection.request.size() < kPeerRequestBytes) return true;
-  if (std::memcmp(connection.request.data(), kPeerMagic.data(), kPeerMagic.size()) != 0) return false;
-  std::uint32_t what = 0;
-  std::memcpy(&what, connection.request.data() + kPeerMagic.size(), sizeof what);
-  what = ntohl(what);
-  if (what == static_cast<std::uint32_t>(PeerRequest::kSink)) {
+  if (connection.request.size() < sizeof(PeerMessage)) return Now() - connection.heard < kSilenceOfStrangers;
+  const auto request = ReadRequest(connection.request.data(), token_);
+  connection.request.clear();
+  if (!request) return false;
+  connection.proven = true;
+  connection.heard = Now();
+  if (request->first == PeerRequest::kSink) {
     connection.sinks = true;
     return true;
   }
-  if (what != static_cast<std::uint32_t>(PeerRequest::kEcho)) return false;
+  if (request->first != PeerRequest::kEcho) return false;
+  const PeerMessage answer =
+      Signed(kAnswer, static_cast<std::uint32_t>(PeerRequest::kEcho), 0, request->second, token_);
   // Small against the socket's buffer: it goes out whole, or the other side has stopped reading.
-  const ssize_t sent = send(connection.fd.get(), connection.request.data(), kPeerRequestBytes, MSG_NOSIGNAL);
-  connection.request.clear();
-  return sent == static_cast<ssize_t>(kPeerRequestBytes);
+  return send(connection.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(answer.size());
 }
 
 }  // namespace fulldeck::doctor

@@ -1,26 +1,43 @@
-// The other side of the checks between hosts: `fulldeck doctor --listen PORT`. Answers on TCP and UDP, keeps nothing of
-// what it gets, and gives nothing away but that it is there.
+// The other side of the checks between nodes: `fulldeck doctor --listen PORT`. Answers on TCP and UDP to whoever has
+// the token, keeps nothing of what it gets, and gives nothing away but that it is there.
 //
-// TCP: a request is 16 bytes, "FDDOCTOR" and two big-endian 32-bit numbers: what (1 echo, 2 sink) and 0. Each echo is
-// answered with the same 16 bytes, on the same connection. After a sink everything up to the end of the client's half
+// A message is 64 bytes: eight letters ("FDDOCTOR" of a request, "FDANSWER" of an answer, so that no answer is ever
+// taken for a request), two big-endian 32-bit numbers, 16 random bytes that the answer repeats, and the HMAC-SHA256 of
+// all that under the token. The first number of a request says what is asked; that of an answer repeats it.
+//
+// TCP: each echo (1) is answered on the same connection. After a sink (2) everything up to the end of the client's half
 // is counted and thrown away; the answer is the count, a big-endian 64-bit number, and the connection ends. UDP: a
-// datagram that begins with "FDDOCTOR" is answered with "FDDOCTOR" and its length, a big-endian 32-bit number.
+// datagram that begins with a request (3) is answered with 64 bytes whose second number is the datagram's length. No
+// answer is larger than what it answers, and there are so many in a second at most.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "launcher/host_address.h"
 
 namespace fulldeck::doctor {
 
-inline constexpr std::string_view kPeerMagic = "FDDOCTOR";
 inline constexpr int kPeerPort = 29533;  // where nothing else is said
-enum class PeerRequest : std::uint32_t { kEcho = 1, kSink = 2 };
-inline constexpr std::size_t kPeerRequestBytes = 16;
+inline constexpr int kMostDatagramsPerSecond = 200;
+enum class PeerRequest : std::uint32_t { kEcho = 1, kSink = 2, kDatagram = 3 };
+
+inline constexpr std::size_t kPeerNonceBytes = 16;
+using PeerNonce = std::array<char, kPeerNonceBytes>;
+using PeerMessage = std::array<char, 64>;
+
+PeerMessage MakePeerRequest(PeerRequest what, const PeerNonce& nonce, std::string_view token);
+// Whether `bytes` are the answer to that request; its second number.
+std::optional<std::uint32_t> ReadPeerAnswer(const PeerMessage& bytes, PeerRequest what, const PeerNonce& nonce,
+                                            std::string_view token);
+PeerNonce NewPeerNonce();
 
 struct PeerFaults {
   std::size_t largest_datagram = 65536;  // larger ones get no answer, as on a path with a small MTU
@@ -30,8 +47,9 @@ struct PeerFaults {
 // Not thread safe: one thread opens and serves.
 class PeerListener {
  public:
-  // Port 0: any free one. `faults` are for tests.
-  static base::Result<PeerListener> Open(int port, PeerFaults faults = {});
+  // On that address alone; port 0: any free one. `token` is not empty. `faults` are for tests.
+  static base::Result<PeerListener> Open(const launcher::HostAddress& address, std::string token,
+                                         PeerFaults faults = {});
 
   int port() const { return port_; }
 
@@ -42,6 +60,7 @@ class PeerListener {
   struct Connection {
     base::UniqueFd fd;
     std::vector<char> request;
+    bool proven = false;  // has sent a request with the token
     bool sinks = false;
     std::uint64_t count = 0;
     base::TimePoint heard;
@@ -53,6 +72,9 @@ class PeerListener {
   bool Advance(Connection& connection);
 
   int port_ = 0;
+  std::string token_;
+  base::TimePoint second_;  // in which `answered_` datagrams were answered
+  int answered_ = 0;
   base::UniqueFd listener_;
   base::UniqueFd datagrams_;
   PeerFaults faults_;

@@ -16,7 +16,9 @@ std::optional<std::string> StatusField(const base::SystemRoot& root, std::string
 // Numbers of capabilities as the kernel has them.
 inline constexpr int kCapabilityIpcLock = 14;
 inline constexpr int kCapabilityPtrace = 19;
+inline constexpr int kCapabilityAdmin = 21;
 inline constexpr int kCapabilityNice = 23;
+inline constexpr int kCapabilityResource = 24;
 // Nothing where it cannot be read.
 std::optional<bool> HasCapability(const base::SystemRoot& root, int number);
 

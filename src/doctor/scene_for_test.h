@@ -36,6 +36,9 @@ class ToldKernel : public Kernel {
   std::vector<NetworkInterface> interfaces{{"lo", true, true, 65536, {"127.0.0.1"}},
                                            {"eth0", true, false, 1500, {"10.0.0.5"}},
                                            {"docker0", true, false, 1500, {"172.17.0.1"}}};
+  OrphanFate orphan{true, 1, std::chrono::milliseconds(2)};
+  int orphan_error = 0;
+  HugePages huge_pages{true, true};
   std::string host_name = "node1";
   std::vector<std::string> resolved{"10.0.0.5"};
   int echo_error = 0;
@@ -49,6 +52,8 @@ class ToldKernel : public Kernel {
                                                       base::Duration patience) const override;
   base::Result<void> MayUse(const std::string& path) const override;
   std::vector<Facility> TryFacilities() const override { return facilities; }
+  base::Result<OrphanFate> OrphanAProcess(base::Duration patience) const override;
+  HugePages TryHugePages() const override { return huge_pages; }
   std::vector<NetworkInterface> Interfaces() const override { return interfaces; }
   std::string HostName() const override { return host_name; }
   base::Result<std::vector<std::string>> Resolve(const std::string& name) const override;

@@ -10,6 +10,7 @@
 #include "base/subprocess.h"
 #include "doctor/finding.h"
 #include "doctor/scene_for_test.h"
+#include "wire/variables.h"
 
 namespace fulldeck::doctor {
 
@@ -33,6 +34,10 @@ base::Result<void> ToldKernel::MayUse(const std::string& path) const {
   if (!refused_node.empty() && path.ends_with(refused_node)) return base::ErrnoError(path, EACCES);
   return {};
 }
+base::Result<OrphanFate> ToldKernel::OrphanAProcess(base::Duration) const {
+  if (orphan_error != 0) return base::ErrnoError("no process can be forked", orphan_error);
+  return orphan;
+}
 base::Result<std::vector<std::string>> ToldKernel::Resolve(const std::string& name) const {
   if (resolved.empty()) return base::Error{"the host name " + name + " cannot be looked up"};
   return resolved;
@@ -47,7 +52,9 @@ base::Result<void> ToldKernel::TryPort(int) const {
 }
 
 Scene::Scene() {
-  Write("/proc/self/status", "Name:\tfulldeck\nCapEff:\t0000000000000000\nSeccomp:\t0\nCpus_allowed_list:\t0-31\n");
+  Write("/proc/self/status",
+        "Name:\tfulldeck\nUid:\t1000\t1000\t1000\t1000\nThreads:\t4\nCapEff:\t0000000000000000\nSeccomp:\t0\nCpus_"
+        "allowed_list:\t0-31\n");
   Write("/proc/self/limits",
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         "Max core file size        0                    unlimited            bytes     \n"
@@ -145,7 +152,11 @@ int Scene::StartSleeper() {
 }
 
 void Scene::StartPeer(PeerFaults faults) {
-  auto listener = PeerListener::Open(0, faults);
+  constexpr char kToken[] = "of this scene";
+  subject.environment.Set(wire::kTokenVariable, kToken);
+  const auto loopback = launcher::ResolveHost("127.0.0.1", 0);
+  ASSERT_TRUE(loopback.ok());
+  auto listener = PeerListener::Open(loopback->front(), kToken, faults);
   ASSERT_TRUE(listener.ok()) << listener.error().message;
   listener_ = std::make_unique<PeerListener>(std::move(*listener));
   subject.peers.push_back("127.0.0.1:" + std::to_string(listener_->port()));

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/python_start.h"
 #include "base/text.h"
 #include "device/vendor_traits.h"
 #include "doctor/probe_process.h"
@@ -149,7 +150,8 @@ void ReadRecordLine(const Json& line, StackAnswers& answers) {
 }
 
 ProbeProcess Child(const Subject& subject, const char* script, const Json& request) {
-  ProbeProcess process{{subject.python, "-c", script, request.dump()}, subject.environment};
+  base::PythonStart start = base::StartPythonScript(subject.python, script, {request.dump()}, subject.environment);
+  ProbeProcess process{std::move(start.arguments), std::move(start.environment)};
   // Nothing of ours is to be found there, and nothing is left behind.
   process.environment.Set("PYTHONDONTWRITEBYTECODE", "1");
   return process;

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/python_start.h"
 #include "base/text.h"
 #include "device/vendor_traits.h"
 #include "doctor/probe_process.h"
@@ -38,10 +39,11 @@ std::optional<Finding> NotAnswered(const StackAnswers& answers) {
 
 // The version of another program of that name, asked in a child.
 std::string VersionOf(const std::string& program, const Subject& subject) {
-  const auto endings = RunProbes(
-      {{{program, "-c", kStackQuestionsScript, R"({"modules":[],"vendors":[],"libraries":[],"python_only":true})"},
-        subject.environment}},
-      {std::chrono::seconds(2), std::chrono::seconds(2)});
+  base::PythonStart start = base::StartPythonScript(
+      program, kStackQuestionsScript, {R"({"modules":[],"vendors":[],"libraries":[],"python_only":true})"},
+      subject.environment);
+  const auto endings = RunProbes({{std::move(start.arguments), std::move(start.environment)}},
+                                 {std::chrono::seconds(2), std::chrono::seconds(2)});
   for (const std::string& line : endings[0].lines) {
     const auto at = line.find("\"version\": \"");
     if (at != std::string::npos) return line.substr(at + 12, line.find('"', at + 12) - at - 12);

@@ -185,17 +185,19 @@ Findings CheckCollectiveLibrary(const Subject& subject) {
       continue;
     }
     if (library->path.empty()) {
-      findings.push_back(
-          Say(Verdict::kFail,
-              {fmt::format("{} is not found by the loader: {}", library->library, library->error),
-               fmt::format("加载器找不到 {}：{}", library->library, library->error)},
-              {"Install the vendor's collective library or add its folder to LD_LIBRARY_PATH; until then: fulldeck run "
-               "--backend fulldeck.",
-               "安装厂商的集合通信库或把其目录加入 LD_LIBRARY_PATH；在此之前用 fulldeck run --backend fulldeck。"},
-              library->error.find("invalid ELF") != std::string::npos ||
-                      library->error.find("too short") != std::string::npos
-                  ? "D9"
-                  : "D8"));
+      findings.push_back(Say(
+          Verdict::kFail,
+          {fmt::format("{} is not found by the loader: {}", library->library, library->error),
+           fmt::format("加载器找不到 {}：{}", library->library, library->error)},
+          {"Install the vendor's collective library or add its folder to LD_LIBRARY_PATH. Until then the script can "
+           "use fulldeck's own backend, through host memory: init_process_group(\"fulldeck\"); on torch 1.x start it "
+           "with FULLDECK_HOST_COLLECTIVES=1.",
+           "安装厂商的集合通信库或把其目录加入 LD_LIBRARY_PATH。在此之前脚本可用 fulldeck 自带后端（经主机内存）："
+           "init_process_group(\"fulldeck\")；torch 1.x 用 FULLDECK_HOST_COLLECTIVES=1 启动。"},
+          library->error.find("invalid ELF") != std::string::npos ||
+                  library->error.find("too short") != std::string::npos
+              ? "D9"
+              : "D8"));
       continue;
     }
     const LibraryFile file = LookAtLibrary(library->path);

@@ -43,6 +43,8 @@ std::vector<CheckCase> StorageCases() {
        [](Scene& scene) { scene.kernel.space.bytes_free = 1 << 20; }},
       {"free-space", "a quota", Verdict::kFail, "I5", "a quota is used up",
        [](Scene& scene) { scene.kernel.reserve_error = EDQUOT; }},
+      {"free-space", "a file system that refuses to reserve", Verdict::kCannotTell, "I5", "cannot be tried",
+       [](Scene& scene) { scene.kernel.reserve_error = EOPNOTSUPP; }},
       {"free-space", "cannot be read", Verdict::kCannotTell, "I5", "df",
        [](Scene& scene) { scene.kernel.space_error = EIO; }},
 

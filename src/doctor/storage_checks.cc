@@ -145,9 +145,13 @@ std::vector<Finding> CheckFreeSpace(const Subject& subject) {
                      "配额用尽：quota -s、lfs quota，或询问文件系统管理员"),
                  "I5", figures)};
   }
-  return {
-      Ok({seen.english + "; this file system cannot be asked about a quota", seen.chinese + "；此文件系统无法查询配额"},
-         figures)};
+  return {CannotTell(
+      {fmt::format("{}; whether a quota leaves 256 MiB of it cannot be tried: {}", seen.english,
+                   base::Printable(reserved.error().message)),
+       fmt::format("{}；无法确认配额是否还留有 256 MiB：{}", seen.chinese, base::Printable(reserved.error().message))},
+      Say("ask the file system: quota -s, lfs quota -h {0}, or df {0}",
+          "查询文件系统：quota -s、lfs quota -h {0} 或 df {0}", base::Printable(folder)),
+      "I5", figures)};
 }
 
 std::vector<Finding> CheckInodes(const Subject& subject) {

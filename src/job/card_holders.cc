@@ -9,7 +9,6 @@
 #include "job/process_signal.h"
 
 namespace fulldeck::job {
-namespace {
 
 bool HasNodeOpen(int pid, const device::Card& card) {
   const base::SystemRoot root;
@@ -20,8 +19,6 @@ bool HasNodeOpen(int pid, const device::Card& card) {
   }
   return false;
 }
-
-}  // namespace
 
 bool HasPidsOfTheHost() {
   // The inode of the first pid namespace is fixed in the kernel.

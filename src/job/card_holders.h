@@ -29,6 +29,9 @@ struct CardHolder {
 // Whether pids here are those of the host: drivers tell these, also inside a container.
 bool HasPidsOfTheHost();
 
+// Whether a process can be seen to have one of the card's device nodes open.
+bool HasNodeOpen(int pid, const device::Card& card);
+
 // Those that still live. `runs`: RunRegistry::List. An error when nobody can tell who holds the card.
 base::Result<std::vector<CardHolder>> HoldersOf(const device::Card& card, const std::vector<RunRegistry::Entry>& runs,
                                                 bool has_pids_of_the_host = HasPidsOfTheHost());

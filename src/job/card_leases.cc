@@ -2,7 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
+#include <pwd.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/system_root.h"
 #include "base/text.h"
 #include "wire/private_folder.h"
 #include "wire/simulated_state.h"
@@ -22,13 +24,14 @@
 namespace fulldeck::job {
 namespace {
 
-constexpr char kSharedFolder[] = "/tmp/fulldeck-leases";
+constexpr char kTemporary[] = "/tmp";
+constexpr char kPrefix[] = "fulldeck-lease-";
+constexpr char kSuffix[] = ".lock";
 constexpr std::size_t kLongestName = 120;
 constexpr std::size_t kLongestField = 128;
 constexpr std::size_t kLongestLine = 3 * kLongestField;
 constexpr int kAttempts = 100;
-// Between two looks at what another process is about to finish: its permissions, its line.
-constexpr std::chrono::milliseconds kMoment{2};
+constexpr uid_t kUnknownUser = 65534;  // of a file whose owner this user namespace does not know
 
 std::string Sanitised(std::string_view text) {
   std::string name(text.substr(0, kLongestName));
@@ -40,14 +43,38 @@ std::string Sanitised(std::string_view text) {
   return name;
 }
 
-std::string FileName(const device::Card& card) {
+// What the names of all lease files of the card begin with.
+std::string PrefixOf(const device::Card& card) {
   std::string which = "index-" + std::to_string(card.index);
   for (const auto* told : {&card.serial, &card.uuid, &card.pci_address}) {
     if (!told->has_value() || (*told)->empty()) continue;
     which = **told;
     break;
   }
-  return Sanitised(card.kind + "-" + which) + ".lock";
+  return kPrefix + Sanitised(card.kind + "-" + which) + ".";
+}
+
+// A folder in which nobody but root, the file's owner and perhaps this user can remove a lease file.
+base::Result<void> CheckSharedFolder(const std::string& folder) {
+  struct stat status {};
+  if (lstat(folder.c_str(), &status) != 0) return base::ErrnoError(folder);
+  if (!S_ISDIR(status.st_mode)) {
+    return base::Error{
+        fmt::format("{} is not a folder, so the cards' leases cannot be kept there; remove it, or set {}", folder,
+                    wire::kLeaseDirVariable)};
+  }
+  if ((status.st_mode & 0022) != 0 && (status.st_mode & S_ISVTX) == 0) {
+    return base::Error{fmt::format("{} lets other users remove the leases of others; chmod 1777 it, or set {}", folder,
+                                   wire::kLeaseDirVariable)};
+  }
+  const bool trusted =
+      status.st_uid == 0 || status.st_uid == geteuid() || (folder == kTemporary && status.st_uid == kUnknownUser);
+  if (!trusted) {
+    return base::Error{
+        fmt::format("{} belongs to user {}, who can remove the leases of others; chown it to root, or set {}", folder,
+                    status.st_uid, wire::kLeaseDirVariable)};
+  }
+  return {};
 }
 
 // Made under another name and moved, so that no other user ever meets it without its permissions.
@@ -64,18 +91,8 @@ base::Result<void> MakeSharedFolder(const std::string& folder) {
     if (!made && error != ENOTEMPTY && error != EEXIST && error != EPERM && error != EACCES) {
       return base::ErrnoError("cannot make " + folder, error);
     }
-    if (lstat(folder.c_str(), &status) != 0) return base::ErrnoError("cannot make " + folder);
   }
-  if (!S_ISDIR(status.st_mode)) {
-    return base::Error{
-        fmt::format("{} is not a folder, so the cards' leases cannot be kept there; remove it, or set {}", folder,
-                    wire::kLeaseDirVariable)};
-  }
-  if ((status.st_mode & 0002) != 0 && (status.st_mode & S_ISVTX) == 0) {
-    return base::Error{fmt::format("{} lets every user remove the leases of others; chmod 1777 it, or set {}", folder,
-                                   wire::kLeaseDirVariable)};
-  }
-  return {};
+  return CheckSharedFolder(folder);
 }
 
 base::Result<void> MakeFolder(const device::Card& card, const std::string& folder,
@@ -85,35 +102,6 @@ base::Result<void> MakeFolder(const device::Card& card, const std::string& folde
       wire::MakePrivateFolder(wire::SimulatedServer::FolderFor(environment), wire::kSimulateDirVariable);
   if (!parent) return parent.error();
   return wire::MakePrivateFolder(folder, wire::kSimulateDirVariable);
-}
-
-base::Error NotALease(const std::string& path, std::string_view what) {
-  return base::Error{
-      fmt::format("{} is {}, where the lease of a card should be: something else put it there. Remove it "
-                  "when no run uses the card",
-                  path, what)};
-}
-
-// An existing file is opened without O_CREAT: with fs.protected_regular the kernel refuses O_CREAT on other users'
-// files in a sticky folder. An invalid descriptor: it came or went just now, try again.
-base::Result<base::UniqueFd> OpenLockFile(const std::string& path, bool last_attempt) {
-  constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  base::UniqueFd file(open(path.c_str(), kFlags));
-  if (file.valid()) return file;
-  if (errno == ELOOP) return NotALease(path, "a symbolic link");
-  if (errno == EISDIR) return NotALease(path, "a folder");
-  if (errno == ENXIO) return NotALease(path, "a socket or device");
-  // Another user has made it and not yet opened it to all.
-  if (errno == EACCES && !last_attempt) return base::UniqueFd();
-  if (errno != ENOENT) return base::ErrnoError("cannot open the lease " + path);
-  file.Reset(open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0666));
-  if (!file.valid()) {
-    if (errno == EEXIST || (errno == ENOENT && !last_attempt)) return base::UniqueFd();
-    return base::ErrnoError("cannot make the lease " + path);
-  }
-  // The umask must not keep other users' runs from it.
-  if (fchmod(file.get(), 0666) != 0) return base::ErrnoError("cannot open the lease " + path + " to other users");
-  return file;
 }
 
 bool IsStillAt(int fd, const std::string& path) {
@@ -150,22 +138,102 @@ std::optional<LeaseOwner> ReadOwner(int fd) {
   return LeaseOwner{Field(fields[0]), Field(fields[1]), *pid};
 }
 
-std::optional<LeaseOwner> ReadOwnerSoon(int fd) {
-  // Who has just taken the lock writes its line a moment later.
-  for (int attempt = 0; attempt < 5; ++attempt) {
-    if (attempt > 0) std::this_thread::sleep_for(kMoment);
-    if (auto owner = ReadOwner(fd)) return owner;
+std::string UserName(uid_t uid) {
+  const passwd* const entry = getpwuid(uid);
+  return entry != nullptr ? Field(entry->pw_name) : std::to_string(uid);
+}
+
+// An exclusive lock of this open file; false when another has one, or when it cannot be had.
+bool LockWhole(int fd) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  return fcntl(fd, F_OFD_SETLK, &whole) == 0;
+}
+
+// Takes nothing: a reader cannot keep the owner from the lock by looking.
+bool IsLocked(int fd) {
+  struct flock whole {};
+  whole.l_type = F_RDLCK;
+  whole.l_whence = SEEK_SET;
+  return fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+}
+
+// A new file that this process has locked, and that others can read but not lock. Nobody can be there before: its name
+// is random. Invalid, with errno, when it cannot be made.
+base::UniqueFd MakeLockFile(const std::string& prefix, std::string* path) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    std::uint64_t chance = 0;
+    if (getrandom(&chance, sizeof chance, 0) != static_cast<ssize_t>(sizeof chance)) return {};
+    *path = fmt::format("{}{:016x}{}", prefix, chance, kSuffix);
+    base::UniqueFd file(open(path->c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file.valid() && errno == EEXIST) continue;
+    if (!file.valid()) return file;
+    // Another run of this user that found it without its lock may have taken it for one that was left behind.
+    if (LockWhole(file.get()) && fchmod(file.get(), 0644) == 0 && IsStillAt(file.get(), *path)) return file;
+    unlink(path->c_str());
   }
-  return std::nullopt;
+  errno = EAGAIN;
+  return {};
+}
+
+// Of one that a killed run left. The lock first, so that nobody who has just made it loses it.
+void RemoveIfLeft(const std::string& path) {
+  const base::UniqueFd file(open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.valid() && LockWhole(file.get()) && IsStillAt(file.get(), path)) unlink(path.c_str());
+}
+
+enum class Other { kNone, kAlsoTakesIt, kHasIt };
+
+// What lies in the folder of another run's. Only an owner (or root) can have locked a file that it made: so whose it is
+// is known from the file, whatever stands in it.
+Other LookAt(const std::string& path, std::optional<LeaseOwner>* owner) {
+  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat status {};
+  // Links, folders, fifos, files that cannot be read: no lease looks like that. One that is just being made cannot be
+  // read either; its maker looks for ours after that.
+  if (!file.valid() || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink != 1) {
+    return Other::kNone;
+  }
+  if ((status.st_mode & 0022) != 0) return Other::kNone;
+  if (!IsLocked(file.get())) {
+    if (status.st_uid == geteuid() || geteuid() == 0) RemoveIfLeft(path);
+    return Other::kNone;
+  }
+  *owner = ReadOwner(file.get()).value_or(LeaseOwner{"", "", 0});
+  (*owner)->user = UserName(status.st_uid);
+  return (*owner)->run_id.empty() ? Other::kAlsoTakesIt : Other::kHasIt;
+}
+
+Other LookAtOthers(const std::string& folder, const std::string& prefix, const std::string& own,
+                   std::optional<LeaseOwner>* owner) {
+  Other found = Other::kNone;
+  for (const std::string& name : base::SystemRoot().List(folder)) {
+    const std::string path = folder + "/" + name;
+    // The length, too: the serial of another card may begin like this one's.
+    const bool ours =
+        name.starts_with(prefix) && name.ends_with(kSuffix) && name.size() == own.size() - folder.size() - 1;
+    if (!ours || path == own) continue;
+    std::optional<LeaseOwner> whose;
+    const Other one = LookAt(path, &whose);
+    if (one == Other::kNone || found == Other::kHasIt) continue;
+    found = one;
+    *owner = whose;
+  }
+  return found;
 }
 
 void Release(Lease& lease) {
-  // Unlinked while it is locked, so that whoever waits with the old file open sees that it is no longer the card's.
-  // What another user made in the sticky folder can only be emptied.
-  if (lease.process == getpid() && IsStillAt(lease.lock.get(), lease.path) && unlink(lease.path.c_str()) != 0) {
-    [[maybe_unused]] const int emptied = ftruncate(lease.lock.get(), 0);
-  }
+  // Unlinked while it is locked: nobody finds it without its lock.
+  if (lease.process == getpid() && IsStillAt(lease.lock.get(), lease.path)) unlink(lease.path.c_str());
   lease.lock.Reset();
+}
+
+// So that two that met do not meet again.
+void WaitAMoment(int attempt) {
+  std::uint32_t chance = 0;
+  if (getrandom(&chance, sizeof chance, 0) < 0) chance = static_cast<std::uint32_t>(getpid());
+  std::this_thread::sleep_for(std::chrono::microseconds(chance % (500 * std::min(attempt, 20)) + 50));
 }
 
 }  // namespace
@@ -180,47 +248,39 @@ std::string CardLeases::FolderFor(const device::Card& card, const base::Environm
   }
   std::string folder = environment.Get(wire::kLeaseDirVariable).value_or("");
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-  return folder.empty() ? kSharedFolder : folder;
+  if (!folder.empty()) return folder;
+  // A folder of our own there would belong to whoever came first. Only where /tmp is no place for that, it has to do.
+  return CheckSharedFolder(kTemporary) ? kTemporary : std::string(kTemporary) + "/fulldeck-leases";
 }
 
+// Whoever wants a card locks a file of its own, and only then looks for others. So of two at the same time at least one
+// sees the other. One that has no owner's line yet is looking, too: both let go, and try again a moment later. The line
+// is written once nobody else was seen; from then on the card is taken.
 base::Result<bool> CardLeases::Take(const device::Card& card, const LeaseOwner& owner,
                                     const base::Environment& environment, std::optional<LeaseOwner>* held_by) {
   if (held_by != nullptr) held_by->reset();
   const std::string folder = FolderFor(card, environment);
   const auto made = MakeFolder(card, folder, environment);
   if (!made) return made.error();
-  const std::string path = folder + "/" + FileName(card);
-  for (int attempt = 1; attempt <= kAttempts; ++attempt) {
-    auto file = OpenLockFile(path, attempt == kAttempts);
-    if (!file) return file.error();
-    if (!file->valid()) {
-      std::this_thread::sleep_for(kMoment);
-      continue;
+  const std::string prefix = PrefixOf(card);
+  for (int attempt = 1;; ++attempt) {
+    Lease lease{device::NameOf(card), "", {}, getpid()};
+    lease.lock = MakeLockFile(folder + "/" + prefix, &lease.path);
+    if (!lease.lock.valid()) return base::ErrnoError("cannot make a lease in " + folder);
+    std::optional<LeaseOwner> whose;
+    const Other other = LookAtOthers(folder, prefix, lease.path, &whose);
+    if (other == Other::kNone) {
+      WriteOwner(lease.lock.get(), owner);
+      held_.push_back(std::move(lease));
+      return true;
     }
-    struct stat status {};
-    if (fstat(file->get(), &status) != 0) return base::ErrnoError(path);
-    if (!S_ISREG(status.st_mode)) return NotALease(path, "no plain file");
-    // It would be overwritten, whatever it is elsewhere.
-    if (status.st_nlink > 1) return NotALease(path, "another name of a file elsewhere");
-    int locked = -1;
-    do {
-      locked = flock(file->get(), LOCK_EX | LOCK_NB);
-    } while (locked != 0 && errno == EINTR);
-    if (locked != 0 && errno != EWOULDBLOCK) return base::ErrnoError("cannot lock the lease " + path);
-    if (locked != 0) {
-      const std::optional<LeaseOwner> holder = ReadOwnerSoon(file->get());
-      // Its holder may have removed it meanwhile; then the card is free, or somebody else's.
-      if (!IsStillAt(file->get(), path)) continue;
-      if (held_by != nullptr) *held_by = holder;
+    Release(lease);
+    if (other == Other::kHasIt || attempt == kAttempts) {
+      if (held_by != nullptr) *held_by = whose;
       return false;
     }
-    if (!IsStillAt(file->get(), path)) continue;
-    WriteOwner(file->get(), owner);
-    held_.push_back({device::NameOf(card), path, std::move(*file), getpid()});
-    return true;
+    WaitAMoment(attempt);
   }
-  return base::Error{
-      fmt::format("the lease {} came and went {} times while it was being taken; try again", path, kAttempts)};
 }
 
 void CardLeases::GiveBack(const std::string& card) {

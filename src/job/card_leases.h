@@ -29,8 +29,11 @@ struct Lease {
 // Not thread safe. Leases end when this object does, and with the process. Descriptors are close-on-exec; a child that
 // is forked without exec keeps the lock while it lives, but its copy of this object gives nothing back.
 //
-// A lease is an flock on a file named for the card, in FolderFor(card). Taking one never waits, so that runs that race
-// for the same cards cannot block each other; each card goes to one of them.
+// A lease is a file of the run's own in FolderFor(card), named for the card and with a write lock on it (an open file
+// description lock, fcntl). Other users can read the file and see the lock, but cannot lock, change or remove it, and
+// cannot be there first: the name has a random part. So whose a lease is is known from the owner of the file, and what
+// else lies in the folder is passed over. Runs that race for the same cards cannot block each other; each card goes to
+// one of them.
 class CardLeases {
  public:
   CardLeases() = default;
@@ -38,13 +41,14 @@ class CardLeases {
   CardLeases(const CardLeases&) = delete;
   CardLeases& operator=(const CardLeases&) = delete;
 
-  // Real cards: $FULLDECK_LEASE_DIR, else /tmp/fulldeck-leases, shared by all users. Simulated ones: beside the state
-  // of their simulated server. Made by Take when it is not there.
+  // Real cards: $FULLDECK_LEASE_DIR, else /tmp, shared by all users; it must belong to root or to this user, and let
+  // nobody remove files of others. Simulated ones: beside the state of their simulated server. Made by Take when it is
+  // not there.
   static std::string FolderFor(const device::Card& card, const base::Environment& environment);
 
   // Takes the lease of `card` for `owner`. False when another run has it (also another CardLeases of this process);
-  // `held_by` (may be null) then says who, as far as it can be told: any user may have written that line. An error when
-  // the lock's file cannot be used.
+  // `held_by` (may be null) then says who: the user is the owner of the lease's file, run id and pid are what that user
+  // wrote (empty and 0 when nothing). An error when no lease can be made in the folder.
   base::Result<bool> Take(const device::Card& card, const LeaseOwner& owner, const base::Environment& environment,
                           std::optional<LeaseOwner>* held_by);
 

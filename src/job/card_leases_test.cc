@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,6 +22,7 @@ namespace fulldeck::job {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr int kPatienceMilliseconds = 60'000;
 
@@ -74,6 +76,22 @@ class OtherProcess {
   base::UniqueFd from_;
 };
 
+std::string NameOfUser(uid_t uid) {
+  const passwd* const entry = getpwuid(uid);
+  return entry != nullptr ? entry->pw_name : std::to_string(uid);
+}
+
+// As another run would have it: a file of its own, locked.
+base::UniqueFd LockedFile(const std::string& path, const std::string& line, mode_t mode = 0644) {
+  base::UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  EXPECT_EQ(write(file.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  EXPECT_EQ(fcntl(file.get(), F_OFD_SETLK, &whole), 0);
+  EXPECT_EQ(fchmod(file.get(), mode), 0);
+  return file;
+}
+
 void Tell(int fd, const std::string& text) {
   [[maybe_unused]] const ssize_t written = write(fd, text.data(), text.size());
 }
@@ -89,6 +107,21 @@ class CardLeasesTest : public ::testing::Test {
     CardLeases leases;
     const auto taken = leases.Take(card, {"mine", "alice", getpid()}, environment_, &held_by_);
     return taken.ok() ? "" : taken.error().message;
+  }
+  void MakeFolderOfRoot() {
+    std::filesystem::create_directory(folder_);
+    ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
+  }
+  // Takes the lease as that user and keeps it; says "taken", or who has it, or what is wrong.
+  std::unique_ptr<OtherProcess> AsUser(uid_t uid, const device::Card& card) {
+    return std::make_unique<OtherProcess>([this, uid, card](int fd) {
+      static CardLeases leases;
+      if (setgid(uid) != 0 || setuid(uid) != 0) return Tell(fd, "no such user");
+      umask(077);
+      const auto taken = leases.Take(card, {"of-" + std::to_string(uid), "user", getpid()}, environment_, &held_by_);
+      if (!taken) return Tell(fd, taken.error().message);
+      Tell(fd, *taken ? "taken" : held_by_ ? held_by_->run_id + " of user " + held_by_->user : "?");
+    });
   }
   std::size_t Files() const {
     std::size_t count = 0;
@@ -110,7 +143,7 @@ TEST_F(CardLeasesTest, AreRefusedToASecondRunWhichIsToldWhoHasThem) {
   EXPECT_FALSE(Take(second, Card(3, "A1"), "run-2"));
   ASSERT_TRUE(held_by_);
   EXPECT_EQ(held_by_->run_id, "run-1");
-  EXPECT_EQ(held_by_->user, "alice");
+  EXPECT_EQ(held_by_->user, NameOfUser(geteuid())) << "by the file's owner, not by what stands in it";
   EXPECT_EQ(held_by_->pid, getpid());
   EXPECT_TRUE(Take(second, Card(4, "A2"))) << "another card is free";
   EXPECT_FALSE(held_by_);
@@ -149,16 +182,16 @@ TEST_F(CardLeasesTest, AreNamedForWhatTheCardTells) {
   ASSERT_TRUE(Take(leases, card));
   card.serial = "../../evil/\n\x1b" + std::string(500, 'x');
   ASSERT_TRUE(Take(leases, card));
-  EXPECT_EQ(leases.held().at(0).path, folder_ + "/gcu-index-2.lock");
-  EXPECT_EQ(leases.held().at(1).path, folder_ + "/gcu-0000_3b_00.0.lock");
-  EXPECT_EQ(leases.held().at(2).path, folder_ + "/gcu-GPU-12ab.lock");
+  EXPECT_THAT(leases.held().at(0).path, StartsWith(folder_ + "/fulldeck-lease-gcu-index-2."));
+  EXPECT_THAT(leases.held().at(1).path, StartsWith(folder_ + "/fulldeck-lease-gcu-0000_3b_00.0."));
+  EXPECT_THAT(leases.held().at(2).path, StartsWith(folder_ + "/fulldeck-lease-gcu-GPU-12ab."));
   const std::string strange = leases.held().at(3).path;
   EXPECT_EQ(strange.rfind('/'), folder_.size());
   EXPECT_LT(strange.size(), folder_.size() + 200);
   EXPECT_EQ(Files(), 4U);
 }
 
-TEST_F(CardLeasesTest, CanBeTakenByEveryUserWhateverTheUmask) {
+TEST_F(CardLeasesTest, CanBeSeenButNotChangedByEveryUserWhateverTheUmask) {
   const mode_t before = umask(077);
   CardLeases leases;
   const bool taken = Take(leases, Card(0, "A1"));
@@ -168,7 +201,7 @@ TEST_F(CardLeasesTest, CanBeTakenByEveryUserWhateverTheUmask) {
   ASSERT_EQ(stat(folder_.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 01777U);
   ASSERT_EQ(fstat(leases.held().at(0).lock.get(), &status), 0);
-  EXPECT_EQ(status.st_mode & 07777, 0666U);
+  EXPECT_EQ(status.st_mode & 07777, 0644U);
   EXPECT_NE(fcntl(leases.held().at(0).lock.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
@@ -184,7 +217,8 @@ TEST_F(CardLeasesTest, AreFreedByTheKernelWhenTheHolderIsKilled) {
   EXPECT_EQ(held_by_->run_id, "other");
   EXPECT_EQ(held_by_->pid, holder.pid());
   holder.Kill();
-  EXPECT_TRUE(Take(leases, Card(0, "A1"))) << "the file that it left is taken over";
+  EXPECT_TRUE(Take(leases, Card(0, "A1"))) << "the file that it left is removed";
+  EXPECT_EQ(Files(), 1U);
   CardLeases third;
   EXPECT_FALSE(Take(third, Card(0, "A1")));
   ASSERT_TRUE(held_by_);
@@ -241,19 +275,35 @@ TEST_F(CardLeasesTest, AreNotGivenBackByAForkedCopy) {
   EXPECT_FALSE(Take(second, Card(0, "A1")));
 }
 
-TEST_F(CardLeasesTest, RefuseWhatOthersPlanted) {
+TEST_F(CardLeasesTest, PassOverWhatOthersPlanted) {
   std::filesystem::create_directory(folder_);
   const std::string victim = temporary_.string() + "/victim";
   temporary_.Write("victim", "precious");
-  std::filesystem::create_symlink(victim, folder_ + "/gcu-LINK.lock");
-  std::filesystem::create_hard_link(victim, folder_ + "/gcu-HARD.lock");
-  std::filesystem::create_directory(folder_ + "/gcu-FOLDER.lock");
-  ASSERT_EQ(mkfifo((folder_ + "/gcu-FIFO.lock").c_str(), 0666), 0);
-  EXPECT_THAT(ErrorOf(Card(0, "LINK")), HasSubstr("gcu-LINK.lock is a symbolic link"));
-  EXPECT_THAT(ErrorOf(Card(0, "HARD")), HasSubstr("gcu-HARD.lock is another name of a file elsewhere"));
-  EXPECT_THAT(ErrorOf(Card(0, "FOLDER")), HasSubstr("gcu-FOLDER.lock is a folder"));
-  EXPECT_THAT(ErrorOf(Card(0, "FIFO")), HasSubstr("gcu-FIFO.lock is no plain file"));
+  const auto planted = [this](const std::string& card) {
+    return folder_ + "/fulldeck-lease-gcu-" + card + ".0123456789abcdef.lock";
+  };
+  std::filesystem::create_symlink(victim, planted("LINK"));
+  std::filesystem::create_hard_link(victim, planted("HARD"));
+  std::filesystem::create_directory(planted("FOLDER"));
+  ASSERT_EQ(mkfifo(planted("FIFO").c_str(), 0666), 0);
+  // A file that everybody could lock says nothing.
+  const base::UniqueFd open_to_all = LockedFile(planted("OPEN"), "run\talice\t12\n", 0666);
+  // Another lock, which everybody can have who can read: it keeps nobody out.
+  temporary_.Write("leases/fulldeck-lease-gcu-FLOCK.0123456789abcdef.lock", "run\talice\t12\n");
+  const base::UniqueFd flocked(open(planted("FLOCK").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(flock(flocked.get(), LOCK_EX | LOCK_NB), 0);
+  CardLeases leases;
+  for (const char* card : {"LINK", "HARD", "FOLDER", "FIFO", "OPEN", "FLOCK"}) {
+    EXPECT_TRUE(Take(leases, Card(0, card))) << card;
+  }
   EXPECT_EQ(std::filesystem::file_size(victim), 8U) << "nothing was written through it";
+}
+
+TEST_F(CardLeasesTest, OfACardWhoseSerialBeginsLikeAnothersAreItsOwn) {
+  CardLeases first;
+  CardLeases second;
+  ASSERT_TRUE(Take(first, Card(0, "A1.b")));
+  EXPECT_TRUE(Take(second, Card(1, "A1")));
 }
 
 TEST_F(CardLeasesTest, RefuseAFolderThatIsNoneOrThatAnybodyCanEmpty) {
@@ -271,33 +321,30 @@ TEST_F(CardLeasesTest, RefuseAFolderThatIsNoneOrThatAnybodyCanEmpty) {
   EXPECT_THAT(ErrorOf(Card(0, "A1")), HasSubstr("cannot make"));
 }
 
-TEST_F(CardLeasesTest, WithAnOwnerLineThatCannotBeReadAreHeldBySomebody) {
+TEST_F(CardLeasesTest, WithAnOwnerLineThatCannotBeReadAreHeldByTheOwnerOfTheFile) {
   std::filesystem::create_directory(folder_);
-  for (const std::string& line :
-       {std::string(), std::string("no newline\talice\t12"), std::string("run\talice\t-4\n"),
-        std::string("run\talice\tx\n"), std::string("\talice\t12\n"), std::string("run\t12\n"),
-        std::string(100'000, 'x'), std::string("run\n\talice\t12\n")}) {
-    temporary_.Write("leases/gcu-A1.lock", line);
-    base::UniqueFd lock(open((folder_ + "/gcu-A1.lock").c_str(), O_RDWR | O_CLOEXEC));
-    ASSERT_EQ(flock(lock.get(), LOCK_EX | LOCK_NB), 0);
+  const std::string path = folder_ + "/fulldeck-lease-gcu-A1.0123456789abcdef.lock";
+  for (const std::string& line : {std::string(), std::string("no newline\talice\t12"), std::string("run\talice\t-4\n"),
+                                  std::string("\talice\t12\n"), std::string(100'000, 'x')}) {
+    const base::UniqueFd lock = LockedFile(path, line);
     CardLeases leases;
     EXPECT_FALSE(Take(leases, Card(0, "A1")));
-    EXPECT_FALSE(held_by_) << line;
+    ASSERT_TRUE(held_by_) << line;
+    EXPECT_EQ(held_by_->run_id, "");
+    EXPECT_EQ(held_by_->user, NameOfUser(geteuid()));
+    std::filesystem::remove(path);
   }
 }
 
 TEST_F(CardLeasesTest, ShowALineThatCannotSteerATerminal) {
   std::filesystem::create_directory(folder_);
-  temporary_.Write("leases/gcu-A1.lock",
-                   "run\x1b[2J\tali\x07"
-                   "ce\t12\n");
-  base::UniqueFd lock(open((folder_ + "/gcu-A1.lock").c_str(), O_RDWR | O_CLOEXEC));
-  ASSERT_EQ(flock(lock.get(), LOCK_EX | LOCK_NB), 0);
+  const base::UniqueFd lock = LockedFile(folder_ + "/fulldeck-lease-gcu-A1.0123456789abcdef.lock",
+                                         "run\x1b[2J\tali\x07"
+                                         "ce\t12\n");
   CardLeases leases;
   EXPECT_FALSE(Take(leases, Card(0, "A1")));
   ASSERT_TRUE(held_by_);
   EXPECT_EQ(held_by_->run_id, "run?[2J");
-  EXPECT_EQ(held_by_->user, "ali?ce");
 }
 
 TEST_F(CardLeasesTest, OfSimulatedCardsBelongToTheirSimulatedServer) {
@@ -319,11 +366,11 @@ TEST_F(CardLeasesTest, OfSimulatedCardsBelongToTheirSimulatedServer) {
   EXPECT_FALSE(take(same));
   EXPECT_TRUE(take(four));
   EXPECT_TRUE(take(elsewhere));
-  EXPECT_EQ(leases.held().at(0).path, state + "/simulated-gcu-8.leases/gcu-SIM-gcu-0000.lock");
+  EXPECT_THAT(leases.held().at(0).path, StartsWith(state + "/simulated-gcu-8.leases/fulldeck-lease-gcu-SIM-gcu-0000."));
 }
 
 TEST_F(CardLeasesTest, OfRealCardsAreKeptInOneFolderOfTheMachine) {
-  EXPECT_EQ(CardLeases::FolderFor(Card(0, "A1"), {}), "/tmp/fulldeck-leases");
+  EXPECT_EQ(CardLeases::FolderFor(Card(0, "A1"), {}), "/tmp");
   EXPECT_EQ(CardLeases::FolderFor(Card(0, "A1"), environment_), folder_);
   EXPECT_EQ(CardLeases::FolderFor(Card(0, "A1"), {{wire::kLeaseDirVariable, folder_ + "//"}}), folder_);
 }
@@ -332,23 +379,69 @@ TEST_F(CardLeasesTest, OfRealCardsAreKeptInOneFolderOfTheMachine) {
 TEST_F(CardLeasesTest, AreSharedBetweenUsers) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to act as two users";
   ASSERT_EQ(chmod(temporary_.string().c_str(), 0777), 0);
-  const auto as_user = [this](uid_t uid, const device::Card& card) {
-    return std::make_unique<OtherProcess>([this, uid, card](int fd) {
-      static CardLeases leases;
-      if (setgid(uid) != 0 || setuid(uid) != 0) return Tell(fd, "no such user");
-      umask(077);
-      const auto taken = leases.Take(card, {"of-" + std::to_string(uid), "user", getpid()}, environment_, &held_by_);
-      if (!taken) return Tell(fd, taken.error().message);
-      Tell(fd, *taken ? "taken" : "held by " + (held_by_ ? held_by_->run_id : "?"));
-    });
-  };
-  const auto first = as_user(12345, Card(0, "A1"));
+  MakeFolderOfRoot();
+  const auto first = AsUser(12345, Card(0, "A1"));
   ASSERT_EQ(first->Said(), "taken");
-  EXPECT_EQ(as_user(23456, Card(0, "A1"))->Said(), "held by of-12345");
+  EXPECT_EQ(AsUser(23456, Card(0, "A1"))->Said(), "of-12345 of user 12345");
   first->Kill();
-  const auto second = as_user(23456, Card(0, "A1"));
-  EXPECT_EQ(second->Said(), "taken") << "the other user's file is taken over";
-  EXPECT_EQ(as_user(12345, Card(0, "A1"))->Said(), "held by of-23456");
+  const auto second = AsUser(23456, Card(0, "A1"));
+  EXPECT_EQ(second->Said(), "taken") << "the file that the other user left is passed over";
+  EXPECT_EQ(AsUser(12345, Card(0, "A1"))->Said(), "of-23456 of user 23456");
+}
+
+// What one user can do to the leases of another in the folder that both use.
+TEST_F(CardLeasesTest, OfOneUserCannotBeRemovedBlockedOrForgedByAnother) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to act as two users";
+  ASSERT_EQ(chmod(temporary_.string().c_str(), 0777), 0);
+  MakeFolderOfRoot();
+  const auto victim = AsUser(61001, Card(0, "A1"));
+  ASSERT_EQ(victim->Said(), "taken");
+  OtherProcess attacker([this](int fd) {
+    if (setgid(61002) != 0 || setuid(61002) != 0) return Tell(fd, "no such user");
+    std::string said;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      const std::string path = entry.path().string();
+      if (unlink(path.c_str()) == 0 || rename(path.c_str(), (path + "x").c_str()) == 0) said += "removed ";
+      if (open(path.c_str(), O_RDWR | O_CLOEXEC) >= 0) said += "changed ";
+      const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+      struct flock whole {};
+      whole.l_type = F_RDLCK;
+      if (fcntl(file, F_OFD_SETLK, &whole) == 0) said += "locked ";
+      flock(file, LOCK_EX | LOCK_NB);
+    }
+    // Unreadable, and somebody else's name in it.
+    static const base::UniqueFd hidden = LockedFile(folder_ + "/fulldeck-lease-gcu-A2.0123456789abcdef.lock", "", 0600);
+    static const base::UniqueFd forged =
+        LockedFile(folder_ + "/fulldeck-lease-gcu-A3.0123456789abcdef.lock", "nightrun\troot\t1\n");
+    Tell(fd, said + "done");
+  });
+  ASSERT_EQ(attacker.Said(), "done");
+  EXPECT_EQ(AsUser(61003, Card(0, "A1"))->Said(), "of-61001 of user 61001");
+  EXPECT_EQ(AsUser(61003, Card(0, "A2"))->Said(), "taken");
+  EXPECT_EQ(AsUser(61003, Card(0, "A3"))->Said(), "nightrun of user 61002") << "the owner of the file is named";
+}
+
+TEST_F(CardLeasesTest, AreNotKeptInAFolderOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to act as two users";
+  ASSERT_EQ(chmod(temporary_.string().c_str(), 0777), 0);
+  MakeFolderOfRoot();
+  ASSERT_EQ(chown(folder_.c_str(), 61002, 61002), 0);
+  EXPECT_THAT(AsUser(61001, Card(0, "A1"))->Said(), HasSubstr("belongs to user 61002"));
+  EXPECT_EQ(AsUser(61002, Card(0, "A1"))->Said(), "taken");
+}
+
+TEST_F(CardLeasesTest, OfRacingUsersGoToOneOfThem) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to act as several users";
+  ASSERT_EQ(chmod(temporary_.string().c_str(), 0777), 0);
+  MakeFolderOfRoot();
+  for (int round = 0; round < 10; ++round) {
+    const device::Card card = Card(0, "R" + std::to_string(round));
+    std::vector<std::unique_ptr<OtherProcess>> runs;
+    for (uid_t user = 61001; user < 61007; ++user) runs.push_back(AsUser(user, card));
+    int winners = 0;
+    for (const auto& run : runs) winners += run->Said() == "taken" ? 1 : 0;
+    EXPECT_EQ(winners, 1);
+  }
 }
 
 }  // namespace

@@ -25,6 +25,8 @@ constexpr ForeignNames kForeignNames[] = {
     {"cambricon", "MULTI_MLU", "cambricon.com/mlu"},
     {"moorethreads", "MULTI_MUSA", "mthreads.com/gpu"},
     {"intel", "MULTI_XPU", "gpu.intel.com/xe"},
+    {"tecorigin", "MULTI_SDAA", ""},
+    {"habana", "MULTI_HPU", "habana.ai/gaudi"},
     {"enflame", "", "enflame.com/gcu"},
 };
 

@@ -46,11 +46,15 @@ std::vector<FlagRow> MakeTable() {
        false},
       {Id::kShareLeases, "--share-leases", "", "Also use cards that another run on this host is using.", kCards, false,
        false},
-      {Id::kIdleCard, "--idle-card", "warn|fail|off",
-       "What to do when a rank's card is still at 0 % some time after the start: say it (default), end the run, "
-       "nothing.",
+      {Id::kIdleCard, "--idle-card", "warn|fail|require|off",
+       "When a card does no work for its rank: warn (default); fail: end the run with exit code 86; require: also when "
+       "it cannot be known whether the card works; off: do not watch the cards.",
        kCards, false, false},
-      {Id::kIdleCardAfter, "--idle-card-after", "SECONDS", "That time. Default: 60.", kCards, false, false},
+      {Id::kIdleCardAfter, "--idle-card-after", "SECONDS",
+       "How long a card may do nothing before that is reported. Default: 60. A run that ends earlier gets its verdict "
+       "at "
+       "its end.",
+       kCards, false, false},
       {Id::kTorchPlugin, "--torch-plugin", "LIBRARY[:LIBRARY]",
        "Libraries that teach torch the cards of a vendor, for programs in C++ (FULLDECK_TORCH_PLUGIN in the ranks); "
        "they "
@@ -110,10 +114,14 @@ std::vector<FlagRow> MakeTable() {
       {Id::kMaxRestarts, "--max-restarts", "N", "Start all ranks again at most N times when one fails. Default: 0.",
        kProgram, true, true},
       {Id::kOnHang, "--on-hang", "report|restart|fail",
-       "When ranks wait for one that shows no life, or that made another call than they, its name, its call and the "
-       "stacks of all ranks are said in any case. Then: go on (report, default), start all ranks again as "
-       "--max-restarts "
-       "allows (restart), or end the run with code 90 (fail). See docs/hangs.md.",
+       "When there is evidence that the rank that others wait for is stuck, it is reported with its call and the "
+       "stacks "
+       "of all ranks in any case. Then: go on (report, default), start all ranks again as --max-restarts allows "
+       "(restart), or end the run with code 90 (fail). See docs/hangs.md.",
+       kProgram, false, false},
+      {Id::kStrict, "--strict", "",
+       "When a silent error was reported (docs/python.md) and every rank ended well, the run ends with code 92. It is "
+       "never cut short.",
        kProgram, false, false},
       {Id::kShutdownTimeout, "--shutdown-timeout", "SECONDS",
        "From the polite signal to SIGKILL. Default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30.", kProgram, true, true},
@@ -169,6 +177,16 @@ std::vector<FlagRow> MakeTable() {
        kAdapters, false, false},
       {Id::kAccelerateConfig, "--accelerate-config", "FILE",
        "Give the program what `accelerate launch` would have given it from this file.", kAdapters, false, false},
+
+      {Id::kMpStartMethod, "--mp-start-method", "fork|spawn|forkserver",
+       "How data loaders and other children of a Python rank start, unless the program sets it itself. Default: "
+       "Python's.",
+       kAdapters, false, false},
+      {Id::kOpencvThreads, "--opencv-threads", "N",
+       "Threads of OpenCV in Python ranks and their data loaders; 0: none of its own. Default: OpenCV's, one per core "
+       "in "
+       "each process.",
+       kAdapters, false, false},
 
       {Id::kDetach, "--detach", "", "Go on in the background; then fulldeck logs -f, ps and stop.", kRun, false, false},
       {Id::kDryRun, "--dry-run", "", "Show which rank would get which card and environment, and start nothing.", kRun,
@@ -252,7 +270,8 @@ std::string LaunchHelp(LaunchStyle style) {
   help += Wrapped(
       "PROGRAM is a Python script, a module with -m, or any executable file. Everything behind it is its own. Both "
       "--nproc-per-node and --nproc_per_node are understood. Every flag of torchrun has a default in the environment: "
-      "PET_NPROC_PER_NODE=8. A flag that cannot be honoured is refused, never ignored.",
+      "PET_NPROC_PER_NODE=8. A flag that cannot be honored is refused; the few that have nothing to change here say so "
+      "below.",
       0);
   std::string_view group;
   for (const FlagRow& row : LaunchFlagTable()) {

@@ -110,6 +110,7 @@ class FlagReader {
     flags_.detach = is_on(FlagId::kDetach);
     flags_.dry_run = is_on(FlagId::kDryRun);
     flags_.progress = !is_on(FlagId::kNoProgress);
+    flags_.strict = is_on(FlagId::kStrict);
     flags_.adapt = !is_on(FlagId::kNoAdapt);
     flags_.probe = !is_on(FlagId::kNoProbe);
     flags_.place = is_on(FlagId::kPlace);
@@ -154,10 +155,12 @@ class FlagReader {
     };
     auto read = Read(FlagId::kDevices, devices, flags_.devices);
     if (!read) return read;
-    read = ReadChoice<IdleCardPolicy>(
-        FlagId::kIdleCard,
-        {{"warn", IdleCardPolicy::kWarn}, {"fail", IdleCardPolicy::kFail}, {"off", IdleCardPolicy::kOff}},
-        flags_.idle_card);
+    read = ReadChoice<IdleCardPolicy>(FlagId::kIdleCard,
+                                      {{"warn", IdleCardPolicy::kWarn},
+                                       {"fail", IdleCardPolicy::kFail},
+                                       {"require", IdleCardPolicy::kRequire},
+                                       {"off", IdleCardPolicy::kOff}},
+                                      flags_.idle_card);
     if (!read) return read;
     const auto seconds = [](const std::string& text) -> Result<std::chrono::seconds> {
       const auto number = ParseWhole(text);
@@ -298,7 +301,19 @@ class FlagReader {
       if (!path) return Error{"there is no file " + base::Printable(text)};
       return *path;
     };
-    return Read(FlagId::kAccelerateConfig, file, flags_.accelerate_config);
+    if (const auto config = Read(FlagId::kAccelerateConfig, file, flags_.accelerate_config); !config) return config;
+    const auto method = [](const std::string& text) -> Result<std::string> {
+      if (text != "fork" && text != "spawn" && text != "forkserver")
+        return Error{"it must be fork, spawn or forkserver"};
+      return text;
+    };
+    if (const auto start = Read(FlagId::kMpStartMethod, method, flags_.mp_start_method); !start) return start;
+    const auto threads = [](const std::string& text) -> Result<std::optional<int>> {
+      const auto number = ParseWhole(text);
+      if (!number || *number < 0 || *number > 1024) return Error{"it must be a whole number from 0 to 1024"};
+      return std::optional<int>(static_cast<int>(*number));
+    };
+    return Read(FlagId::kOpencvThreads, threads, flags_.opencv_threads);
   }
 
   // Flags that change nothing here: kept as they stand, or refused.
@@ -354,13 +369,12 @@ Result<void> CheckProgram(const LaunchArguments& arguments, const LaunchFlags& f
     return Error{fmt::format("launch mode adds --local-rank to the arguments of a Python script; with {} add --use-env",
                              called(FlagId::kNoPython))};
   }
-  const bool asks_adapters =
-      flags.place || flags.trace_ddp || flags.timeout || !flags.probe || !flags.accelerate_config.empty();
+  const bool asks_adapters = flags.place || flags.trace_ddp || flags.timeout || !flags.probe ||
+                             !flags.accelerate_config.empty() || !flags.mp_start_method.empty() || flags.opencv_threads;
   if (asks_adapters && (!flags.adapt || !flags.agent)) {
     return Error{
-        fmt::format("--place, --trace-ddp, --timeout, --no-probe and --accelerate-config are for the adapters in "
-                    "Python ranks, which "
-                    "{} leaves out",
+        fmt::format("--place, --trace-ddp, --timeout, --no-probe, --accelerate-config, --mp-start-method and "
+                    "--opencv-threads are for the adapters in Python ranks, which {} leaves out",
                     flags.agent ? "--no-adapt" : "--no-agent")};
   }
   if (flags.detach && flags.dry_run) return Error{"--detach and --dry-run contradict each other: nothing is started"};
@@ -388,8 +402,9 @@ Result<void> CheckCards(const LaunchArguments& arguments, const LaunchFlags& fla
                       base::Printable(flags.devices)));
     }
   }
-  if (choice->cpu && flags.idle_card == IdleCardPolicy::kFail) {
-    return Error{"--idle-card fail cannot be kept with --devices cpu: there is no card to look at"};
+  const bool strict = flags.idle_card == IdleCardPolicy::kFail || flags.idle_card == IdleCardPolicy::kRequire;
+  if (choice->cpu && strict) {
+    return Error{"--idle-card fail and require cannot be kept with --devices cpu: there is no card to look at"};
   }
   if (flags.idle_card == IdleCardPolicy::kOff && arguments.Has(FlagId::kIdleCardAfter)) {
     return Error{"--idle-card-after and --idle-card off contradict each other"};

@@ -1,6 +1,6 @@
 // What the user asked `fulldeck run` for: torchrun's flags and ours, with the defaults that PET_ variables give,
-// checked against each other. Pure: nothing is looked up on the machine, no file is opened. What cannot be honoured is
-// refused, never ignored.
+// checked against each other. Pure: nothing is looked up on the machine, no file is opened. What cannot be honored is
+// refused; what has nothing to change here says so in its help (--monitor-interval, --start-method).
 //
 // In order: ParseLaunchFlags, then ApplyCluster (job/cluster.h) where a cluster's manager started this launcher, then
 // CheckComplete, then SelectCards (job/card_selection.h).
@@ -32,7 +32,9 @@ struct StreamChoice {
   Streams For(int local_rank) const;
 };
 
-enum class IdleCardPolicy { kWarn, kFail, kOff };
+// What a verdict on the cards does to the run. kFail: an idle card ends it; kRequire: one that is not known to work
+// too.
+enum class IdleCardPolicy { kWarn, kFail, kRequire, kOff };
 // After a rank was found hung and the stacks of all were saved.
 enum class OnHang { kReport, kRestart, kFail };
 enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex };
@@ -88,6 +90,7 @@ struct LaunchFlags {
   // Ranks.
   int max_restarts = 0;
   OnHang on_hang = OnHang::kReport;
+  bool strict = false;  // a silent error makes the exit code of a good run
   std::string role = "default";
   bool module = false;          // -m
   bool no_python = false;       // run it directly
@@ -112,6 +115,8 @@ struct LaunchFlags {
   bool trace_ddp = false;  // --trace-ddp
   std::optional<std::chrono::milliseconds> timeout;
   std::string accelerate_config;  // absolute path; empty: none
+  std::string mp_start_method;    // fork, spawn, forkserver; empty: Python's default
+  std::optional<int> opencv_threads;
 
   // Ours.
   bool agent = true;  // --no-agent
@@ -146,6 +151,7 @@ enum class FlagId {
   kShareLeases,
   kIdleCard,
   kIdleCardAfter,
+  kStrict,
   kTorchPlugin,
   kNumaBinding,
   kVirtualLocalRank,
@@ -183,6 +189,8 @@ enum class FlagId {
   kTimeout,
   kNoProbe,
   kAccelerateConfig,
+  kMpStartMethod,
+  kOpencvThreads,
   kDetach,
   kDryRun,
   kNoAgent,

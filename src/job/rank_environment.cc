@@ -78,6 +78,12 @@ void SetTorchVariables(base::Environment& environment, const AttemptContext& att
               rank.error_file.empty() ? std::nullopt : std::optional(rank.error_file));
   SetUnlessThere(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   SetUnlessThere(environment, "OMP_NUM_THREADS", std::to_string(rank.threads));
+  // More threads than the rank's share of the cores, as the caller wants: while they wait they must not spin, or they
+  // keep the threads that they wait for from running.
+  const auto threads = base::ParseInteger<int>(environment.Get("OMP_NUM_THREADS").value_or(""));
+  if (threads && *threads > rank.threads && !environment.Get("GOMP_SPINCOUNT") && !environment.Get("KMP_BLOCKTIME")) {
+    SetUnlessThere(environment, "OMP_WAIT_POLICY", "passive");
+  }
   // Without it Accelerate makes every rank on the processors a rank 0 of its own.
   if (attempt.cpu_asked) SetUnlessThere(environment, "ACCELERATE_USE_CPU", "true");
 }
@@ -126,6 +132,7 @@ void SetOurVariables(base::Environment& environment, const AttemptContext& attem
   SetOrRemove(environment, wire::kCrashFileVariable, unless_empty(rank.crash_file));
   SetOrRemove(environment, wire::kStackFileVariable, unless_empty(rank.stack_file));
   SetOrRemove(environment, wire::kAgentVariable, attempt.agent_library);
+  SetOrRemove(environment, wire::kCollectivesKeyVariable, unless_empty(attempt.collectives_key));
   SetOrRemove(environment, wire::kDeviceVariable, device);
   SetOrRemove(environment, wire::kCardSerialVariable, serial);
   SetOrRemove(environment, wire::kShareCardsVariable,
@@ -136,6 +143,12 @@ void SetOurVariables(base::Environment& environment, const AttemptContext& attem
                     attempt.torch_plugins + (callers && !callers->empty() ? ":" + std::string(*callers) : ""));
   }
   for (const auto& variable : attempt.adapter_variables) environment.Set(variable.first, variable.second);
+  // A program that was written for CUDA must not find a real card of the machine in the place of the simulated one.
+  // Where the adapters run they see to it: some programs read the list, and do not expect an empty one where CUDA
+  // answers.
+  const bool is_simulated = rank.card != nullptr && rank.card->simulated && rank.card->kind != "cuda";
+  const bool is_adapted = attempt.agent_library && environment.Get(wire::kAdaptVariable) != "0";
+  if (is_simulated && !is_adapted) environment.Set("CUDA_VISIBLE_DEVICES", "");
   // The spawner knows the pid; that of an outer run's rank must not be taken for it.
   environment.Remove(wire::kRankPidVariable);
 }
@@ -165,6 +178,8 @@ std::vector<std::string> RankEnvironment(const base::Environment& callers, const
   SetTorchVariables(environment, attempt, rank);
   SetCardVariables(environment, callers, attempt, rank);
   SetOurVariables(environment, attempt, rank);
+  // The launchers' secret; a rank has no use for it, and gives its environment to whatever it starts or logs.
+  environment.Remove(wire::kTokenVariable);
   if (attempt.agent_library) {
     environment.Set("LD_PRELOAD", PreloadWith(callers.Get("LD_PRELOAD"), *attempt.agent_library));
   }
@@ -190,6 +205,8 @@ std::vector<std::pair<std::string, std::string>> AdapterVariables(const LaunchFl
   if (!flags.accelerate_config.empty()) {
     variables.emplace_back(wire::kAccelerateConfigVariable, flags.accelerate_config);
   }
+  if (!flags.mp_start_method.empty()) variables.emplace_back(wire::kMpStartMethodVariable, flags.mp_start_method);
+  if (flags.opencv_threads) variables.emplace_back(wire::kOpencvThreadsVariable, std::to_string(*flags.opencv_threads));
   return variables;
 }
 

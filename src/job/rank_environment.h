@@ -38,7 +38,8 @@ struct AttemptContext {
   // A visible-device list that replaces the caller's, where LOCAL_RANK would otherwise not be the number of the rank's
   // card: name and value, as NarrowedVisibility gives them.
   std::optional<std::pair<std::string, std::string>> visible_devices;
-  int board_fd = -1;  // -1: none
+  int board_fd = -1;            // -1: none
+  std::string collectives_key;  // secret of the run's ranks; empty: none
 };
 
 struct RankContext {

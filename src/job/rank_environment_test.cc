@@ -133,8 +133,8 @@ TEST(RankEnvironment, PassesTheCallersVariablesAndReplacesStaleOnes) {
   EXPECT_EQ(variables.at("TORCHELASTIC_RUN_ID"), "job-7");
   EXPECT_EQ(variables.at("TORCHELASTIC_ERROR_FILE"), "/runs/job-7/error.json");
   EXPECT_EQ(variables.at("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), "x");
-  EXPECT_EQ(variables.at("FULLDECK_TOKEN"), "secret");
-  for (const char* stale : {"FULLDECK_RANK_PID", "FULLDECK_DEVICE", "FULLDECK_CARD_SERIAL", "FULLDECK_AGENT"}) {
+  for (const char* stale :
+       {"FULLDECK_TOKEN", "FULLDECK_RANK_PID", "FULLDECK_DEVICE", "FULLDECK_CARD_SERIAL", "FULLDECK_AGENT"}) {
     EXPECT_EQ(variables.count(stale), 0U) << stale;
   }
 }
@@ -159,6 +159,25 @@ TEST(RankEnvironment, TellsAccelerateThatTheProcessorsAreMeant) {
   AttemptContext attempt = SecondHost();
   attempt.cpu_asked = true;
   EXPECT_EQ(Variables({}, attempt, ThirdRank()).at("ACCELERATE_USE_CPU"), "true");
+}
+
+TEST(RankEnvironment, HidesRealCudaCardsFromAnUnadaptedRankOnASimulatedCardOfAnotherKind) {
+  device::Card card = MakeCard("enflame", "gcu", 2, 2);
+  RankContext rank = ThirdRank();
+  rank.card = &card;
+  AttemptContext attempt = SecondHost();
+  const Environment callers = {{"CUDA_VISIBLE_DEVICES", "0,1,2"}};
+  card.simulated = true;
+  EXPECT_EQ(Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"), "") << "no agent, no adapters";
+  attempt.agent_library = "/lib/agent.so";
+  EXPECT_EQ(Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"), "0,1,2") << "the adapters see to it";
+  attempt.adapter_variables = {{"FULLDECK_ADAPT", "0"}};
+  EXPECT_EQ(Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"), "");
+  card.simulated = false;
+  EXPECT_EQ(Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"), "0,1,2");
+  card = MakeCard("nvidia", "cuda", 2, 2);
+  card.simulated = true;
+  EXPECT_EQ(Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"), "0,1,2");
 }
 
 TEST(RankEnvironment, NamesTheCard) {
@@ -258,6 +277,20 @@ TEST(RankEnvironment, PutsTheAskedTorchPluginsBeforeTheCallers) {
   EXPECT_EQ(Variables({}, attempt, ThirdRank()).at("FULLDECK_TORCH_PLUGIN"), "/opt/a.so");
 }
 
+TEST(RankEnvironment, ThreadsThatAreMoreThanTheCoresDoNotSpin) {
+  const auto policy = [](const Environment& callers) {
+    const auto variables = Variables(callers, SecondHost(), ThirdRank());
+    const auto found = variables.find("OMP_WAIT_POLICY");
+    return found == variables.end() ? "" : found->second;
+  };
+  EXPECT_EQ(policy({}), "");
+  EXPECT_EQ(policy({{"OMP_NUM_THREADS", "6"}}), "");
+  EXPECT_EQ(policy({{"OMP_NUM_THREADS", "7"}}), "passive");
+  EXPECT_EQ(policy({{"OMP_NUM_THREADS", "7"}, {"OMP_WAIT_POLICY", "active"}}), "active");
+  EXPECT_EQ(policy({{"OMP_NUM_THREADS", "7"}, {"GOMP_SPINCOUNT", "100"}}), "");
+  EXPECT_EQ(policy({{"OMP_NUM_THREADS", "many"}}), "");
+}
+
 TEST(RankEnvironment, TellsTheAdaptersWhatTheFlagsSayAndLeavesTheCallersOwnElse) {
   AttemptContext attempt = SecondHost();
   LaunchFlags flags;
@@ -271,6 +304,8 @@ TEST(RankEnvironment, TellsTheAdaptersWhatTheFlagsSayAndLeavesTheCallersOwnElse)
   flags.trace_ddp = true;
   flags.timeout = std::chrono::milliseconds(1500);
   flags.accelerate_config = "/a.yaml";
+  flags.mp_start_method = "spawn";
+  flags.opencv_threads = 0;
   attempt.adapter_variables = AdapterVariables(flags);
   const auto variables = Variables(callers, attempt, ThirdRank());
   EXPECT_EQ(variables.at("FULLDECK_ADAPT"), "0");
@@ -279,6 +314,8 @@ TEST(RankEnvironment, TellsTheAdaptersWhatTheFlagsSayAndLeavesTheCallersOwnElse)
   EXPECT_EQ(variables.at("FULLDECK_TRACE_DDP"), "1");
   EXPECT_EQ(variables.at("FULLDECK_TIMEOUT"), "1.5");
   EXPECT_EQ(variables.at("FULLDECK_ACCELERATE_CONFIG"), "/a.yaml");
+  EXPECT_EQ(variables.at("FULLDECK_MP_START_METHOD"), "spawn");
+  EXPECT_EQ(variables.at("FULLDECK_OPENCV_THREADS"), "0");
 }
 
 TEST(RankEnvironment, SetsTheListThatTheLauncherChose) {

@@ -8,7 +8,9 @@
 #include <array>
 #include <cctype>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "job/secret_names.h"
 #include "wire/sha256.h"
 
 namespace fulldeck::job {
@@ -19,10 +21,19 @@ using Json = nlohmann::ordered_json;
 // Shorter ones would take pieces out of other words.
 constexpr std::size_t kShortestSecret = 6;
 constexpr std::size_t kShortestKey = 32;
-constexpr std::array kSecretParts{"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "KEY", "CREDENTIAL", "COOKIE"};
+
+// The shell's own variable; every other PWD is a password.
+bool IsWorkingDirectory(std::string_view name, std::string_view value) {
+  return (name == "PWD" || name == "OLDPWD") && (value.starts_with("/") || value.starts_with("~"));
+}
+
+bool HoldsSecret(SecretName kind, std::string_view value) {
+  if (kind == SecretName::kNone || value.empty() || value == kRemoved) return false;
+  return kind == SecretName::kSecret ? !IsNoValue(value) : !IsOrdinaryValue(value);
+}
 
 bool IsSecret(const std::string& name, const std::string& value) {
-  return value.size() >= kShortestSecret && Redaction::IsSecretName(name) && value != kRemoved;
+  return value.size() >= kShortestSecret && !IsWorkingDirectory(name, value) && HoldsSecret(JudgeName(name), value);
 }
 
 bool IsWord(char character) {
@@ -33,32 +44,10 @@ bool IsSpace(char character) {
   return std::isspace(static_cast<unsigned char>(character)) != 0;
 }
 
-std::string Upper(std::string_view text) {
-  std::string upper(text);
-  for (char& character : upper) character = static_cast<char>(std::toupper(static_cast<unsigned char>(character)));
-  return upper;
-}
-
-// In running text "key:" and "tokens=4096" are ordinary words; "api_key=" and "token:" are not.
-bool IsSecretWord(std::string_view word) {
-  std::string upper = Upper(word);
-  std::replace(upper.begin(), upper.end(), '-', '_');
-  const auto ends_with = [&upper](std::string_view part) {
-    return upper.ends_with(part) && (upper.size() == part.size() || upper[upper.size() - part.size() - 1] == '_');
-  };
-  if (upper.ends_with("APIKEY") || upper.ends_with("AUTHTOKEN")) return true;
-  for (const char* part :
-       {"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "COOKIE"}) {
-    if (ends_with(part)) return true;
-  }
-  // HTTP: "Authorization: Bearer …".
-  return (ends_with("KEY") && upper.size() > 3) || upper == "AUTHORIZATION";
-}
-
 // Of services whose keys say what they are.
 bool HasKeyPrefix(std::string_view word) {
-  constexpr std::array kPrefixes{"sk-",   "hf_",   "ghp_",  "gho_", "ghs_", "github_pat_", "glpat-",
-                                 "xoxb-", "xoxp-", "xoxa-", "AKIA", "ASIA", "AIza",        "pypi-"};
+  constexpr std::array kPrefixes{"sk-",   "hf_",   "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-",
+                                 "xoxp-", "xoxa-", "AKIA", "ASIA", "AIza", "pypi-",       "eyJ"};
   return word.size() >= 16 && std::any_of(kPrefixes.begin(), kPrefixes.end(),
                                           [word](const char* prefix) { return word.starts_with(prefix); });
 }
@@ -112,16 +101,96 @@ void RemovePrivateKeys(std::string& text) {
   }
 }
 
-// Where the value begins that belongs to the name which ends at `at`: behind '=', ':' and quotes on the same line.
-// `by_space`: a space is enough, as behind a flag. npos: there is none.
-std::size_t ValueBehind(std::string_view text, std::size_t at, bool by_space) {
-  bool assigned = by_space && at < text.size() && text[at] == ' ';
-  while (at < text.size() && (text[at] == '"' || text[at] == '\'' || text[at] == ' ' || text[at] == '=' ||
-                              text[at] == ':' || text[at] == '\t' || text[at] == '\\')) {
-    assigned = assigned || text[at] == '=' || text[at] == ':';
-    ++at;
+// A part of a text.
+struct Span {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+std::size_t EndOfLine(std::string_view text, std::size_t at) {
+  return std::min(text.find('\n', at), text.size());
+}
+
+std::size_t SkipBlanks(std::string_view text, std::size_t at) {
+  while (at < text.size() && (text[at] == ' ' || text[at] == '\t')) ++at;
+  return at;
+}
+
+// A quote that begins at `at`, with the backslashes of an escaped one: " or \\". Empty when there is none.
+std::string_view QuoteAt(std::string_view text, std::size_t at) {
+  std::size_t end = at;
+  while (end < text.size() && text[end] == '\\') ++end;
+  if (end >= text.size() || (text[end] != '"' && text[end] != '\'')) return {};
+  return text.substr(at, end + 1 - at);
+}
+
+// Past '=', ':', "=>", ":=" or a full-width sign; `at` itself where there is none.
+std::size_t SkipAssignment(std::string_view text, std::size_t at) {
+  for (const std::string_view sign : {"=>", ":=", "==", "=", ":", "：", "＝"}) {
+    if (text.substr(at).starts_with(sign)) return at + sign.size();
   }
-  return assigned ? at : std::string::npos;
+  return at;
+}
+
+// To the same quote, or to the end of the line.
+Span QuotedValue(std::string_view text, std::size_t begin, std::string_view quote) {
+  const std::size_t line = EndOfLine(text, begin);
+  for (std::size_t at = begin; at < line; ++at) {
+    if (quote.size() == 1 && text[at] == '\\') {
+      ++at;
+    } else if (text.substr(at).starts_with(quote)) {
+      return {begin, at};
+    }
+  }
+  return {begin, line};
+}
+
+// The value that belongs to the name which ends at `at`: behind an assignment on the same line, or behind a blank where
+// the name is a flag. A quoted one goes to its closing quote, a list to its bracket, anything else to the next blank.
+// Nothing when there is none.
+std::optional<Span> ValueBehind(std::string_view text, std::size_t at, bool is_flag, bool whole_line) {
+  const std::string_view closing = QuoteAt(text, at);
+  const std::size_t behind_name = at + closing.size();
+  const std::size_t sign = SkipBlanks(text, behind_name);
+  std::size_t begin = sign < text.size() ? SkipAssignment(text, sign) : sign;
+  const bool by_blank = begin == sign;
+  if (by_blank && (!is_flag || sign == behind_name || text.substr(sign).starts_with("-"))) return std::nullopt;
+  begin = SkipBlanks(text, begin);
+  if (begin >= text.size() || text[begin] == '\n' || text[begin] == '{') return std::nullopt;
+  // b'…' and the like of Python.
+  const bool has_prefix = std::string_view("bBrRuU").find(text[begin]) != std::string_view::npos;
+  if (has_prefix && begin + 1 < text.size() && (text[begin + 1] == '"' || text[begin + 1] == '\'')) ++begin;
+  if (const std::string_view quote = QuoteAt(text, begin); !quote.empty()) {
+    return QuotedValue(text, begin + quote.size(), quote);
+  }
+  const std::size_t line = EndOfLine(text, begin);
+  if (text[begin] == '[') return Span{begin + 1, std::min(text.find(']', begin), line)};
+  std::size_t end = begin;
+  const auto ends = [&](char letter) {
+    if (whole_line) return letter == '"' || letter == '\'' || letter == '\\';
+    return IsSpace(letter) || (!closing.empty() && (letter == ',' || letter == '}' || letter == ']'));
+  };
+  while (end < line && !ends(text[end])) ++end;
+  if (end == begin) return std::nullopt;
+  return Span{begin, end};
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& letter : lower) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return lower;
+}
+
+// Of a word in running text and what stands behind it.
+bool IsNamedSecret(std::string_view text, std::string_view word, std::size_t behind_word, Span value) {
+  const std::string_view content = text.substr(value.begin, value.end - value.begin);
+  if (!HoldsSecret(JudgeWord(word), content)) return false;
+  const std::string name = Lower(word);
+  const bool assigned_at_once = behind_word < text.size() && text[behind_word] == '=';
+  // "pass: test_1" is the word of a test; a signature in a URL is long.
+  if (name == "pass") return assigned_at_once;
+  if (name == "sig") return assigned_at_once && content.size() >= 16;
+  return !(name == "pwd" && (content.starts_with("/") || content.starts_with("~")));
 }
 
 // Words one after the other: names of secrets with their values, and words that look like keys themselves.
@@ -143,23 +212,151 @@ std::string WithoutNamedOrRandom(std::string_view text) {
     }
     kept += word;
     at = end;
-    if (!IsSecretWord(word)) continue;
-    std::size_t value = ValueBehind(text, at, word.starts_with("--"));
-    if (value == std::string::npos || value >= text.size() || text[value] == '\n') continue;
-    if (text.substr(value).starts_with("Bearer ") || text.substr(value).starts_with("Basic ")) {
-      value = text.find(' ', value) + 1;
-    }
-    std::size_t behind = value;
-    while (behind < text.size() && !IsSpace(text[behind]) && text[behind] != '"' && text[behind] != '\'' &&
-           text[behind] != '\\' && text[behind] != ',' && text[behind] != ';' && text[behind] != '&') {
-      ++behind;
-    }
-    if (behind == value) continue;
-    kept += text.substr(at, value - at);
+    if (JudgeWord(word) == SecretName::kNone) continue;
+    const std::string name = Lower(word);
+    const bool whole_line = name.ends_with("authorization") || name.ends_with("cookie");
+    const auto value = ValueBehind(text, at, word.starts_with("-"), whole_line);
+    if (!value || !IsNamedSecret(text, word, at, *value)) continue;
+    kept += text.substr(at, value->begin - at);
     kept += kRemoved;
-    at = behind;
+    at = value->end;
   }
   return kept;
+}
+
+// The names that are no ASCII words: password, pass phrase, token, key.
+void RemoveNamedInChinese(std::string& text) {
+  for (const std::string_view name : {"密码", "口令", "令牌", "密钥"}) {
+    for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at)) {
+      at += name.size();
+      std::size_t behind = at;
+      // "密码是 X", "密码为 X": is.
+      for (const std::string_view is : {"是", "为"}) {
+        const std::size_t next = SkipBlanks(text, at + is.size());
+        if (std::string_view(text).substr(at).starts_with(is) && next < text.size() && IsWord(text[next]))
+          behind = next;
+      }
+      std::optional<Span> value;
+      if (behind != at) {
+        value = Span{behind, behind};
+        while (value->end < text.size() && !IsSpace(text[value->end])) ++value->end;
+      } else {
+        value = ValueBehind(text, at, false, false);
+      }
+      if (!value) continue;
+      // A sentence goes on behind its comma or full stop.
+      for (const std::string_view stop : {"，", "。", "；", "、"})
+        value->end = std::min(value->end, text.find(stop, value->begin));
+      if (!HoldsSecret(SecretName::kMaybe, std::string_view(text).substr(value->begin, value->end - value->begin)))
+        continue;
+      text.replace(value->begin, value->end - value->begin, kRemoved);
+      at = value->begin;
+    }
+  }
+}
+
+// "user:secret@host" without a scheme, as in the settings of a proxy.
+void RemoveBareUsers(std::string& text) {
+  for (std::size_t at = text.find('@'); at != std::string::npos; at = text.find('@', at + 1)) {
+    std::size_t begin = at;
+    while (begin > 0 && !IsSpace(text[begin - 1]) &&
+           std::string_view("\"'`/<>()[]{},;=@").find(text[begin - 1]) == std::string_view::npos) {
+      --begin;
+    }
+    const std::size_t colon = text.find(':', begin);
+    if (colon == std::string::npos || colon == begin || colon + 1 >= at) continue;
+    const std::string_view host = std::string_view(text).substr(at + 1);
+    if (host.empty() || std::isalnum(static_cast<unsigned char>(host.front())) == 0 || host.starts_with("sha256:"))
+      continue;
+    // 12:30:01@node, cuda:0@node
+    const bool numbers = text.find_first_not_of("0123456789:.-", begin) >= at;
+    if (numbers || IsOrdinaryValue(std::string_view(text).substr(colon + 1, at - colon - 1))) continue;
+    text.replace(begin, at - begin, kRemoved);
+    at = begin + std::string_view(kRemoved).size();
+  }
+}
+
+// Programs that take a password behind -p, which means other things elsewhere.
+bool TakesPassword(std::string_view program) {
+  program.remove_prefix(program.rfind('/') + 1);
+  for (const std::string_view known : {"sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb"}) {
+    if (program == known) return true;
+  }
+  return false;
+}
+
+// What stands in the place of an argument; nothing: it may stay. `before`: the arguments before it.
+std::optional<std::string> WithoutPassword(const std::vector<std::string_view>& before, std::string_view argument) {
+  const auto program = std::find_if(before.rbegin(), before.rend(), TakesPassword);
+  if (program != before.rend()) {
+    const bool is_sshpass = program->ends_with("sshpass");
+    // Behind the program that sshpass starts, -p is a port.
+    const bool first_flag = !is_sshpass || std::all_of(before.rbegin(), program,
+                                                       [](std::string_view word) { return word.starts_with("-"); });
+    if (is_sshpass && first_flag && before.back() == "-p") return kRemoved;
+    if (first_flag && argument.starts_with("-p") && argument.size() > 2) return std::string("-p") + kRemoved;
+  }
+  if (before.empty()) return std::nullopt;
+  // curl -u user:secret
+  const bool user = before.back() == "-u" || before.back() == "--user" || before.back() == "--proxy-user";
+  const std::size_t colon = argument.find(':');
+  if (user && colon != std::string_view::npos && !IsOrdinaryValue(argument.substr(colon + 1))) return kRemoved;
+  // A line of .netrc.
+  const bool netrc = before.back() == "password" &&
+                     std::any_of(before.begin(), before.end(),
+                                 [](std::string_view word) { return word == "login" || word == "machine"; });
+  if (netrc) return kRemoved;
+  return std::nullopt;
+}
+
+// Line by line, word by word: what a command or .netrc has at a place of its own.
+std::string WithoutPlacedPasswords(std::string_view text) {
+  std::string kept;
+  kept.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t line = EndOfLine(text, at);
+    std::vector<std::string_view> before;
+    while (at < line) {
+      const std::size_t begin = at;
+      while (at < line && IsSpace(text[at])) ++at;
+      kept += text.substr(begin, at - begin);
+      const std::size_t word = at;
+      while (at < line && !IsSpace(text[at])) ++at;
+      const std::string_view argument = text.substr(word, at - word);
+      // A line that is nothing but "password X" is of .netrc, too.
+      const bool alone = before.size() == 1 && before[0] == "password" && SkipBlanks(text, at) >= line;
+      const auto shown = alone ? std::optional<std::string>(kRemoved) : WithoutPassword(before, argument);
+      kept += shown ? std::string_view(*shown) : argument;
+      if (!argument.empty()) before.push_back(argument);
+    }
+    if (at < text.size()) kept += text[at++];
+  }
+  return kept;
+}
+
+// A secret key of AWS: 40 characters of base64, which '/' would cut into words.
+void RemoveBase64Keys(std::string& text) {
+  constexpr std::size_t kLength = 40;
+  constexpr int kLeastChanges = 14;
+  const auto is_base64 = [](char letter) {
+    return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '/' || letter == '+';
+  };
+  const auto kind = [](char letter) {
+    const auto character = static_cast<unsigned char>(letter);
+    return std::isupper(character) != 0 ? 0 : std::islower(character) != 0 ? 1 : std::isdigit(character) != 0 ? 2 : 3;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at;
+    while (end < text.size() && is_base64(text[end])) ++end;
+    int changes = 0;
+    for (std::size_t i = at + 1; i < end; ++i) changes += kind(text[i]) != kind(text[i - 1]) ? 1 : 0;
+    const bool part_of_path = at > 0 && (text[at - 1] == '.' || text[at - 1] == '_' || text[at - 1] == '-');
+    if (end - at == kLength && changes >= kLeastChanges && !part_of_path) {
+      text.replace(at, kLength, kRemoved);
+      end = at + std::string_view(kRemoved).size();
+    }
+    at = end + 1;
+  }
 }
 
 // Homes of others say their names.
@@ -172,17 +369,40 @@ void HideHomes(std::string& text) {
   }
 }
 
+bool IsCommandLine(const Json& list) {
+  bool has_flag = false;
+  for (const Json& each : list) {
+    if (!each.is_string()) return false;
+    has_flag = has_flag || each.get_ref<const std::string&>().starts_with("-");
+  }
+  return has_flag;
+}
+
+// Everything that stands behind a name of that kind.
+void RemoveBehind(Json& json, SecretName kind) {
+  if (json.is_structured()) {
+    for (auto& each : json.items()) RemoveBehind(each.value(), kind);
+  } else if (!json.is_null() && !json.is_boolean()) {
+    const std::string value = json.is_string() ? json.get<std::string>() : json.dump();
+    if (HoldsSecret(kind, value)) json = kRemoved;
+  }
+}
+
 void RedactJson(Json& json, const Redaction& redaction) {
   if (json.is_string()) {
     json = redaction.Text(json.get<std::string>());
   } else if (json.is_object()) {
     for (auto& member : json.items()) {
+      const SecretName kind = JudgeName(member.key());
       if (member.value().is_string()) {
         member.value() = redaction.Variable(member.key(), member.value().get<std::string>());
-      } else {
-        RedactJson(member.value(), redaction);
+        continue;
       }
+      if (kind == SecretName::kSecret || !member.value().is_object()) RemoveBehind(member.value(), kind);
+      RedactJson(member.value(), redaction);
     }
+  } else if (json.is_array() && IsCommandLine(json)) {
+    json = redaction.Arguments(json.get<std::vector<std::string>>());
   } else if (json.is_array()) {
     for (Json& each : json) RedactJson(each, redaction);
   }
@@ -230,6 +450,10 @@ void Redaction::Learn(const base::Environment& environment) {
   secrets_.erase(std::unique(secrets_.begin(), secrets_.end()), secrets_.end());
 }
 
+void Redaction::LearnSecret(const std::string& secret) {
+  if (!secret.empty()) secrets_.insert(secrets_.begin(), secret);
+}
+
 void Redaction::Learn(SecretMarks marks) {
   marks_ = std::move(marks);
 }
@@ -272,13 +496,12 @@ std::string Redaction::WithoutMarked(std::string text) const {
 }
 
 bool Redaction::IsSecretName(std::string_view name) {
-  const std::string upper = Upper(name);
-  return std::any_of(kSecretParts.begin(), kSecretParts.end(),
-                     [&upper](const char* part) { return upper.find(part) != std::string::npos; });
+  return JudgeName(name) != SecretName::kNone;
 }
 
 std::string Redaction::Variable(std::string_view name, std::string_view value) const {
-  return IsSecretName(name) && !value.empty() ? kRemoved : Text(value);
+  const bool secret = !IsWorkingDirectory(name, value) && HoldsSecret(JudgeName(name), value);
+  return secret ? kRemoved : Text(value);
 }
 
 std::string Redaction::Text(std::string_view text) const {
@@ -287,7 +510,11 @@ std::string Redaction::Text(std::string_view text) const {
   shown = WithoutMarked(std::move(shown));
   RemovePrivateKeys(shown);
   RemoveUrlUsers(shown);
+  shown = WithoutPlacedPasswords(shown);
+  RemoveNamedInChinese(shown);
+  RemoveBase64Keys(shown);
   shown = WithoutNamedOrRandom(shown);
+  RemoveBareUsers(shown);
   if (!home_.empty()) ReplaceAll(shown, home_, "~", true);
   HideHomes(shown);
   ReplaceAll(shown, user_, "user", true);
@@ -303,18 +530,30 @@ std::string Redaction::JsonText(std::string_view text) const {
 
 std::vector<std::string> Redaction::Arguments(const std::vector<std::string>& arguments) const {
   std::vector<std::string> shown;
-  bool secret_follows = false;
+  std::vector<std::string_view> before;
+  SecretName follows = SecretName::kNone;
   for (const std::string& argument : arguments) {
     const auto equals = argument.find('=');
     const bool is_flag = argument.starts_with("-");
-    if (secret_follows && !is_flag) {
+    const std::string name = argument.substr(0, equals);
+    // A flag, or a setting such as db.password=…; not a sentence or a script that has a '=' somewhere.
+    const bool is_setting = equals != std::string::npos && name.find_first_of(" \t\n;") == std::string::npos;
+    if (!is_flag && HoldsSecret(follows, argument)) {
       shown.emplace_back(kRemoved);
-    } else if (equals != std::string::npos && IsSecretName(argument.substr(0, equals))) {
-      shown.push_back(argument.substr(0, equals + 1) + kRemoved);
+    } else if (const auto without = WithoutPassword(before, argument)) {
+      shown.push_back(*without);
+    } else if (is_setting && HoldsSecret(JudgeName(name), std::string_view(argument).substr(equals + 1))) {
+      shown.push_back(name + "=" + kRemoved);
     } else {
       shown.push_back(Text(argument));
     }
-    secret_follows = is_flag && equals == std::string::npos && IsSecretName(argument);
+    if (is_flag) {
+      follows = equals == std::string::npos ? JudgeName(argument) : SecretName::kNone;
+    } else if (before.empty() || !(before.back().ends_with("s") && before.back().starts_with("-"))) {
+      // --tokens A B
+      follows = SecretName::kNone;
+    }
+    before.push_back(argument);
   }
   return shown;
 }

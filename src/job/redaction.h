@@ -32,18 +32,20 @@ class Redaction {
   // From now on the values of secret variables are taken out of every text, wherever they stand in it.
   void Learn(const base::Environment& environment);
   void Learn(SecretMarks marks);
+  // One that no variable holds.
+  void LearnSecret(const std::string& secret);
 
-  // Whether a variable, flag or key of that name holds a secret: TOKEN, SECRET, PASSWORD, KEY, CREDENTIAL and the like.
+  // Whether a variable, flag or key of that name can hold a secret (job/secret_names.h).
   static bool IsSecretName(std::string_view name);
 
   // The value as it may be shown.
   std::string Variable(std::string_view name, std::string_view value) const;
-  // Of any text: secrets that were learnt; user and password in URLs; what stands behind a secret name (API_KEY=…,
-  // --token …, "password": "…"); private keys; words that look like keys (hf_…, sk-…, long and random); homes; the
-  // user.
+  // Of any text: secrets that were learned; user and password of URLs and of user:password@host; what stands behind a
+  // secret name (API_KEY=…, --token …, "password": "…", 密码：…), in .netrc, behind sshpass -p and curl -u; private
+  // keys; words that look like keys (hf_…, sk-…, long and random); homes; the user.
   std::string Text(std::string_view text) const;
-  // The same for JSON, which stays JSON: each text in it, and by the names of its keys. What is none is taken as a
-  // text.
+  // The same for JSON, which stays JSON: each text in it, and by the names of its keys, also numbers and lists. A list
+  // of texts that has a flag in it is a command line. What is no JSON is taken as a text.
   std::string JsonText(std::string_view text) const;
   // Of a command line: the value behind a flag with a secret name goes too.
   std::vector<std::string> Arguments(const std::vector<std::string>& arguments) const;

@@ -26,6 +26,61 @@ TEST_F(RedactedText, HasNoSecretUnderAnyOfItsNames) {
   }
 }
 
+// One line for each shape in which programs print their secrets.
+TEST_F(RedactedText, HasNoSecretInAnyShape) {
+  for (const char* text : {
+           "accessKeySecret: S3cr3tPlanted",
+           "secretKey: S3cr3tPlanted",
+           "dbPassword=S3cr3tPlanted",
+           "clientsecret=S3cr3tPlanted",
+           R"(password="two S3cr3tPlanted words")",
+           R"(password="a \"quoted\" S3cr3tPlanted" next)",
+           "password='two S3cr3tPlanted'",
+           "password=a,b;c&S3cr3tPlanted",
+           "machine example.org login me password S3cr3tPlanted",
+           "  password S3cr3tPlanted",
+           "DB_PASS=S3cr3tPlanted",
+           "MYSQL_PWD=S3cr3tPlanted",
+           "jdbc:sqlserver://h;user=a;pwd=S3cr3tPlanted",
+           "Server=x;Uid=a;Pwd=S3cr3tPlanted;",
+           "proxy me:S3cr3tPlanted@proxy:3128",
+           "Authorization: Token S3cr3tPlanted",
+           "-H 'Authorization: token S3cr3tPlanted' https://example.org",
+           R"({"Authorization": "ApiKey S3cr3tPlanted"})",
+           "Cookie: a=1; session=S3cr3tPlanted",
+           "https://x.blob.core.windows.net/c?sv=1&sig=S3cr3tPlantedS3cr3tPlanted",
+           R"({"tokens": ["S3cr3tPlanted", "other"]})",
+           R"(tokens: ["S3cr3tPlanted"])",
+           "密码：S3cr3tPlanted",
+           "数据库密码: S3cr3tPlanted，已连接",
+           "口令=S3cr3tPlanted",
+           "令牌是 S3cr3tPlanted",
+           "sshpass -p S3cr3tPlanted ssh me@node2",
+           "sshpass -pS3cr3tPlanted ssh node2",
+           "mysql -u root -pS3cr3tPlanted db",
+           "curl -u me:S3cr3tPlanted https://example.org",
+           "MY_AUTH=S3cr3tPlanted",
+           "SENTRY_DSN=S3cr3tPlanted",
+           "AZURE_SAS=S3cr3tPlanted",
+           "prog --pass S3cr3tPlanted",
+           "prog --auth S3cr3tPlanted",
+           "prog -token S3cr3tPlanted",
+           "prog --hf_token=S3cr3tPlanted",
+           "prog --hf-token 'S3cr3tPlanted'",
+           "pass=S3cr3tPlanted",
+           "{'token': b'S3cr3tPlanted'}",
+           "token => S3cr3tPlanted",
+           R"(\"api_key\": \"S3cr3tPlanted\")",
+           "db.password=S3cr3tPlanted",
+       }) {
+    EXPECT_THAT(redaction_.Text(text), Not(HasSubstr("S3cr3tPlanted"))) << text;
+    EXPECT_THAT(redaction_.Text(text), HasSubstr(kRemoved)) << text;
+  }
+  EXPECT_EQ(redaction_.Text(R"({"password": 123456, "lr": 0.1})"), R"({"password": (removed), "lr": 0.1})");
+  EXPECT_EQ(redaction_.Text("key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY."), "key (removed).");
+  EXPECT_EQ(redaction_.Text("u eyJhbGciOiJIUzI1NiJ9.x"), "u (removed).x");
+}
+
 TEST_F(RedactedText, HasNothingThatLooksLikeAKey) {
   for (const char* text : {"hf_AbCdEfGhIjKlMnOpQr", "using sk-proj-abcdefghijklmn", "ghp_0123456789abcdefghij",
                            "AKIAIOSFODNN7EXAMPLE", "0a1b2c3d4e5f60718293a4b5c6d7e8f901234567"}) {
@@ -37,11 +92,43 @@ TEST_F(RedactedText, HasNothingThatLooksLikeAKey) {
 }
 
 TEST_F(RedactedText, KeepsWhatHelps) {
-  for (const char* text :
-       {"rank 3 (gcu:3): SIGSEGV in all_reduce #418", "KeyError: 'backbone.conv1.weight'", "missing key: encoder.layer",
-        "tokens: 4096, num_tokens=512", "step 12 loss 0.4312", "#5 0x7fba6263eb87 libtorch_cpu.so+0x5c3eb87",
-        "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEE", "http://127.0.0.1:29500/x",
-        "20261115-091500-k3fq", "ProcessGroupNCCLHeartbeatMonitorThread", "root cause: rank 1"}) {
+  for (const char* text : {"rank 3 (gcu:3): SIGSEGV in all_reduce #418",
+                           "KeyError: 'backbone.conv1.weight'",
+                           "missing key: encoder.layer",
+                           "tokens: 4096, num_tokens=512",
+                           "step 12 loss 0.4312",
+                           "#5 0x7fba6263eb87 libtorch_cpu.so+0x5c3eb87",
+                           "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEE",
+                           "http://127.0.0.1:29500/x",
+                           "20261115-091500-k3fq",
+                           "ProcessGroupNCCLHeartbeatMonitorThread",
+                           "root cause: rank 1",
+                           "passed 10 tests, pass: 10, pass=10",
+                           "PASS: test_one",
+                           "forward_pass: 0.31 s",
+                           "author: Li Ming",
+                           "bypass=blue",
+                           "token_count: 512",
+                           "tokenizer: bert-base",
+                           "TOKENIZERS_PARALLELISM=false",
+                           "max_new_tokens=131072, tokens/s: 5123.4",
+                           "pad_token: '[PAD]', eos_token='</s>'",
+                           "cls_token: (1, 1, 384)",
+                           "input tokens: [101, 2023, 102]",
+                           "missing_keys=['head.weight'], unexpected_keys=['neck.bias']",
+                           "sorted(names, key=lambda name: name[1])",
+                           "PWD=/data/run",
+                           "use_auth: true, auth: ok",
+                           "password: none",
+                           "the password is wrong",
+                           "密码错误",
+                           "signature: f(x, y)",
+                           "12:30:01@node1, cuda:0@node2",
+                           "docker run -u 1000:1000",
+                           "ssh -p 2222 node1",
+                           "git@github.com:x/y.git",
+                           "compass: north",
+                           "secondary_key_count"}) {
     EXPECT_EQ(redaction_.Text(text), text);
   }
 }
@@ -83,9 +170,20 @@ TEST_F(RedactedText, OfVariablesGoesByTheNameFirst) {
 
 TEST_F(RedactedText, OfJsonIsJsonStill) {
   EXPECT_EQ(redaction_.JsonText(R"({"api_key": "x", "list": ["TOKEN=a\"b", 1], "at": "/home/erika/y", "none": null})"),
-            "{\n  \"api_key\": \"(removed)\",\n  \"list\": [\n    \"TOKEN=(removed)\\\"b\",\n    1\n  ],\n"
+            "{\n  \"api_key\": \"(removed)\",\n  \"list\": [\n    \"TOKEN=(removed)\",\n    1\n  ],\n"
             "  \"at\": \"~/y\",\n  \"none\": null\n}\n");
   EXPECT_EQ(redaction_.JsonText("{cut: TOKEN=a"), "{cut: TOKEN=(removed)");
+}
+
+TEST_F(RedactedText, OfJsonGoesByNamesAlsoForNumbersListsAndCommands) {
+  const std::string shown = redaction_.JsonText(
+      R"({"password": 123456, "dbPass": "PLANTED", "tokens": ["PLANTED", "PLANTED"], "max_tokens": 512, "token": 7,
+          "credentials": {"user": "me", "value": "PLANTED"}, "steps": [1, 2], "tokenizer": "bert", "auth": "PLANTED",
+          "command": ["python3", "t.py", "--api-key", "PLANTED", "--hf_token", "PLANTED", "-token", "PLANTED", "--lr",
+                      "0.1"]})");
+  EXPECT_THAT(shown, Not(HasSubstr("PLANTED")));
+  EXPECT_THAT(shown, Not(HasSubstr("123456")));
+  for (const char* kept : {"512", "\"token\": 7", "bert", "t.py", "0.1"}) EXPECT_THAT(shown, HasSubstr(kept));
 }
 
 TEST_F(RedactedText, OfACommandLineHasNoValueBehindASecretFlag) {
@@ -93,6 +191,10 @@ TEST_F(RedactedText, OfACommandLineHasNoValueBehindASecretFlag) {
       redaction_.Arguments({"train.py", "--api-key", "abc", "--lr", "0.1", "token=abc", "--key", "--verbose", "x"}),
       ElementsAre("train.py", "--api-key", kRemoved, "--lr", "0.1", std::string("token=") + kRemoved, "--key",
                   "--verbose", "x"));
+  EXPECT_THAT(redaction_.Arguments({"sshpass", "-p", "abc", "ssh", "-p", "22", "--pass", "abc", "--tokens", "abc",
+                                    "abc", "--max-tokens", "512", "db.password=abc", "--user", "me:abc"}),
+              ElementsAre("sshpass", "-p", kRemoved, "ssh", "-p", "22", "--pass", kRemoved, "--tokens", kRemoved,
+                          kRemoved, "--max-tokens", "512", std::string("db.password=") + kRemoved, "--user", kRemoved));
 }
 
 }  // namespace

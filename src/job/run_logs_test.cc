@@ -39,8 +39,9 @@ class TailedFileTest : public ::testing::Test {
     }
   }
 
+  static constexpr char kName[] = "log";
   testing::TemporaryFolder temporary_;
-  std::string path_ = temporary_.string() + "/log";
+  std::string path_ = temporary_.string() + "/" + kName;
 };
 
 TEST_F(TailedFileTest, FindsTheLastLines) {
@@ -70,7 +71,7 @@ TEST_F(TailedFileTest, FindsTheLastLinesOfALongFileAndOfLongLines) {
 
 TEST_F(TailedFileTest, PassesOnWhatComes) {
   Append("a\nb\nc\n");
-  TailedFile file(path_, 2);
+  TailedFile file(temporary_.string(), kName, 2);
   EXPECT_EQ(Look(file), "b\nc\n");
   EXPECT_EQ(Look(file), "");
   Append("d");
@@ -81,7 +82,7 @@ TEST_F(TailedFileTest, PassesOnWhatComes) {
 }
 
 TEST_F(TailedFileTest, WaitsForAFileThatIsNotThereYet) {
-  TailedFile file(path_, 100);
+  TailedFile file(temporary_.string(), kName, 100);
   EXPECT_EQ(Look(file), "");
   EXPECT_FALSE(file.opened());
   Append("here\n");
@@ -91,7 +92,7 @@ TEST_F(TailedFileTest, WaitsForAFileThatIsNotThereYet) {
 
 TEST_F(TailedFileTest, StartsAgainWhenTheFileWasCutOrReplaced) {
   Append("old old old\n");
-  TailedFile file(path_, std::nullopt);
+  TailedFile file(temporary_.string(), kName, std::nullopt);
   EXPECT_EQ(Look(file), "old old old\n");
   ASSERT_EQ(truncate(path_.c_str(), 0), 0);
   Append("cut\n");
@@ -105,11 +106,18 @@ TEST_F(TailedFileTest, StartsAgainWhenTheFileWasCutOrReplaced) {
 }
 
 TEST_F(TailedFileTest, RefusesWhatIsNoFile) {
-  TailedFile folder(temporary_.string(), std::nullopt);
+  std::filesystem::create_directory(path_);
+  TailedFile folder(temporary_.string(), kName, std::nullopt);
   EXPECT_FALSE(folder.Look([](std::string_view) {}).ok());
+  std::filesystem::remove(path_);
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  TailedFile fifo(path_, std::nullopt);
+  TailedFile fifo(temporary_.string(), kName, std::nullopt);
   EXPECT_THAT(fifo.Look([](std::string_view) {}).error().message, HasSubstr("is no plain file"));
+  std::filesystem::remove(path_);
+  temporary_.Write("elsewhere", "secret\n");
+  std::filesystem::create_symlink("elsewhere", path_);
+  TailedFile link(temporary_.string(), kName, std::nullopt);
+  EXPECT_EQ(link.Look([](std::string_view) {}).error().system_error, ELOOP);
 }
 
 class RunLogsTest : public ::testing::Test {

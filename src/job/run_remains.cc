@@ -1,6 +1,7 @@
 #include "job/run_remains.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,12 +9,31 @@
 #include <set>
 #include <thread>
 
+#include "base/system_root.h"
 #include "base/text.h"
 #include "job/cgroup_folder.h"
 #include "job/process_signal.h"
+#include "wire/variables.h"
 
 namespace fulldeck::job {
 namespace {
+
+// Whether a process was started in this run: it has the run's variables from its start, whatever group, session or
+// parent it has taken since. The folder tells runs of one name apart.
+bool WasStartedIn(const RunRecord& record, int pid) {
+  const std::string path = fmt::format("/proc/{}", pid);
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) != 0 || facts.st_uid != geteuid()) return false;
+  const auto variables = base::SystemRoot().ReadFile(path + "/environ");
+  if (!variables) return false;
+  bool same_id = false;
+  bool same_folder = false;
+  for (const std::string_view variable : base::Split(*variables, '\0')) {
+    same_id = same_id || variable == fmt::format("{}={}", wire::kRunIdVariable, record.run_id);
+    same_folder = same_folder || variable == fmt::format("{}={}", wire::kRunDirVariable, record.directory);
+  }
+  return same_id && same_folder;
+}
 
 void KillOnce(const RunRecord& record, const RunRemains& remains) {
   for (const RegisteredRank& rank : record.ranks) {
@@ -42,6 +62,13 @@ RunRemains FindRemains(const RunRecord& record) {
   };
   for (const RegisteredRank& rank : record.ranks) add(rank.process);
   add(record.front);
+  // Children of ranks that died have other parents by now, and where the run has no cgroup nothing else holds them
+  // together.
+  for (const std::string& name : base::SystemRoot().List("/proc")) {
+    const auto pid = base::ParseInteger<int>(name);
+    if (!pid || seen.contains(*pid) || !WasStartedIn(record, *pid)) continue;
+    if (const auto process = wire::IdentityOf(*pid)) add(*process);
+  }
   for (const std::string& cgroup : record.cgroups) {
     if (!IsCgroup(cgroup)) continue;
     remains.cgroups.push_back(cgroup);

@@ -12,7 +12,8 @@
 namespace fulldeck::job {
 
 struct RunRemains {
-  std::vector<wire::ProcessIdentity> processes;  // each once: recorded ranks, front, and what its cgroups hold
+  std::vector<wire::ProcessIdentity> processes;  // each once: recorded ranks, front, what its cgroups hold,
+                                                 // and own processes that were started with the run's variables
   std::vector<std::string> cgroups;              // folders that still exist
 
   bool empty() const { return processes.empty() && cgroups.empty(); }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "base/open_beneath.h"
 #include "base/text.h"
 
 namespace fulldeck::job {
@@ -44,12 +45,10 @@ base::Result<off_t> BeginOfLastLines(int fd, std::uint64_t lines) {
 }
 
 base::Result<void> TailedFile::Open() {
-  base::UniqueFd file(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return {};
-  if (!file.valid()) return base::ErrnoError("cannot read " + base::Printable(path_));
-  struct stat status {};
-  if (fstat(file.get(), &status) != 0) return base::ErrnoError(base::Printable(path_));
-  if (!S_ISREG(status.st_mode)) return base::Error{base::Printable(path_) + " is no plain file"};
+  auto opened = base::OpenBeneath(folder_, relative_);
+  if (!opened && opened.error().system_error == ENOENT) return {};
+  if (!opened) return opened.error();
+  base::UniqueFd file = std::move(*opened);
   offset_ = 0;
   if (last_lines_) {
     const auto begin = BeginOfLastLines(file.get(), *last_lines_);
@@ -83,7 +82,7 @@ base::Result<bool> TailedFile::Look(const Sink& sink) {
   if (offset_ >= limit) return true;
   struct stat named {};
   const bool replaced =
-      stat(path_.c_str(), &named) == 0 && (named.st_dev != status.st_dev || named.st_ino != status.st_ino);
+      lstat(path_.c_str(), &named) == 0 && (named.st_dev != status.st_dev || named.st_ino != status.st_ino);
   if (replaced) file_.Reset();
   return replaced;
 }

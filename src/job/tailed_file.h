@@ -23,9 +23,10 @@ class TailedFile {
  public:
   using Sink = std::function<void(std::string_view bytes)>;
 
+  // FOLDER/relative, opened as base::OpenBeneath does: no symbolic link, no file of another user than FOLDER's.
   // `last_lines`: of what is there at the first look, only so many; absent: everything.
-  TailedFile(std::string path, std::optional<std::uint64_t> last_lines)
-      : path_(std::move(path)), last_lines_(last_lines) {}
+  TailedFile(const std::string& folder, std::string relative, std::optional<std::uint64_t> last_lines)
+      : folder_(folder), relative_(std::move(relative)), path_(folder + "/" + relative_), last_lines_(last_lines) {}
 
   // Passes on what has come since the last look, at most 1 MiB; true when there may be more. A file that is not there
   // yet is no error: it is opened when it comes. One that was cut is read from its beginning, one that was replaced
@@ -38,6 +39,8 @@ class TailedFile {
  private:
   base::Result<void> Open();
 
+  std::string folder_;
+  std::string relative_;
   std::string path_;
   std::optional<std::uint64_t> last_lines_;
   base::UniqueFd file_;

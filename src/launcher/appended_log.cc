@@ -29,7 +29,8 @@ AppendedLog::~AppendedLog() {
 }
 
 bool AppendedLog::Open() {
-  if (!file_.valid()) file_.Reset(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666));
+  if (!file_.valid())
+    file_.Reset(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, 0666));
   if (!file_.valid()) Failed(errno);
   return file_.valid();
 }
@@ -41,7 +42,7 @@ void AppendedLog::Failed(int error) {
   if (said_) return;
   said_ = true;
   complaint_ = "cannot write " + path_ + ": " + std::strerror(error) +
-               ". The run goes on, the ranks' own log files have their lines, and writing is tried again every second.";
+               ". The run goes on, and writing is tried again every second.";
 }
 
 bool AppendedLog::Write() {

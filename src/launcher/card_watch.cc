@@ -1,6 +1,7 @@
 #include "launcher/card_watch.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,60 +9,130 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <ctime>
 
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "device/inventory.h"
+#include "job/card_holders.h"
 
 namespace fulldeck::launcher {
 namespace {
 
-// "3 87.5 4711,4712": card, per cent, holders; "-" for what cannot be told.
-std::string FormatReading(int card, const device::Telemetry& telemetry) {
-  std::string holders = "-";
-  if (telemetry.holders) {
-    std::vector<std::string> pids;
-    for (const device::Holder& holder : *telemetry.holders) pids.push_back(std::to_string(holder.pid));
-    holders = "," + base::Join(pids, ",");
+// What a source tells of processes counts only where its pids are ours: in a container drivers report those of the
+// node.
+std::optional<std::vector<int>> CertainHolders(const device::Card& card, bool has_pids_of_the_host) {
+  if (!card.telemetry.holders) return std::nullopt;
+  std::vector<int> pids;
+  for (const device::Holder& holder : *card.telemetry.holders) {
+    if (card.simulated || has_pids_of_the_host || job::HasNodeOpen(holder.pid, card)) pids.push_back(holder.pid);
   }
-  return fmt::format("{} {} {}\n", card,
+  if (pids.empty() && !card.telemetry.holders->empty()) return std::nullopt;
+  return pids;
+}
+
+// "3 123456 87.5 ,4711,4712 ,0:4711:99:5000 1 1 12 40": card, time, per cent, holders, work by slot, pid, start and
+// nanoseconds, then progress; "-" for what is not known.
+std::string FormatReading(int card, base::TimePoint at, const device::Card& seen, const CardProgress& progress,
+                          bool has_pids_of_the_host) {
+  const device::Telemetry& telemetry = seen.telemetry;
+  std::string holders = "-";
+  if (const auto pids = CertainHolders(seen, has_pids_of_the_host)) {
+    holders = ",";
+    for (const int pid : *pids) holders += fmt::format("{},", pid);
+  }
+  std::string work = "-";
+  if (telemetry.work) {
+    work = ",";
+    for (const device::ProcessWork& each : *telemetry.work) {
+      work += fmt::format("{}:{}:{}:{},", each.slot, each.pid, each.start_ticks, each.busy_ns);
+    }
+  }
+  return fmt::format("{} {} {} {} {} {:d} {:d} {} {}\n", card, at.time_since_epoch().count(),
                      telemetry.utilisation_percent ? fmt::format("{:.3f}", *telemetry.utilisation_percent) : "-",
-                     holders);
+                     holders, work, progress.probes, progress.stepped, progress.steps, progress.collectives);
+}
+
+std::optional<device::ProcessWork> ParseWork(std::string_view text) {
+  const auto fields = base::Split(text, ':');
+  if (fields.size() != 4) return std::nullopt;
+  const auto slot = base::ParseInteger<int>(fields[0]);
+  const auto pid = base::ParseInteger<int>(fields[1]);
+  const auto ticks = base::ParseInteger<std::uint64_t>(fields[2]);
+  const auto busy = base::ParseInteger<std::uint64_t>(fields[3]);
+  if (!slot || !pid || !ticks || !busy) return std::nullopt;
+  return device::ProcessWork{*slot, *pid, *ticks, *busy};
 }
 
 std::optional<CardReading> ParseReading(std::string_view line) {
   const auto fields = base::Split(line, ' ');
-  if (fields.size() != 3) return std::nullopt;
+  if (fields.size() != 9) return std::nullopt;
   const auto card = base::ParseInteger<int>(fields[0]);
-  if (!card) return std::nullopt;
-  CardReading reading{*card, base::ParseDecimal(fields[1]), std::nullopt};
-  if (fields[2] != "-") {
+  const auto at = base::ParseInteger<std::int64_t>(fields[1]);
+  const auto steps = base::ParseInteger<std::uint64_t>(fields[7]);
+  const auto collectives = base::ParseInteger<std::uint64_t>(fields[8]);
+  if (!card || !at || !steps || !collectives) return std::nullopt;
+  CardReading reading;
+  reading.card = *card;
+  reading.at = base::TimePoint(base::Duration(*at));
+  reading.percent = base::ParseDecimal(fields[2]);
+  reading.progress = {fields[5] == "1", fields[6] == "1", *steps, *collectives};
+  if (fields[3] != "-") {
     reading.holders.emplace();
-    for (const std::string_view pid : base::Split(fields[2], ',')) {
+    for (const std::string_view pid : base::Split(fields[3], ',')) {
       if (const auto number = base::ParseInteger<int>(pid)) reading.holders->push_back(*number);
+    }
+  }
+  if (fields[4] != "-") {
+    reading.work.emplace();
+    for (const std::string_view text : base::Split(fields[4], ',')) {
+      if (const auto work = ParseWork(text)) reading.work->push_back(*work);
     }
   }
   return reading;
 }
 
-[[noreturn]] void WatchForEver(int pipe, const std::vector<device::Card>& cards, const base::Environment& environment) {
+bool WriteAll(int pipe, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(pipe, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+[[noreturn]] void WatchForEver(int pipe, int requests, const std::vector<device::Card>& cards,
+                               const base::Environment& environment,
+                               const std::function<CardProgress(std::size_t)>& progress) {
+  const base::Clock& clock = base::SteadyClock::Instance();
+  const bool has_pids_of_the_host = job::HasPidsOfTheHost();
   device::InventoryReader reader(
       {.root = base::SystemRoot(), .environment = environment, .patience = std::chrono::seconds(10)});
+  const base::TimePoint began = clock.Now();
+  bool asked = false;
   for (;;) {
+    // Progress first: what a card does after a step must not be taken for what it did before.
+    const base::TimePoint at = clock.Now();
+    std::vector<CardProgress> so_far;
+    for (std::size_t i = 0; i < cards.size(); ++i) so_far.push_back(progress(i));
     const auto inventory = reader.Read();
     if (!inventory) _exit(1);
     std::string text;
     for (const device::Card* seen : inventory->Cards()) {
       for (std::size_t i = 0; i < cards.size(); ++i) {
         if (cards[i].vendor == seen->vendor && cards[i].index == seen->index) {
-          text += FormatReading(static_cast<int>(i), seen->telemetry);
+          text += FormatReading(static_cast<int>(i), at, *seen, so_far[i], has_pids_of_the_host);
         }
       }
     }
-    if (write(pipe, text.data(), text.size()) < 0) _exit(0);
-    const timespec second{1, 0};
-    nanosleep(&second, nullptr);
+    text += asked ? "asked\n" : "round\n";
+    if (!WriteAll(pipe, text)) _exit(0);
+    const bool fast = inventory->simulated && clock.Now() - began < std::chrono::minutes(1);
+    pollfd waiting{requests, POLLIN, 0};
+    const int interval = static_cast<int>(fast ? CardWatch::kFastInterval.count() : 1000);
+    asked = poll(&waiting, 1, interval) > 0;
+    char byte = 0;
+    if (asked && read(requests, &byte, 1) <= 0) _exit(0);
   }
 }
 
@@ -69,9 +140,12 @@ std::optional<CardReading> ParseReading(std::string_view line) {
 
 base::Result<std::unique_ptr<CardWatch>> CardWatch::Start(base::EventLoop& loop, const std::vector<device::Card>& cards,
                                                           const base::Environment& environment,
-                                                          std::function<void(const CardReading&)> on_reading) {
+                                                          const std::function<CardProgress(std::size_t)>& progress,
+                                                          CardWatchEvents events) {
   auto pipe = base::MakePipe();
   if (!pipe) return pipe.error();
+  auto requests = base::MakePipe();
+  if (!requests) return requests.error();
   const auto non_blocking = base::SetNonBlocking(pipe->read_end.get());
   if (!non_blocking) return non_blocking.error();
   const pid_t supervisor = getpid();
@@ -84,11 +158,13 @@ base::Result<std::unique_ptr<CardWatch>> CardWatch::Start(base::EventLoop& loop,
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     setsid();
-    WatchForEver(pipe->write_end.get(), cards, environment);
+    requests->write_end.Reset();
+    WatchForEver(pipe->write_end.get(), requests->read_end.get(), cards, environment, progress);
   }
-  std::unique_ptr<CardWatch> watch(new CardWatch(loop, std::move(on_reading)));
+  std::unique_ptr<CardWatch> watch(new CardWatch(loop, std::move(events)));
   watch->pid_ = pid;
   watch->pipe_ = std::move(pipe->read_end);
+  watch->requests_ = std::move(requests->write_end);
   auto id = loop.WhenReadable(watch->pipe_.get(), [raw = watch.get()] { raw->ReadPipe(); });
   if (!id) return id.error();
   watch->watch_ = *id;
@@ -104,6 +180,10 @@ CardWatch::~CardWatch() {
   }
 }
 
+bool CardWatch::Ask() {
+  return pid_ > 0 && requests_.valid() && WriteAll(requests_.get(), "?");
+}
+
 void CardWatch::ReadPipe() {
   std::array<char, 4096> chunk;
   const ssize_t got = read(pipe_.get(), chunk.data(), chunk.size());
@@ -114,8 +194,13 @@ void CardWatch::ReadPipe() {
   }
   unfinished_.append(chunk.data(), static_cast<std::size_t>(got));
   for (std::size_t end = 0; (end = unfinished_.find('\n')) != std::string::npos; unfinished_.erase(0, end + 1)) {
-    if (const auto reading = ParseReading(std::string_view(unfinished_).substr(0, end))) on_reading_(*reading);
+    Take(std::string_view(unfinished_).substr(0, end));
   }
+}
+
+void CardWatch::Take(std::string_view line) {
+  if (line == "asked" || line == "round") return events_.round(line == "asked");
+  if (const auto reading = ParseReading(line)) events_.reading(*reading);
 }
 
 }  // namespace fulldeck::launcher

@@ -22,6 +22,7 @@ constexpr std::size_t kTailBytes = std::size_t{1} << 20;
 constexpr std::size_t kShownLines = 20;
 constexpr std::size_t kShownStack = 60;
 constexpr std::size_t kShownFrames = 20;
+constexpr std::size_t kOwnFrames = 4;
 
 void Quote(std::vector<std::string>& report, const std::string& title, const std::vector<std::string>& lines) {
   report.push_back("  " + title);
@@ -65,6 +66,27 @@ std::vector<std::string> Lines(std::string_view text) {
   return lines;
 }
 
+// torch puts "[rank3]: " before every line of a traceback.
+std::string WithoutRankPrefix(const std::string& line) {
+  if (!line.starts_with("[rank")) return line;
+  const auto end = line.find("]:");
+  return end == std::string::npos ? line : line.substr(std::min(line.size(), end + 3));
+}
+
+// "train.py:12 in main" of '  File "train.py", line 12, in main'; empty for a frame that is not the user's.
+std::string OwnFrame(const std::string& line) {
+  constexpr std::string_view kBegin = "  File \"";
+  const auto path_end = line.find("\", line ", kBegin.size());
+  if (!line.starts_with(kBegin) || path_end == std::string::npos) return "";
+  const std::string path = line.substr(kBegin.size(), path_end - kBegin.size());
+  for (const char* foreign : {"/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", "<frozen"}) {
+    if (path.find(foreign) != std::string::npos) return "";
+  }
+  std::string place = line.substr(path_end + 8);
+  if (const auto comma = place.find(", in "); comma != std::string::npos) place.replace(comma, 2, " ");
+  return path + ":" + place;
+}
+
 // What a person needs of a crash report (docs/rank-agent.md): what happened, the innermost frames, then what Python
 // said.
 std::vector<std::string> CrashLines(std::string_view crash) {
@@ -86,7 +108,7 @@ std::vector<std::string> CrashLines(std::string_view crash) {
 }  // namespace
 
 std::string ReadTail(const std::string& path, std::size_t limit) {
-  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat facts {};
   if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return "";
   const off_t size = facts.st_size;
@@ -113,9 +135,59 @@ std::vector<std::string> Tail(std::string_view text, std::size_t wanted) {
   return lines;
 }
 
-std::vector<std::string> FailureReport(const FailureFacts& facts) {
-  std::vector<std::string> report;
-  report.push_back(fmt::format("root cause: {} {} {}{}", facts.who, facts.how, facts.after,
+std::optional<TracebackSummary> SummarizeTraceback(std::string_view text) {
+  std::vector<std::string> lines;
+  for (const std::string& line : Lines(text)) lines.push_back(WithoutRankPrefix(line));
+  std::size_t begin = lines.size();
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].starts_with("Traceback (most recent call last)")) begin = i;
+  }
+  if (begin == lines.size()) return std::nullopt;
+  TracebackSummary summary;
+  std::size_t i = begin + 1;
+  for (; i < lines.size() && lines[i].starts_with("  "); ++i) {
+    const std::string frame = OwnFrame(lines[i]);
+    if (frame.empty()) continue;
+    const bool code_follows = i + 1 < lines.size() && lines[i + 1].starts_with("    ");
+    summary.own_frames.push_back(frame + (code_follows ? ": " + std::string(base::Trim(lines[i + 1])) : ""));
+  }
+  if (i < lines.size()) summary.error = lines[i];
+  if (summary.own_frames.size() > kOwnFrames) {
+    summary.own_frames.erase(summary.own_frames.begin(),
+                             summary.own_frames.end() - static_cast<std::ptrdiff_t>(kOwnFrames));
+  }
+  return summary;
+}
+
+namespace {
+
+void Summarize(std::vector<std::string>& report, const std::string& text) {
+  const auto summary = SummarizeTraceback(text);
+  if (!summary) return;
+  if (!summary->error.empty()) report.push_back("  " + summary->error);
+  for (auto frame = summary->own_frames.rbegin(); frame != summary->own_frames.rend(); ++frame) {
+    report.push_back("    at " + *frame);
+  }
+}
+
+void AddKnown(FailureLines& report, const std::string& log) {
+  std::size_t told = 0;
+  for (const diagnosis::Finding& finding : diagnosis::ExplainLog(log)) {
+    if (finding.entry->weight == diagnosis::Weight::kSummary || ++told > 2) break;
+    report.known.emplace_back(finding.entry->id);
+    report.lines.push_back(fmt::format("  known failure {}: {} ({})", finding.entry->id, finding.entry->title,
+                                       WithoutRankPrefix(finding.excerpt)));
+    report.lines.push_back(fmt::format("    cause: {}", finding.entry->english.cause));
+    report.lines.push_back(fmt::format("    to do: {}", finding.entry->english.cure));
+  }
+}
+
+}  // namespace
+
+FailureLines FailureReport(const FailureFacts& facts) {
+  FailureLines whole;
+  std::vector<std::string>& report = whole.lines;
+  report.push_back(fmt::format("root cause: {} {}{}", facts.what, facts.after,
                                facts.stopped_others > 0
                                    ? fmt::format("; it was the first, {} other{} then stopped", facts.stopped_others,
                                                  facts.stopped_others == 1 ? " was" : "s were")
@@ -126,15 +198,16 @@ std::vector<std::string> FailureReport(const FailureFacts& facts) {
   const std::string crash = ReadTail(facts.crash_path, kTailBytes);
   const auto error = ParseErrorFile(ReadTail(facts.error_path, kTailBytes));
 
+  Summarize(report, said);
+  if (!facts.noticed_by.empty()) {
+    report.push_back(fmt::format("  noticed by {}{}", facts.noticed_by,
+                                 facts.noticed_error.empty() ? "" : ": " + base::Printable(facts.noticed_error)));
+    Summarize(report, WithoutOurFirstLine(ReadTail(facts.noticed_path, kTailBytes)));
+  }
   std::string all = WithoutGroupLines(said) + printed + "\n" + crash;
   if (error) all += "\n" + error->message + "\n" + error->call_stack;
-  std::size_t told = 0;
-  for (const diagnosis::Finding& finding : diagnosis::ExplainLog(all)) {
-    if (finding.entry->weight == diagnosis::Weight::kSummary || ++told > 2) break;
-    report.push_back(fmt::format("  known failure {}: {}", finding.entry->id, finding.entry->title));
-    report.push_back(fmt::format("    cause: {}", finding.entry->english.cause));
-    report.push_back(fmt::format("    to do: {}", finding.entry->english.cure));
-  }
+  AddKnown(whole, all);
+  if (!facts.python.empty()) report.push_back("  Python of the ranks: " + base::Printable(facts.python));
   if (error && !error->message.empty()) {
     Quote(report, "its error file:", Tail(error->call_stack.empty() ? error->message : error->call_stack, kShownLines));
   }
@@ -148,7 +221,7 @@ std::vector<std::string> FailureReport(const FailureFacts& facts) {
   } else {
     report.push_back("  it said nothing.");
   }
-  return report;
+  return whole;
 }
 
 }  // namespace fulldeck::launcher

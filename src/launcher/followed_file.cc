@@ -24,7 +24,7 @@ bool HoldsAnyOf(std::string_view line, const std::vector<std::string>& texts) {
 
 base::Result<base::UniqueFd> FollowedFile::Open(const std::string& path) {
   // Not blocking: a path that turns out to be a named pipe must not hold the loop.
-  base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW));
   if (!file.valid()) return base::ErrnoError("cannot follow " + path);
   struct stat status {};
   if (fstat(file.get(), &status) != 0) return base::ErrnoError("cannot follow " + path);
@@ -89,6 +89,7 @@ void FollowedFile::OnLine(std::string_view text, bool goes_on) {
   if (to_.filtered != nullptr && HoldsAnyOf(text, stream_.filters)) {
     to_.filtered->PutLine(stream_.prefix, text, mark);
   }
+  if (stream_.on_line) stream_.on_line(text);
   if (to_.console == nullptr) return;
   const std::size_t shown = std::exchange(shown_, 0);
   if (shown == 0 || shown < text.size()) to_.console->PutLine(console_prefix_, text.substr(shown), mark);

@@ -16,6 +16,8 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "base/subprocess.h"
+#include "base/system_root.h"
+#include "base/text.h"
 #include "job/cgroup_folder.h"
 #include "launcher/ending.h"
 #include "launcher/process_tree.h"
@@ -27,6 +29,10 @@ namespace fulldeck::launcher {
 namespace {
 
 using base::Severity;
+
+// Beyond the ranks' grace and the kernel's time to kill them: to hear from other hosts, to report, and to write the
+// last of the logs.
+constexpr std::chrono::milliseconds kSupervisorPatience{10'000};
 
 bool IsIgnored(int signal_number) {
   struct sigaction action {};
@@ -40,6 +46,20 @@ SharedNote* MakeNote() {
   return static_cast<SharedNote*>(memory);
 }
 
+// What the caller had open beyond the standard streams, a lock or the end of a pipe, is not for a run that may outlive
+// it. Our own descriptors close on exec, which tells them apart.
+void CloseCallersDescriptors() {
+  std::vector<int> open_ones;
+  for (const std::string& name : base::SystemRoot().List("/proc/self/fd")) {
+    const auto fd = base::ParseInteger<int>(name);
+    if (fd && *fd > STDERR_FILENO) open_ones.push_back(*fd);
+  }
+  for (const int fd : open_ones) {
+    const int flags = fcntl(fd, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) close(fd);
+  }
+}
+
 // Undoes what a careless parent leaves to its children.
 void MendInheritance() {
   // With SIGCHLD ignored the kernel reaps behind our back, and nobody ever hears of the end of a rank.
@@ -49,6 +69,7 @@ void MendInheritance() {
     if (fcntl(standard, F_GETFD) >= 0) continue;
     [[maybe_unused]] const int opened = open("/dev/null", O_RDWR);
   }
+  CloseCallersDescriptors();
 }
 
 int RefuseRun(wire::ExitCode code, const std::string& message) {
@@ -108,12 +129,26 @@ void CleanUpAfterSupervisor(const SharedNote& note) {
 int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, SharedNote& note) {
   base::EventLoop loop(base::SteadyClock::Instance(), base::EventLoop::ChildEvents::kSigchld);
   std::optional<int> status;
+  int gave_up_after = 0;  // the stop signal after which the supervisor was killed
+  base::EventLoop::Id patience = 0;
   const std::vector<int> stops = StopSignals(flags);
   const auto watching = loop.OnSignals(TakenSignals(flags), [&](int signal_number) {
     if (status) return;
     const bool stop = std::find(stops.begin(), stops.end(), signal_number) != stops.end();
     if (stop) ++note.stops_passed_on;
     kill(supervisor, stop ? signal_number : PassedOnAs(signal_number));
+    if (!stop) return;
+    // One that was stopped can act on it then. One that hangs, in the kernel or in a debugger, is waited for no longer
+    // than it needs to stop the ranks; whoever asks a second time does not want to wait for their grace.
+    kill(supervisor, SIGCONT);
+    const bool again = patience != 0;
+    loop.Remove(patience);
+    patience = loop.After(
+        (again ? std::chrono::milliseconds(0) : flags.grace) + kKillPatience + kSupervisorPatience, [&, signal_number] {
+          gave_up_after = signal_number;
+          base::Log(Severity::kError, fmt::format("the supervisor (pid {}) does not answer: killing it", supervisor));
+          kill(supervisor, SIGKILL);
+        });
   });
   if (!watching) return RefuseRun(wire::ExitCode::kFailed, watching.error().message);
   const auto child = loop.WhenExited(supervisor, [&](std::optional<int> wait_status) {
@@ -126,6 +161,7 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, SharedNote& note) {
   if (ending.signal_number() != 0) {
     base::Log(Severity::kError, fmt::format("the supervisor (pid {}) was {}", supervisor, ending.InWords()));
     CleanUpAfterSupervisor(note);
+    if (gave_up_after != 0) return 128 + gave_up_after;
   }
   return ending.exit_code();
 }
@@ -136,6 +172,8 @@ int RunBoth(const job::LaunchFlags& flags, const base::Environment& environment,
   const auto subreaper = BecomeSubreaper();
   if (!subreaper) return RefuseRun(wire::ExitCode::kFailed, subreaper.error().message);
   signal(SIGPIPE, SIG_IGN);
+  // A log at the limit of its size is an error of that file, and no reason to end; for ranks neither.
+  signal(SIGXFSZ, SIG_IGN);
   SharedNote* note = MakeNote();
 
   // Blocked before the fork: a signal that comes in between waits for whoever reads it.

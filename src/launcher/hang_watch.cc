@@ -55,36 +55,86 @@ std::uint64_t IoOf(const base::SystemRoot& root, const std::string& folder) {
   return bytes;
 }
 
-bool IsTraced(const base::SystemRoot& root, const std::string& folder) {
+void AddStatus(const base::SystemRoot& root, const std::string& folder, ProcessSample& sample) {
   const auto text = root.ReadFile(folder + "/status", 16384);
-  if (!text) return false;
+  if (!text) return;
   for (const std::string_view line : base::Split(*text, '\n')) {
-    constexpr std::string_view kTitle = "TracerPid:";
-    if (line.starts_with(kTitle)) return base::Trim(line.substr(kTitle.size())) != "0";
+    constexpr std::string_view kTracer = "TracerPid:", kSwitches = "voluntary_ctxt_switches:";
+    if (line.starts_with(kTracer)) sample.traced = base::Trim(line.substr(kTracer.size())) != "0";
+    if (line.starts_with(kSwitches)) {
+      sample.switches = base::ParseInteger<std::uint64_t>(base::Trim(line.substr(kSwitches.size()))).value_or(0);
+    }
   }
-  return false;
+}
+
+// `process`: "/proc/4711"; `task`: that of the thread, or of the process for its main thread.
+diagnosis::ThreadWait WaitOf(const base::SystemRoot& root, const std::string& process, const std::string& task,
+                             char state) {
+  return diagnosis::ClassifyWait(
+      root.ReadLine(task + "/syscall").value_or(""), root.ReadLine(task + "/wchan").value_or(""), state,
+      [&](int fd) { return root.ReadLink(process + "/fd/" + std::to_string(fd)).value_or(""); });
+}
+
+char StateOf(const base::SystemRoot& root, const std::string& task) {
+  const auto text = root.ReadLine(task + "/stat");
+  const auto bracket = text ? text->rfind(") ") : std::string::npos;
+  return bracket == std::string::npos || bracket + 2 >= text->size() ? '?' : (*text)[bracket + 2];
+}
+
+// Event loops and servers wait all the time, whatever the program does.
+bool IsWorkerInIo(const diagnosis::ThreadWait& wait) {
+  return wait.kind == diagnosis::WaitKind::kIo && !wait.call.starts_with("epoll") && !wait.call.starts_with("accept");
+}
+
+void AddThreads(const base::SystemRoot& root, const std::string& folder, pid_t pid, ProcessSample& sample) {
+  constexpr std::size_t kMostThreads = 256;
+  const std::vector<std::string> threads = root.List(folder + "/task");
+  sample.all_in_locks = sample.wait.kind == diagnosis::WaitKind::kLock && threads.size() <= kMostThreads;
+  std::size_t looked = 0;
+  for (const std::string& thread : threads) {
+    if (thread == std::to_string(pid)) continue;
+    if (++looked > kMostThreads) break;
+    const std::string task = folder + "/task/" + thread;
+    if (diagnosis::ServesCommunication(root.ReadLine(task + "/comm").value_or(""))) continue;
+    const diagnosis::ThreadWait wait = WaitOf(root, folder, task, StateOf(root, task));
+    sample.all_in_locks = sample.all_in_locks && wait.kind == diagnosis::WaitKind::kLock;
+    sample.a_worker_in_io = sample.a_worker_in_io || (sample.wait.call == "futex" && IsWorkerInIo(wait));
+  }
 }
 
 }  // namespace
 
 std::optional<ProcessSample> SampleProcess(const base::SystemRoot& root, pid_t pid,
-                                           const std::vector<pid_t>& descendants) {
+                                           const std::vector<pid_t>& descendants, bool with_threads) {
   ProcessSample sample;
   const std::string folder = "/proc/" + std::to_string(pid);
   if (!AddStat(root, folder, sample, true)) return std::nullopt;
-  // Whoever waits for a processor wants to work, however long the queue is.
+  // Whoever waits for a CPU wants to work, however long the queue is. Kernels without schedstat do not tell the main
+  // thread from the others: then all of the process's time is taken for its.
+  sample.main_thread = sample.processor;
   if (const auto line = root.ReadLine(folder + "/schedstat")) {
-    sample.processor += Duration(static_cast<std::int64_t>(Number(base::Split(*line, ' '), 1)));
+    const std::vector<std::string_view> figures = base::Split(*line, ' ');
+    const Duration queued(static_cast<std::int64_t>(Number(figures, 1)));
+    sample.processor += queued;
+    sample.main_thread = Duration(static_cast<std::int64_t>(Number(figures, 0))) + queued;
   }
   sample.io_bytes = IoOf(root, folder);
-  sample.traced = IsTraced(root, folder);
+  AddStatus(root, folder, sample);
   sample.place = base::Printable(root.ReadLine(folder + "/wchan").value_or(""));
   if (sample.place == "0") sample.place.clear();
   sample.exact_place = root.ReadLine(folder + "/syscall").value_or(sample.place);
+  sample.wait = WaitOf(root, folder, folder, sample.state);
+  if (with_threads) AddThreads(root, folder, pid, sample);
   for (const pid_t child : descendants) {
     const std::string its_folder = "/proc/" + std::to_string(child);
     if (!AddStat(root, its_folder, sample, false)) continue;
     sample.io_bytes += IoOf(root, its_folder);
+    // As in subprocess.run of a program that copies a checkpoint to a store.
+    const bool waited_for = sample.wait.call == "wait4" || sample.wait.call == "waitid";
+    if (with_threads && waited_for && !sample.a_worker_in_io) {
+      const diagnosis::ThreadWait wait = WaitOf(root, its_folder, its_folder, StateOf(root, its_folder));
+      sample.a_worker_in_io = wait.kind == diagnosis::WaitKind::kIo;
+    }
   }
   return sample;
 }
@@ -139,7 +189,9 @@ void HangWatch::AddProcesses(std::vector<RankNow>& ranks, base::TimePoint now) {
   for (const Rank& rank : group_.ranks()) {
     if (rank.ending || rank.pid <= 0) continue;
     const auto index = static_cast<std::size_t>(rank.local_rank);
-    ranks[index].process = SampleProcess(root_, rank.pid, descendants_[index]);
+    const std::vector<int>& awaited = judge_.WantsThreadsOf();
+    const bool with_threads = std::find(awaited.begin(), awaited.end(), rank.local_rank) != awaited.end();
+    ranks[index].process = SampleProcess(root_, rank.pid, descendants_[index], with_threads);
   }
 }
 

@@ -18,9 +18,10 @@ namespace fulldeck::launcher {
 
 inline constexpr std::chrono::milliseconds kLookInterval{250};
 
-// What /proc tells of a process and its descendants; nothing when it is gone. `descendants` are pids.
+// What /proc shows of a process and its descendants; nothing when it is gone. `descendants` are pids. `with_threads`:
+// what its other threads wait for is read too.
 std::optional<diagnosis::ProcessSample> SampleProcess(const base::SystemRoot& root, pid_t pid,
-                                                      const std::vector<pid_t>& descendants);
+                                                      const std::vector<pid_t>& descendants, bool with_threads);
 
 // The call of a rank that began last, of all its groups; nothing when it has made none.
 std::optional<diagnosis::CallSeen> LatestCall(const wire::RankBoard& board, int local_rank);

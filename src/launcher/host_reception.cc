@@ -1,7 +1,9 @@
 #include "launcher/host_reception.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "launcher/host_address.h"
@@ -17,6 +19,13 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kStrangerByteLimit = 16 * 1024;
 constexpr base::Duration kGoodbyePatience = 2s;
 constexpr int kMostComplaints = 8;
+
+// A connection takes two descriptors while its output waits, and there are as many that depart.
+std::size_t MostStrangers() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return HostReception::kMostStrangers;
+  return std::clamp<std::size_t>(limit.rlim_cur / 8, 8, HostReception::kMostStrangers);
+}
 
 }  // namespace
 
@@ -34,7 +43,9 @@ HostReception::HostReception(HostGroupCore& core, base::UniqueFd listener, Arriv
       listener_(std::move(listener)),
       arrived_(std::move(arrived)),
       pause_(core.loop),
-      departing_(core.loop) {
+      departing_(core.loop),
+      most_strangers_(MostStrangers()) {
+  departing_.SetMost(most_strangers_);
   Watch();
 }
 
@@ -72,7 +83,7 @@ void HostReception::Accept() {
 
 void HostReception::Admit(base::UniqueFd connected) {
   // The oldest goes: a launcher takes milliseconds, so it is the likeliest to be none.
-  if (strangers_.size() >= kMostStrangers) Forget(*strangers_.front());
+  if (strangers_.size() >= most_strangers_) Forget(*strangers_.front());
   TuneConnection(connected.get(), core_.options.silence_limit);
   auto stranger = std::make_unique<Stranger>(core_.loop);
   Stranger* const who = stranger.get();

@@ -19,6 +19,8 @@ namespace fulldeck::launcher {
 // One thread: the loop's. Destroying it closes the door and all connections that were not handed over.
 class HostReception {
  public:
+  // As many are listened to at once, and as many more are still told why they were turned away; fewer where this
+  // process may open few files: together they take at most half of those, and the other half stays for the run.
   static constexpr std::size_t kMostStrangers = 128;
 
   using Arrived = std::function<void(std::unique_ptr<MessageLink> link, const JoinMessage& join)>;
@@ -27,6 +29,10 @@ class HostReception {
   ~HostReception();
   HostReception(const HostReception&) = delete;
   HostReception& operator=(const HostReception&) = delete;
+
+  // Connections that were not handed over.
+  std::size_t connections() const { return strangers_.size() + departing_.size(); }
+  std::size_t most_strangers() const { return most_strangers_; }
 
   // Says why, and closes.
   void TurnAway(std::unique_ptr<MessageLink> link, const std::string& reason);
@@ -47,6 +53,7 @@ class HostReception {
   LoopTimer pause_;
   std::list<std::unique_ptr<Stranger>> strangers_;  // oldest first
   DepartingLinks departing_;
+  std::size_t most_strangers_;
   int complaints_ = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "base/system_root.h"
 #include "launcher/host_proof.h"
 #include "test_hosts.h"
 #include "wire/bytes_header.h"
@@ -233,6 +234,23 @@ TEST_F(HostDoor, ACrowdOfStrangersKeepsNoMemberOut) {
   }
   ExpectStillOpenForMembers();
   EXPECT_LT(coordinator_->said.size(), 20U) << "a crowd does not flood the console";
+}
+
+std::size_t OpenDescriptors() {
+  return base::SystemRoot().List("/proc/self/fd").size();
+}
+
+TEST_F(HostDoor, ThoseThatAreTurnedAwayWithAWordAreBoundedToo) {
+  const std::size_t before = OpenDescriptors();
+  std::vector<base::UniqueFd> crowd;
+  for (int i = 0; i < 400; ++i) {
+    crowd.push_back(ConnectTo(port_));
+    ASSERT_TRUE(crowd.back().valid());
+    Send(crowd.back(), Framed("{}", 2));
+    for (int turn = 0; turn < 3; ++turn) loop_.RunOnce(0ms);
+  }
+  EXPECT_LE(OpenDescriptors() - before - crowd.size(), 2 * HostReception::kMostStrangers + 8);
+  ExpectStillOpenForMembers();
 }
 
 TEST(HostProof, NoncesAreNeverTheSame) {

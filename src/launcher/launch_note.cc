@@ -10,6 +10,8 @@
 #include "base/unique_fd.h"
 #include "base/whole_file.h"
 #include "job/redaction.h"
+#include "launcher/run_directory.h"
+#include "wire/variables.h"
 
 namespace fulldeck::launcher {
 namespace {
@@ -38,6 +40,22 @@ job::SecretMarks MarksOfLaunchNote(std::string_view text) {
     if (mark.is_string() && marks.marks.size() < kMostMarks) marks.marks.push_back(mark.get<std::string>());
   }
   return marks;
+}
+
+std::string RendezvousTokenOf(std::string_view text) {
+  const Json note = Json::parse(text, nullptr, false);
+  const auto field = [&note](const char* name) -> std::string {
+    if (!note.is_object() || !note.contains("run") || !note["run"].is_object()) return "";
+    const auto found = note["run"].find(name);
+    return found != note["run"].end() && found->is_string() ? found->get<std::string>() : "";
+  };
+  const std::string id = field("run_id");
+  const std::string directory = field("directory");
+  // The folder of a run of several nodes is named RUN.NODE (run_plan.cc).
+  const bool one_node = directory.find("." + field("host"), directory.rfind('/') + 1) == std::string::npos;
+  const bool has_token = note.is_object() && note.contains("environment") && note["environment"].is_object() &&
+                         note["environment"].contains(wire::kTokenVariable);
+  return one_node || has_token || IsGeneratedRunId(id) ? "" : id;
 }
 
 std::string WithoutMarks(std::string_view text) {

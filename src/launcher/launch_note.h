@@ -28,6 +28,10 @@ std::string FormatLaunchNote(const std::vector<std::string>& arguments, const ba
 job::SecretMarks MarksOfLaunchNote(std::string_view text);
 std::string WithoutMarks(std::string_view text);
 
+// The run id of a run of several nodes, by which its nodes know each other unless FULLDECK_TOKEN was set; empty where
+// it is none that a user chose.
+std::string RendezvousTokenOf(std::string_view text);
+
 // Replaces what an earlier attempt wrote. Mode 0600.
 base::Result<void> WriteLaunchNote(const base::Environment& environment, const job::RunRecord& record);
 

@@ -41,6 +41,8 @@ struct FollowedStream {
   bool merged = true;
   std::vector<std::string> filters;  // lines that hold any of these are copied to filtered_path
   std::string filtered_path;         // several streams may share one
+  // Given every whole line, on the loop's thread while the file is read: it must not call the follower.
+  std::function<void(std::string_view)> on_line;
 };
 
 struct LogFollowerOptions {

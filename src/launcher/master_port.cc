@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -14,40 +15,67 @@
 namespace fulldeck::launcher {
 namespace {
 
-base::Result<base::UniqueFd> BoundSocket(int family, int port) {
-  base::UniqueFd held(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!held.valid()) return base::ErrnoError("socket");
-  const int on = 1;
-  setsockopt(held.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  int bound = -1;
+void SetReuse(int fd, bool allowed) {
+  const int on = allowed ? 1 : 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+}
+
+bool Bind(int fd, int family, int port) {
   if (family == AF_INET6) {
-    setsockopt(held.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    const int on = 1;
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
     sockaddr_in6 address{};
     address.sin6_family = AF_INET6;
     address.sin6_addr = in6addr_any;
     address.sin6_port = htons(static_cast<std::uint16_t>(port));
-    bound = bind(held.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  } else {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    bound = bind(held.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   }
-  if (bound != 0) return base::ErrnoError(fmt::format("port {}", port));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+base::Result<base::UniqueFd> BoundSocket(int family, int port) {
+  base::UniqueFd held(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!held.valid()) return base::ErrnoError("socket");
+  // Without SO_REUSEADDR nobody at all can bind the port next to us. Only where connections of an earlier run have not
+  // timed out yet (TIME_WAIT) does it take the option to bind a port that a user named.
+  bool bound = Bind(held.get(), family, port);
+  if (!bound && errno == EADDRINUSE && port != 0) {
+    SetReuse(held.get(), true);
+    bound = Bind(held.get(), family, port);
+  }
+  if (!bound) return base::ErrnoError(fmt::format("port {}", port));
   return held;
 }
 
-base::Result<base::UniqueFd> BoundName(int port) {
-  base::UniqueFd held(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!held.valid()) return base::ErrnoError("socket");
-  const std::string name = fmt::format("fulldeck-master-port-{}", port);
+enum class NameState { kHeld, kOfOurOwnRun, kTakenByAStranger };
+
+// Whoever binds the name of our user first is no friend by that: its listener must be of our user.
+bool IsOfOurUser(const sockaddr_un& address, socklen_t size) {
+  const base::UniqueFd asking(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  ucred holder{};
+  socklen_t length = sizeof holder;
+  return asking.valid() && connect(asking.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+         getsockopt(asking.get(), SOL_SOCKET, SO_PEERCRED, &holder, &length) == 0 && holder.uid == geteuid();
+}
+
+NameState TakeName(int port, base::UniqueFd* name) {
+  name->Reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const std::string text = fmt::format("fulldeck-master-port-{}-{}", geteuid(), port);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);  // a zero first: abstract
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (bind(held.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return base::ErrnoError(name);
-  return held;
+  text.copy(address.sun_path + 1, sizeof address.sun_path - 1);  // a zero first: abstract
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  if (name->valid() && bind(name->get(), reinterpret_cast<const sockaddr*>(&address), size) == 0) {
+    // So that another launcher can ask whose it is. Nobody is ever accepted.
+    listen(name->get(), 64);
+    return NameState::kHeld;
+  }
+  name->Reset();
+  return IsOfOurUser(address, size) ? NameState::kOfOurOwnRun : NameState::kTakenByAStranger;
 }
 
 int PortOf(int fd) {
@@ -72,12 +100,8 @@ base::Result<MasterPort> MasterPort::Free() {
     auto v6 = BoundSocket(AF_INET6, port.number_);
     const bool v6_taken = !v6 && v6.error().system_error == EADDRINUSE;
     if (v6) port.v6_ = std::move(*v6);
-    auto name = BoundName(port.number_);
-    if (!v6_taken && name) {
-      port.name_ = std::move(*name);
-      return port;
-    }
-    last = v6_taken ? v6.error() : name.error();
+    if (!v6_taken && TakeName(port.number_, &port.name_) != NameState::kOfOurOwnRun) return port;
+    if (v6_taken) last = v6.error();
   }
   return last;
 }
@@ -94,20 +118,24 @@ base::Result<MasterPort> MasterPort::Named(int number) {
                                    number, ListenerOnPort(number).value_or("a process that cannot be seen from here")),
                        EADDRINUSE};
   }
-  auto name = BoundName(number);
-  if (!name) {
+  MasterPort port;
+  if (TakeName(number, &port.name_) == NameState::kOfOurOwnRun) {
     return base::Error{
         fmt::format("port {} is held by another fulldeck run (fulldeck ps shows it). Name another port with "
                     "--master-port, or leave it away: a free port is then chosen",
                     number),
         EADDRINUSE};
   }
-  MasterPort port;
   port.number_ = number;
-  port.name_ = std::move(*name);
   port.v4_ = std::move(*v4);
   if (v6) port.v6_ = std::move(*v6);
   return port;
+}
+
+void MasterPort::LetStoreBind() {
+  for (const base::UniqueFd* held : {&v4_, &v6_}) {
+    if (held->valid()) SetReuse(held->get(), true);
+  }
 }
 
 }  // namespace fulldeck::launcher

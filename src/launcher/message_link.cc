@@ -183,6 +183,11 @@ DepartingLinks::~DepartingLinks() {
 
 void DepartingLinks::Add(std::unique_ptr<MessageLink> link, base::Duration patience) {
   if (link->closed()) return;
+  while (!links_.empty() && links_.size() >= most_) {
+    const auto oldest = links_.begin();  // keys grow
+    loop_.Remove(oldest->second.timer);
+    links_.erase(oldest);
+  }
   const std::uint64_t key = next_key_++;
   link->SetHandlers({[](std::string_view) {}, [this, key](const MessageLink::End&) { Remove(key); }});
   link->SayGoodbye();

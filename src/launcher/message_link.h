@@ -99,6 +99,8 @@ class DepartingLinks {
   DepartingLinks(const DepartingLinks&) = delete;
   DepartingLinks& operator=(const DepartingLinks&) = delete;
 
+  // Beyond `most` the oldest is closed at once.
+  void SetMost(std::size_t most) { most_ = most; }
   void Add(std::unique_ptr<MessageLink> link, base::Duration patience);
   std::size_t size() const { return links_.size(); }
   // Called when the last one has gone.
@@ -114,6 +116,7 @@ class DepartingLinks {
   base::EventLoop& loop_;
   std::map<std::uint64_t, Departing> links_;
   std::uint64_t next_key_ = 0;
+  std::size_t most_ = static_cast<std::size_t>(-1);
   std::function<void()> when_empty_;
 };
 

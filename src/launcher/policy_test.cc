@@ -1,11 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
+#include <random>
 
 #include "launcher/ending.h"
 #include "launcher/error_file.h"
-#include "launcher/idle_gate.h"
 #include "launcher/restart_policy.h"
 #include "launcher/root_cause.h"
 #include "launcher/run_cgroup.h"
@@ -85,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return row.param.name; });
 
 RankEnding End(int rank, int status, int order, bool after_stop = false, std::optional<double> stamp = std::nullopt) {
-  return {rank, Ending{status}, order, after_stop, stamp};
+  return {rank, Ending{status}, order, after_stop, stamp, {}};
 }
 
 TEST(RootCause, IsNothingWhenAllEndedWell) {
@@ -103,8 +104,132 @@ TEST(RootCause, IsTheCrashWhenOthersNoticedInTheSameTurn) {
   EXPECT_EQ(RootCause({End(0, ExitStatus(1), 4), End(1, ExitStatus(1), 4), End(5, SIGKILL, 4)}), 2u);
 }
 
-TEST(RootCause, IsTheOldestErrorFileEvenIfThatRankEndedLater) {
-  EXPECT_EQ(RootCause({End(0, ExitStatus(1), 1, false, 100.5), End(3, ExitStatus(1), 2, true, 100.1)}), 1u);
+TEST(RootCause, FollowsErrorFilesOnlyBetweenEndingsWithinASecondAndNeverOfWhatWeStopped) {
+  EXPECT_EQ(RootCause({End(0, ExitStatus(1), 1, false, 100.5), End(3, ExitStatus(1), 2, false, 100.1)}), 1u);
+  // A clock that was set back, or a program's mistake: the launcher saw who was first.
+  EXPECT_EQ(RootCause({End(0, ExitStatus(1), 1, false, 3700.0), End(3, ExitStatus(1), 2, true, 100.0)}), 0u);
+  RankEnding late = End(3, ExitStatus(1), 2, false, 100.0);
+  late.at += milliseconds(1'001);
+  EXPECT_EQ(RootCause({End(0, ExitStatus(1), 1, false, 3700.0), late}), 0u);
+  EXPECT_EQ(RootCause({End(0, ExitStatus(7), 1), End(3, ExitStatus(1), 2, false, 100.0)}), 0u) << "none to compare";
+}
+
+// Any set of endings has one answer: it depends on nothing but the set, and is never one that we stopped while another
+// failed by itself.
+TEST(RootCause, IsTheSameInAnyOrderOfTheEndings) {
+  std::mt19937 random(7);
+  const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+  for (int round = 0; round < 20'000; ++round) {
+    std::vector<RankEnding> endings;
+    for (int rank = 0; rank < 1 + below(6); ++rank) {
+      RankEnding ending = End(rank, below(3) == 0 ? SIGKILL : ExitStatus(below(3)), 1 + below(4), below(2) == 0);
+      ending.at += milliseconds(400 * ending.order);
+      if (below(2) == 0) ending.error_seconds = below(4);
+      endings.push_back(ending);
+    }
+    const auto first = RootCause(endings);
+    const bool by_itself = std::any_of(endings.begin(), endings.end(),
+                                       [](const RankEnding& one) { return !one.ending.ok() && !one.after_stop; });
+    if (!first) continue;
+    const int chosen = endings[*first].local_rank;
+    EXPECT_FALSE(endings[*first].ending.ok());
+    EXPECT_EQ(endings[*first].after_stop, !by_itself);
+    std::shuffle(endings.begin(), endings.end(), random);
+    ASSERT_EQ(endings[*RootCause(endings)].local_rank, chosen) << "round " << round;
+  }
+}
+
+RankFacts Facts(int rank, std::optional<RankEnding> ending, wire::FailureCode code = wire::FailureCode::kNotTold,
+                int culprit = -1, std::uint64_t failed_ns = 0) {
+  RankFacts facts;
+  facts.local_rank = facts.rank = rank;
+  facts.ending = ending;
+  facts.code = code;
+  facts.culprit = culprit;
+  facts.failed_ns = failed_ns;
+  return facts;
+}
+
+TEST(RootOf, IsTheRankThatLeftWithCode0WhileOthersCommunicatedWithIt) {
+  using wire::FailureCode;
+  // It was named by the others.
+  auto root = RootOf({Facts(0, End(0, ExitStatus(1), 2), FailureCode::kPeerLost, 1), Facts(1, End(1, 0, 1)),
+                      Facts(2, End(2, SIGTERM, 3, true))},
+                     3);
+  ASSERT_TRUE(root.has_value());
+  EXPECT_THAT(root->local_ranks, ElementsAre(1));
+  EXPECT_EQ(root->reason, RootReason::kLeftEarly);
+  EXPECT_EQ(root->noticed_by, 0);
+  // The others only know that their communication failed.
+  root = RootOf({Facts(0, End(0, ExitStatus(1), 2), FailureCode::kPeerLost), Facts(1, End(1, 0, 1))}, 2);
+  EXPECT_THAT(root->local_ranks, ElementsAre(1));
+  // The board shows a call that it did not come to.
+  RankFacts waiting = Facts(0, End(0, ExitStatus(1), 2));
+  waiting.groups = {{77, 2, 11, true}};
+  RankFacts left = Facts(1, End(1, 0, 1));
+  left.groups = {{77, 2, 10, false}};
+  EXPECT_THAT(RootOf({waiting, left}, 2)->local_ranks, ElementsAre(1));
+  // It left the group, and had not ended yet when the others noticed; who followed it left later.
+  RankFacts lost = Facts(0, End(0, ExitStatus(1), 2), FailureCode::kPeerLost, -1, 500);
+  lost.groups = {{77, 3, 11, false}};
+  RankFacts leaver = Facts(1, End(1, SIGTERM, 3, true));
+  leaver.left_ns = 300;
+  RankFacts follower = Facts(2, End(2, ExitStatus(1), 3, true));
+  follower.left_ns = 400;
+  root = RootOf({lost, leaver, follower}, 3);
+  EXPECT_THAT(root->local_ranks, ElementsAre(1));
+  EXPECT_EQ(root->reason, RootReason::kLeftEarly);
+  // It came to that call, or the one that failed was in none: then it failed by itself.
+  left.groups = {{77, 2, 11, false}};
+  EXPECT_THAT(RootOf({waiting, left}, 2)->local_ranks, ElementsAre(0));
+  waiting.groups = {{77, 2, 11, false}};
+  left.groups.clear();
+  root = RootOf({waiting, left}, 2);
+  EXPECT_THAT(root->local_ranks, ElementsAre(0));
+  EXPECT_EQ(root->reason, RootReason::kExitCode);
+}
+
+TEST(RootOf, IsTheOddOneOfAMismatchAndBothOfTwo) {
+  using wire::FailureCode;
+  auto root = RootOf({Facts(0, End(0, ExitStatus(1), 2), FailureCode::kDifferentCalls, 2),
+                      Facts(1, End(1, ExitStatus(1), 1), FailureCode::kDifferentCalls, 2),
+                      Facts(2, End(2, SIGTERM, 3, true), FailureCode::kDifferentCalls, 2)},
+                     3);
+  EXPECT_THAT(root->local_ranks, ElementsAre(2));
+  EXPECT_EQ(root->reason, RootReason::kDifferentCalls);
+  root = RootOf({Facts(0, End(0, SIGTERM, 2, true), FailureCode::kDifferentCalls),
+                 Facts(1, End(1, ExitStatus(1), 1), FailureCode::kDifferentCalls)},
+                2);
+  EXPECT_THAT(root->local_ranks, ElementsAre(0, 1));
+  EXPECT_EQ(root->noticed_by, 1);
+}
+
+TEST(RootOf, FollowsTheReportsToTheirBeginning) {
+  using wire::FailureCode;
+  // 0 lost 1, which lost 2, which crashed.
+  auto root =
+      RootOf({Facts(0, End(0, ExitStatus(1), 1), FailureCode::kPeerLost, 1),
+              Facts(1, End(1, ExitStatus(1), 2, true), FailureCode::kPeerLost, 2), Facts(2, End(2, SIGSEGV, 2, true))},
+             3);
+  EXPECT_THAT(root->local_ranks, ElementsAre(2));
+  // 1 did not arrive; 1 in turn lost 0, which had given up. The first to report is right.
+  for (const int first : {0, 1}) {
+    root = RootOf({Facts(0, End(0, ExitStatus(1), first == 0 ? 1 : 2, first != 0), FailureCode::kTimeout, 1, 100),
+                   Facts(1, End(1, ExitStatus(1), first == 1 ? 1 : 2, first != 1), FailureCode::kPeerLost, 0, 200)},
+                  2);
+    EXPECT_THAT(root->local_ranks, ElementsAre(1)) << first;
+  }
+  // All stop at a value that one of them gave.
+  root = RootOf({Facts(0, End(0, ExitStatus(1), 1), FailureCode::kNonfinite, 1),
+                 Facts(1, End(1, ExitStatus(1), 1), FailureCode::kNonfinite, 1)},
+                2);
+  EXPECT_THAT(root->local_ranks, ElementsAre(1));
+  EXPECT_EQ(root->reason, RootReason::kNonfinite);
+  // It is a rank of another node.
+  root = RootOf({Facts(0, End(0, ExitStatus(1), 1), FailureCode::kPeerLost, 9)}, 16);
+  EXPECT_EQ(root->rank, 9);
+  EXPECT_TRUE(root->local_ranks.empty());
+  EXPECT_EQ(RootOf({Facts(0, End(0, 0, 1)), Facts(1, std::nullopt)}, 2), std::nullopt);
 }
 
 TEST(RootCause, IsTheLowestRankWhenNothingElseTells) {
@@ -128,54 +253,6 @@ TEST(ErrorFile, IsNothingForOtherTexts) {
   for (const char* text : {"", "{", "[]", "3", R"({"other": 1})", R"({"message": 3})", "not json"}) {
     EXPECT_FALSE(ParseErrorFile(text).has_value()) << text;
   }
-}
-
-TEST(IdleGate, PassesOnceEveryCardWasSeenAtWork) {
-  IdleGate gate({"gcu 0", "gcu 1"});
-  gate.Observe({0, 12.0, std::nullopt});
-  gate.Observe({1, 0.0, std::nullopt});
-  EXPECT_FALSE(gate.Passed());
-  gate.Observe({0, 0.0, std::nullopt});
-  gate.Observe({1, 0.5, std::nullopt});
-  EXPECT_TRUE(gate.Passed());
-  EXPECT_TRUE(gate.Verdict({}).all_work);
-}
-
-TEST(IdleGate, NamesTheIdleCardAndTheRankThatWorksElsewhere) {
-  IdleGate gate({"gcu 0", "gcu 1"});
-  gate.Observe({0, 99.0, std::vector<int>{100, 101}});
-  gate.Observe({1, 0.0, std::vector<int>{}});
-  const GateVerdict verdict = gate.Verdict({{0, 0, {100}}, {1, 1, {101}}});
-  EXPECT_FALSE(verdict.all_work);
-  ASSERT_EQ(verdict.lines.size(), 1u);
-  EXPECT_THAT(verdict.lines[0], HasSubstr("gcu 1 is IDLE"));
-  EXPECT_THAT(verdict.lines[0], HasSubstr("rank 1 works on gcu 0 instead, as does rank 0."));
-  EXPECT_THAT(verdict.lines[0], HasSubstr("LOCAL_RANK"));
-}
-
-TEST(IdleGate, TellsARankThatNeverOpenedItsCardFromOneThatGivesItNoWork) {
-  IdleGate gate({"gcu 0", "gcu 1"});
-  gate.Observe({0, 0.0, std::vector<int>{100}});
-  gate.Observe({1, 0.0, std::vector<int>{}});
-  const GateVerdict verdict = gate.Verdict({{0, 0, {100}}, {1, 1, {101}}});
-  EXPECT_THAT(verdict.lines, ElementsAre(HasSubstr("gives it no work"), HasSubstr("has not opened it")));
-}
-
-TEST(IdleGate, DoesNotAccuseACardThatNobodyCanRead) {
-  IdleGate gate({"gcu 0"});
-  gate.Observe({0, std::nullopt, std::nullopt});
-  const GateVerdict verdict = gate.Verdict({{0, 0, {100}}});
-  EXPECT_TRUE(verdict.cannot_tell);
-  EXPECT_THAT(verdict.lines, ElementsAre(HasSubstr("cannot tell whether gcu 0 works")));
-}
-
-TEST(IdleGate, AnIdleCardIsIdleEvenBesideOneThatNobodyCanRead) {
-  IdleGate gate({"gcu 0", "gcu 1"});
-  gate.Observe({0, std::nullopt, std::nullopt});
-  gate.Observe({1, 0.0, std::nullopt});
-  const GateVerdict verdict = gate.Verdict({{0, 0, {100}}, {1, 1, {101}}});
-  EXPECT_FALSE(verdict.cannot_tell);
-  EXPECT_THAT(verdict.lines, ElementsAre(HasSubstr("cannot tell whether gcu 0 works"), HasSubstr("gcu 1 is IDLE")));
 }
 
 TEST(OutOfMemory, IsToldFromAKillByTheCounters) {

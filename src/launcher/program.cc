@@ -77,6 +77,16 @@ base::Result<std::string> FindExecutable(const std::string& name, const base::En
   return name;
 }
 
+// "python3" where none is to be taken from there.
+std::string PythonNextTo(const std::string& folder) {
+  const std::string name = "python3";
+  for (const char* shared : {"", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin"}) {
+    if (folder == shared) return name;
+  }
+  const std::string path = folder + "/" + name;
+  return IsFile(path) && access(path.c_str(), X_OK) == 0 ? path : name;
+}
+
 // Neither named .py nor with Python in its first line.
 bool RunsDirectly(const std::string& script) {
   if (script.ends_with(".py") || !IsFile(script) || access(script.c_str(), X_OK) != 0) return false;
@@ -91,7 +101,8 @@ bool RunsDirectly(const std::string& script) {
 }  // namespace
 
 base::Result<std::vector<std::string>> ResolveProgram(const job::LaunchFlags& flags,
-                                                      const base::Environment& environment) {
+                                                      const base::Environment& environment,
+                                                      const std::string& own_folder) {
   const std::string& script = flags.program.front();
   std::vector<std::string> line;
   const bool direct = flags.no_python || (!flags.module && !flags.run_path && RunsDirectly(script));
@@ -102,7 +113,7 @@ base::Result<std::vector<std::string>> ResolveProgram(const job::LaunchFlags& fl
     if (!program) return program.error();
     line.push_back(*program);
   } else {
-    const std::string python = environment.Get("PYTHON_EXEC").value_or("python3");
+    const std::string python = environment.Get("PYTHON_EXEC").value_or(PythonNextTo(own_folder));
     auto interpreter = FindExecutable(python, environment);
     if (!interpreter) {
       return Error{interpreter.error().message + ". A Python is needed to run " + base::Printable(script) +
@@ -122,6 +133,10 @@ base::Result<std::vector<std::string>> ResolveProgram(const job::LaunchFlags& fl
   }
   line.insert(line.end(), flags.program.begin() + 1, flags.program.end());
   return line;
+}
+
+std::string PythonOf(const std::vector<std::string>& resolved, const job::LaunchFlags& flags) {
+  return !flags.no_python && resolved.size() > 1 && resolved[1] == "-u" ? resolved[0] : "";
 }
 
 std::vector<std::string> ProgramOfRank(const std::vector<std::string>& resolved, const job::LaunchFlags& flags,

@@ -26,11 +26,12 @@ class Program : public ::testing::Test {
 
   base::Result<std::vector<std::string>> Resolve(std::vector<std::string> program) {
     flags_.program = std::move(program);
-    return ResolveProgram(flags_, environment_);
+    return ResolveProgram(flags_, environment_, own_folder_);
   }
 
   testing::TemporaryFolder folder_;
   job::LaunchFlags flags_;
+  std::string own_folder_ = "/usr/bin";
   base::Environment environment_{{"PATH", "/usr/bin:/bin"}, {"PYTHON_EXEC", "/bin/sh"}};
 };
 
@@ -39,6 +40,23 @@ TEST_F(Program, RunsAScriptWithPythonAndKeepsItsArguments) {
   const auto line = Resolve({script, "--lr", "-m"});
   ASSERT_TRUE(line.ok()) << line.error().message;
   EXPECT_THAT(*line, ElementsAre("/bin/sh", "-u", script, "--lr", "-m"));
+}
+
+TEST_F(Program, TakesThePythonNextToFulldeckUnlessOneIsNamedOrTheFolderIsTheSystems) {
+  const std::string script = Write("train.py", "", 0644);
+  own_folder_ = folder_.string();
+  EXPECT_EQ(Resolve({script})->front(), "/bin/sh") << "PYTHON_EXEC names one";
+  environment_ = base::Environment{{"PATH", "/usr/bin:/bin"}};
+  const auto on_path = Resolve({script});
+  EXPECT_TRUE(!on_path.ok() || on_path->front() != own_folder_ + "/python3") << "there is none";
+  const std::string neighbor = Write("python3", "#!/bin/sh\n", 0755);
+  const auto line = Resolve({script});
+  ASSERT_TRUE(line.ok()) << line.error().message;
+  EXPECT_EQ(line->front(), neighbor);
+  EXPECT_EQ(PythonOf(*line, flags_), neighbor);
+  ASSERT_EQ(chmod(neighbor.c_str(), 0644), 0);
+  const auto not_executable = Resolve({script});
+  EXPECT_TRUE(!not_executable.ok() || not_executable->front() != neighbor);
 }
 
 TEST_F(Program, RunsAModuleWithoutLookingForAFile) {

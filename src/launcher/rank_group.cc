@@ -19,8 +19,7 @@
 namespace fulldeck::launcher {
 namespace {
 
-// The board's descriptor in a rank: above what programs use by number, below every usual limit.
-constexpr int kBoardDescriptor = 198;
+constexpr base::Duration kErrorBelongsToTheEnd = std::chrono::minutes(5);
 
 job::AttemptContext ContextOf(const RunPlan& plan, const AttemptStart& start) {
   job::AttemptContext context;
@@ -45,6 +44,7 @@ job::AttemptContext ContextOf(const RunPlan& plan, const AttemptStart& start) {
   context.python_hook = plan.python_hook;
   context.visible_devices = plan.visible_devices;
   context.board_fd = kBoardDescriptor;
+  context.collectives_key = plan.collectives_key;
   return context;
 }
 
@@ -168,7 +168,7 @@ int RankGroup::alive() const {
 }
 
 void RankGroup::Ended(Rank& rank, int wait_status, int order, bool after_stop, base::TimePoint now) {
-  rank.ending = RankEnding{rank.local_rank, Ending{wait_status}, order, after_stop, std::nullopt};
+  rank.ending = RankEnding{rank.local_rank, Ending{wait_status}, order, after_stop, std::nullopt, now};
   rank.ended = now;
   rank.stopped = false;
   UpdateBoard(rank, rank.ending->ending.signal_number() != 0 ? wire::RankState::kKilled : wire::RankState::kExited,
@@ -178,6 +178,13 @@ void RankGroup::Ended(Rank& rank, int wait_status, int order, bool after_stop, b
 void RankGroup::StoppedOrContinued(Rank& rank, bool stopped, base::TimePoint now) {
   rank.stopped = stopped;
   UpdateBoard(rank, stopped ? wire::RankState::kStopped : wire::RankState::kRunning, 0, now);
+}
+
+void RankGroup::ShowCardUse(int local_rank, wire::CardUse use) {
+  auto supervision = board_.ReadSupervision(local_rank);
+  if (!supervision || supervision->card_use == use) return;
+  supervision->card_use = use;
+  board_.WriteSupervision(local_rank, *supervision);
 }
 
 void RankGroup::UpdateBoard(const Rank& rank, wire::RankState state, int wait_status, base::TimePoint now) {
@@ -205,6 +212,38 @@ std::vector<RankEnding> RankGroup::Failures() const {
     if (error) failures.back().error_seconds = error->unix_seconds;
   }
   return failures;
+}
+
+std::vector<RankFacts> RankGroup::Facts() const {
+  const std::vector<RankEnding> failures = Failures();
+  std::vector<RankFacts> all;
+  for (const Rank& rank : ranks_) {
+    RankFacts facts{rank.local_rank, rank.rank, rank.ending};
+    for (const RankEnding& failure : failures) {
+      if (failure.local_rank == rank.local_rank) facts.ending = failure;
+    }
+    auto error = board_.ReadError(rank.local_rank);
+    // One from long before its end is one that the program has recovered from.
+    const auto age = error && rank.ending ? wire::Age(error->at_ns, rank.ended) : std::nullopt;
+    if (error && (!age || *age < kErrorBelongsToTheEnd)) {
+      facts.code = error->code;
+      facts.culprit = error->culprit;
+      facts.failed_ns = error->at_ns;
+      facts.text = std::move(error->text);
+    }
+    for (int slot = 0; slot < FULLDECK_BOARD_GROUPS; ++slot) {
+      const auto group = board_.ReadCollective(rank.local_rank, slot);
+      // Of a message its peer alone is waited for, and a meeting is no call of the group.
+      if (!group || group->operation == FULLDECK_BOARD_SEND || group->operation == FULLDECK_BOARD_RECEIVE ||
+          group->operation == FULLDECK_BOARD_MEETING) {
+        continue;
+      }
+      facts.groups.push_back({group->group, group->size, group->sequence, group->in_flight()});
+    }
+    facts.left_ns = board_.LastLeave(rank.local_rank);
+    all.push_back(std::move(facts));
+  }
+  return all;
 }
 
 std::optional<std::uint64_t> RankGroup::BestStep() const {

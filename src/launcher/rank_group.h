@@ -49,12 +49,16 @@ class RankGroup {
   // The status is as waitpid gives it.
   void Ended(Rank& rank, int wait_status, int order, bool after_stop, base::TimePoint now);
   void StoppedOrContinued(Rank& rank, bool stopped, base::TimePoint now);
+  // Puts on the board whether the rank's card works.
+  void ShowCardUse(int local_rank, wire::CardUse use);
 
   // To the process group of every living rank. A stopped one is continued, so that it can act on it.
   void Signal(int signal_number) const;
 
   // All that failed, for RootCause; error files are read.
   std::vector<RankEnding> Failures() const;
+  // Every rank as it ended and as it stands on the board, for RootOf.
+  std::vector<RankFacts> Facts() const;
   // The furthest step that any rank has put on the board; absent when none has.
   std::optional<std::uint64_t> BestStep() const;
 

@@ -12,6 +12,7 @@
 #include <ctime>
 
 #include "base/text.h"
+#include "wire/private_folder.h"
 
 namespace fulldeck::launcher {
 namespace {
@@ -25,7 +26,7 @@ base::Result<void> MakeFolders(const std::string& path) {
 }
 
 base::Result<base::UniqueFd> OpenToAppend(const std::string& path) {
-  base::UniqueFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  base::UniqueFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!file.valid()) return base::ErrnoError(base::Printable(path));
   return file;
 }
@@ -37,7 +38,8 @@ base::Error CannotLog(const base::Error& why) {
 
 }  // namespace
 
-base::Result<RunDirectory> RunDirectory::Make(const std::string& log_dir, const std::string& name) {
+base::Result<RunDirectory> RunDirectory::Make(const std::string& log_dir, const std::string& name, bool for_others) {
+  const mode_t mode = for_others ? 0777 : 0700;
   const auto folders = MakeFolders(log_dir);
   if (!folders) return CannotLog(folders.error());
   std::array<char, 4096> absolute{};
@@ -46,7 +48,7 @@ base::Result<RunDirectory> RunDirectory::Make(const std::string& log_dir, const 
   constexpr int kSameNames = 10'000;
   for (int number = 1; number <= kSameNames; ++number) {
     made.path_ = fmt::format("{}/{}{}", absolute.data(), name, number == 1 ? "" : fmt::format("_{}", number));
-    if (mkdir(made.path_.c_str(), 0777) == 0) break;
+    if (mkdir(made.path_.c_str(), mode) == 0) break;
     if (errno != EEXIST || number == kSameNames) return CannotLog(base::ErrnoError(base::Printable(made.path_)));
   }
   if (mkdir((made.path_ + "/logs").c_str(), 0777) != 0) return CannotLog(base::ErrnoError(made.path_ + "/logs"));
@@ -74,6 +76,22 @@ base::Result<RankFiles> RunDirectory::MakeRankFiles(int attempt, int local_rank)
   return files;
 }
 
+base::Result<std::string> PrivateLogFolder(const std::string& temporary) {
+  const auto parents = MakeFolders(temporary);
+  if (!parents) return CannotLog(parents.error());
+  std::string folder = temporary + "/fulldeck_runs-" + std::to_string(geteuid());
+  if (wire::MakePrivateFolder(folder, "TMPDIR")) {
+    // One that is ours may have been open to readers before.
+    struct stat status {};
+    const bool closed = lstat(folder.c_str(), &status) == 0 &&
+                        ((status.st_mode & 077) == 0 || chmod(folder.c_str(), status.st_mode & 0700) == 0);
+    if (closed) return folder;
+  }
+  folder += ".XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return CannotLog(base::ErrnoError(base::Printable(folder)));
+  return folder;
+}
+
 std::string NewRunId() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -85,6 +103,17 @@ std::string NewRunId() {
   std::string id = std::string(stamp.data()) + "-";
   for (const unsigned char byte : chance) id += "abcdefghijkmnpqrstuvwxyz23456789"[byte % 32];
   return id;
+}
+
+bool IsGeneratedRunId(std::string_view id) {
+  constexpr std::string_view kShape = "dddddddd-dddddd-llll";
+  if (id.size() != kShape.size()) return false;
+  for (std::size_t i = 0; i < id.size(); ++i) {
+    const bool digit = id[i] >= '0' && id[i] <= '9';
+    const bool letter = id[i] >= 'a' && id[i] <= 'z';
+    if (kShape[i] == 'd' ? !digit : kShape[i] == 'l' ? !digit && !letter : id[i] != '-') return false;
+  }
+  return true;
 }
 
 }  // namespace fulldeck::launcher

@@ -10,6 +10,7 @@
 
 #include "base/subprocess.h"
 #include "launcher/failure_report.h"
+#include "launcher/launch_note.h"
 #include "launcher/run_cgroup.h"
 #include "launcher/run_directory.h"
 #include "temporary_folder.h"
@@ -36,6 +37,54 @@ TEST(RunDirectory, GivesEveryRunAFolderOfItsOwn) {
   ASSERT_TRUE(files.ok());
   EXPECT_EQ(files->stdout_path, first->path() + "/attempt_0/3/stdout.log");
   EXPECT_TRUE(Exists(files->stderr_path));
+}
+
+TEST(PrivateLogFolder, IsOnlyEverAFolderThatNobodyElseCanUse) {
+  const testing::TemporaryFolder temporary;
+  const std::string usual = temporary.string() + "/fulldeck_runs-" + std::to_string(geteuid());
+  const auto mode = [](const std::string& path) {
+    struct stat status {};
+    return lstat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
+  };
+  const auto first = PrivateLogFolder(temporary.string());
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(*first, usual);
+  EXPECT_EQ(mode(usual), 0700U);
+  // Of an earlier version: closed to readers.
+  ASSERT_EQ(chmod(usual.c_str(), 0755), 0);
+  EXPECT_EQ(*PrivateLogFolder(temporary.string()), usual);
+  EXPECT_EQ(mode(usual), 0700U);
+  // Everybody can write there, or it leads elsewhere: a new one instead.
+  ASSERT_EQ(chmod(usual.c_str(), 0777), 0);
+  const auto second = PrivateLogFolder(temporary.string());
+  ASSERT_TRUE(second.ok());
+  EXPECT_NE(*second, usual);
+  EXPECT_EQ(mode(*second), 0700U);
+  ASSERT_EQ(rename(usual.c_str(), (usual + ".open").c_str()), 0);
+  ASSERT_EQ(symlink("/tmp", usual.c_str()), 0);
+  EXPECT_NE(*PrivateLogFolder(temporary.string()), usual);
+
+  const auto run = RunDirectory::Make(*second, "run", false);
+  ASSERT_TRUE(run.ok());
+  EXPECT_EQ(mode(run->path()), 0700U);
+}
+
+TEST(LaunchNote, KnowsTheRunIdThatIsTheTokenOfARendezvous) {
+  job::RunRecord record;
+  record.run_id = "our-token";
+  record.host = "node1";
+  record.directory = "/data/fulldeck_runs/our-token.node1";
+  const auto token = [&](const base::Environment& environment) {
+    return RendezvousTokenOf(FormatLaunchNote({"fulldeck", "run"}, environment, record));
+  };
+  EXPECT_EQ(token({}), "our-token");
+  EXPECT_EQ(token({{"FULLDECK_TOKEN", "another-one"}}), "") << "then the id is no secret";
+  record.directory = "/data/fulldeck_runs/our-token";
+  EXPECT_EQ(token({}), "") << "on one node nobody joins";
+  record.run_id = "20261115-091500-k3fq";
+  record.directory = "/data/fulldeck_runs/20261115-091500-k3fq.node1";
+  EXPECT_EQ(token({}), "") << "made by fulldeck, on each node another";
+  EXPECT_EQ(RendezvousTokenOf("no note"), "");
 }
 
 TEST(RunDirectory, SaysWhichFolderCannotBeWritten) {
@@ -69,8 +118,7 @@ TEST(Tail, ShowsTheLastLinesOrTheWholeLastTraceback) {
 TEST(FailureReport, TellsWhoBeganWhatItSaidAndWhatIsKnownAboutIt) {
   const testing::TemporaryFolder folder;
   FailureFacts facts;
-  facts.who = "rank 3 (gcu 3, pid 4711)";
-  facts.how = "exited with code 1";
+  facts.what = "rank 3 (gcu 3, pid 4711) exited with code 1";
   facts.after = "after 2.0 s";
   facts.stopped_others = 7;
   facts.stderr_path = folder.string() + "/stderr.log";
@@ -84,7 +132,9 @@ TEST(FailureReport, TellsWhoBeganWhatItSaidAndWhatIsKnownAboutIt) {
          "RuntimeError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: "
          "false, code: -98, name: EADDRINUSE, message: address already in use\n";
   std::ofstream(facts.crash_path) << "#0 0x1 libx.so+0x1 _ZN3foo3barEv+0x10\n";
-  const auto report = FailureReport(facts);
+  const FailureLines whole = FailureReport(facts);
+  const std::vector<std::string>& report = whole.lines;
+  EXPECT_THAT(whole.known, Contains("C5"));
   EXPECT_EQ(report.front(),
             "root cause: rank 3 (gcu 3, pid 4711) exited with code 1 after 2.0 s; it was the first, 7 others were then "
             "stopped");
@@ -95,12 +145,25 @@ TEST(FailureReport, TellsWhoBeganWhatItSaidAndWhatIsKnownAboutIt) {
   EXPECT_THAT(report, Contains(HasSubstr("EADDRINUSE")));
 }
 
+TEST(SummarizeTraceback, HasTheLastLineAndTheUsersOwnFrames) {
+  const auto summary = SummarizeTraceback(
+      "[rank1]: Traceback (most recent call last):\n"
+      "[rank1]:   File \"/home/u/train.py\", line 40, in <module>\n[rank1]:     main()\n"
+      "[rank1]:   File \"/home/u/data.py\", line 7, in load\n[rank1]:     return open(path)\n"
+      "[rank1]:   File \"/venv/lib/python3.11/site-packages/torch/x.py\", line 1, in y\n[rank1]:     z()\n"
+      "[rank1]: FileNotFoundError: [Errno 2] No such file or directory: '/data/x'\n");
+  ASSERT_TRUE(summary.has_value());
+  EXPECT_EQ(summary->error, "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'");
+  EXPECT_THAT(summary->own_frames,
+              ElementsAre("/home/u/train.py:40 in <module>: main()", "/home/u/data.py:7 in load: return open(path)"));
+  EXPECT_FALSE(SummarizeTraceback("nothing\n").has_value());
+}
+
 TEST(FailureReport, SaysSoWhenTheRankSaidNothing) {
   FailureFacts facts;
-  facts.who = "rank 0 (pid 1)";
-  facts.how = "killed by SIGKILL";
+  facts.what = "rank 0 (pid 1) killed by SIGKILL";
   facts.after = "after 0.1 s";
-  const auto report = FailureReport(facts);
+  const std::vector<std::string> report = FailureReport(facts).lines;
   EXPECT_THAT(report, ElementsAre("root cause: rank 0 (pid 1) killed by SIGKILL after 0.1 s", "  it said nothing."));
 }
 

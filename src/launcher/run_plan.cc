@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <pwd.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "job/rank_environment.h"
 #include "launcher/cpu_binding.h"
 #include "launcher/program.h"
+#include "wire/sha256.h"
 #include "wire/variables.h"
 
 namespace fulldeck::launcher {
@@ -39,11 +41,11 @@ std::string UserName() {
   return entry != nullptr ? entry->pw_name : std::to_string(getuid());
 }
 
-// Two files a rank, and some for the launcher itself.
+// Two files a rank, and some for the launcher itself; a rank has its board under a high number.
 base::Result<void> RaiseDescriptorLimit(int ranks) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return base::ErrnoError("RLIMIT_NOFILE");
-  const rlim_t needed = static_cast<rlim_t>(ranks) * 4 + 64;
+  const rlim_t needed = std::max<rlim_t>(static_cast<rlim_t>(ranks) * 4 + 64, kBoardDescriptor + 16);
   if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < needed) {
     return Error{
         fmt::format("{} ranks need {} open files, and this session may open {}. Raise the limit: ulimit -Hn {}, "
@@ -86,7 +88,9 @@ void ChooseAgent(RunPlan& plan) {
 }
 
 std::string OwnerInWords(const std::optional<job::LeaseOwner>& owner) {
-  return owner ? fmt::format("run {} (user {}, pid {})", owner->run_id, owner->user, owner->pid) : "another run";
+  if (!owner) return "another run";
+  if (owner->run_id.empty()) return "a run of user " + owner->user;
+  return fmt::format("run {} (user {}, pid {})", owner->run_id, owner->user, owner->pid);
 }
 
 // The first `wanted` cards that no other run has; all that are free when `wanted` is absent.
@@ -112,11 +116,16 @@ base::Result<std::vector<device::Card>> LeaseCards(RunPlan& plan, const std::vec
     for (const std::string& sentence : taken) plan.notes.push_back(sentence + "; it is left out of this run");
     return leased;
   }
-  return Error{
-      fmt::format("{} card{} asked for and {} free: {}. Wait for it, stop it (fulldeck ps, fulldeck stop), name other "
-                  "cards with --devices, or allow sharing with --share-leases",
-                  wanted.value_or(candidates.size()), wanted.value_or(2) == 1 ? " was" : "s were",
-                  leased.size() == 1 ? "1 is" : fmt::format("{} are", leased.size()), base::Join(taken, "; "))};
+  // A simulated server costs nothing: a run can have one of its own.
+  const bool simulated = !candidates.empty() && candidates.front().simulated;
+  return Error{fmt::format(
+      "{} card{} asked for and {} free: {}. Wait for it, stop it (fulldeck ps, fulldeck stop), name other cards with "
+      "--devices, {}or allow sharing with --share-leases",
+      wanted.value_or(candidates.size()), wanted.value_or(2) == 1 ? " was" : "s were",
+      leased.size() == 1 ? "1 is" : fmt::format("{} are", leased.size()), base::Join(taken, "; "),
+      simulated
+          ? fmt::format("set {} to a folder of its own for another simulated server, ", wire::kSimulateDirVariable)
+          : "")};
 }
 
 // Makes the chosen cards those that torch sees, in their order.
@@ -188,13 +197,26 @@ base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlac
   return {};
 }
 
-std::string LogDir(const RunPlan& plan) {
-  if (plan.flags.log_dir) return *plan.flags.log_dir;
-  // torchrun writes nothing into the working directory, so neither does its stand-in.
-  if (plan.flags.style == job::LaunchStyle::kTorchrun) {
-    return plan.environment.Get("TMPDIR").value_or("/tmp") + "/fulldeck_runs-" + std::to_string(getuid());
+base::Result<RunDirectory> MakeRunDirectory(const RunPlan& plan, const std::string& name) {
+  if (plan.flags.log_dir) return RunDirectory::Make(*plan.flags.log_dir, name);
+  if (plan.flags.style != job::LaunchStyle::kTorchrun) return RunDirectory::Make("fulldeck_runs", name);
+  // torchrun writes nothing into the working directory, so neither does its stand-in. In a folder that all users share
+  // nobody else is to read the logs, or to put links in their place.
+  const auto folder = PrivateLogFolder(plan.environment.Get("TMPDIR").value_or("/tmp"));
+  if (!folder) return folder.error();
+  return RunDirectory::Make(*folder, name, false);
+}
+
+std::string CollectivesKey(const RunPlan& plan) {
+  if (plan.flags.max_hosts > 1) {
+    const std::string token = plan.environment.Get(wire::kTokenVariable).value_or("");
+    return token.empty() ? "" : wire::HexOf(wire::HmacSha256(token, "collectives of run " + plan.run_id));
   }
-  return "fulldeck_runs";
+  std::array<std::uint8_t, 16> chance{};
+  if (getrandom(chance.data(), chance.size(), 0) != static_cast<ssize_t>(chance.size())) return "";
+  std::string key;
+  for (const std::uint8_t byte : chance) key += fmt::format("{:02x}", byte);
+  return key;
 }
 
 // A name for a folder: the run id may be any text that the user chose.
@@ -266,9 +288,11 @@ base::Result<std::unique_ptr<RunPlan>> MakeRunPlan(const job::LaunchFlags& flags
   plan->run_id = flags.rdzv_id.value_or(NewRunId());
   plan->host_name = HostName();
   plan->user = UserName();
+  plan->collectives_key = CollectivesKey(*plan);
 
   *code_of_refusal = ExitCode::kCannotStart;
-  auto program = ResolveProgram(flags, environment);
+  const std::string own_program = base::OwnProgram();
+  auto program = ResolveProgram(flags, environment, own_program.substr(0, own_program.rfind('/')));
   if (!program) return program.error();
   plan->program = std::move(*program);
 
@@ -288,8 +312,8 @@ base::Result<std::unique_ptr<RunPlan>> MakeRunPlan(const job::LaunchFlags& flags
   if (!flags.dry_run) {
     *code_of_refusal = ExitCode::kCannotStart;
     const bool several = flags.max_hosts > 1;
-    auto directory = RunDirectory::Make(LogDir(*plan),
-                                        FolderName(plan->run_id) + (several ? "." + FolderName(plan->host_name) : ""));
+    auto directory =
+        MakeRunDirectory(*plan, FolderName(plan->run_id) + (several ? "." + FolderName(plan->host_name) : ""));
     if (!directory) return directory.error();
     plan->directory = std::move(*directory);
   }

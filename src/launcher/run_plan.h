@@ -27,6 +27,9 @@ struct PlannedRank {
   std::vector<int> bound_to;  // processors; empty: not bound
 };
 
+// The board's descriptor in a rank: above what programs use by number, below every usual limit.
+inline constexpr int kBoardDescriptor = 198;
+
 struct RunPlan {
   job::LaunchFlags flags;
   base::Environment environment;  // of the caller
@@ -43,6 +46,10 @@ struct RunPlan {
   std::optional<std::string> python_hook;
   std::optional<MasterPort> named_port;  // the port that the user named for rank 0, held
   std::optional<RunDirectory> directory;
+  // Secret that the ranks of this run have in common and no other user knows, as the default key of the collectives.
+  // Empty for several launchers without FULLDECK_TOKEN: ranks of two of them on one node must meet, and share nothing
+  // else that is secret.
+  std::string collectives_key;
   std::vector<std::string> notes;  // whole sentences to be said before the start
   job::CardLeases leases;
 };

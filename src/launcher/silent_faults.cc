@@ -55,34 +55,46 @@ std::vector<RankLook> LookAt(const wire::RankBoard& board, base::TimePoint now) 
   return ranks;
 }
 
-std::vector<std::string> SilentFaults::Look(const std::vector<RankLook>& ranks, base::TimePoint now) {
-  Lines lines;
-  if (ranks.empty()) return lines;
-  SameOrder(ranks, lines);
-  NothingReduced(ranks, lines);
-  if (ranks.size() < 2) return lines;
-  SameBatches(ranks, lines);
-  DifferentParameters(ranks, lines);
-  SameFile(ranks, lines);
-  OneAlone(ranks, now, lines);
-  OthersWait(ranks, now, lines);
-  return lines;
+std::vector<events::Event> SilentFaults::Look(const std::vector<RankLook>& ranks, base::TimePoint now) {
+  Events found;
+  if (ranks.empty()) return found;
+  SameOrder(ranks, found);
+  NothingReduced(ranks, found);
+  if (ranks.size() < 2) return found;
+  SameBatches(ranks, found);
+  DifferentParameters(ranks, found);
+  SameFile(ranks, found);
+  OneAlone(ranks, now, found);
+  OthersWait(ranks, now, found);
+  return found;
 }
 
-std::vector<std::string> SilentFaults::LookAtTheEnd(const std::vector<RankLook>& ranks, base::TimePoint now) {
-  Lines lines = Look(ranks, now);
+std::vector<events::Event> SilentFaults::LookAtTheEnd(const std::vector<RankLook>& ranks, base::TimePoint now) {
+  Events found = Look(ranks, now);
   const auto stepped = std::count_if(ranks.begin(), ranks.end(), HasStepped);
   const auto worker = std::find_if(ranks.begin(), ranks.end(), HasStepped);
-  if (ranks.size() < 2 || stepped != 1 || StepOf(*worker) < kAloneStepsAtTheEnd || !Name("J5")) return lines;
-  lines.push_back(fmt::format(
-      "J5: only rank {} trained: it made {} steps, and {} made none. Let every rank run the training loop, on its own "
-      "part of the data; what one rank has to do alone (files, logs) comes after that",
-      worker->rank, StepOf(*worker), ranks.size() == 2 ? "the other rank" : "the other ranks"));
-  return lines;
+  if (ranks.size() < 2 || stepped != 1 || StepOf(*worker) < kAloneStepsAtTheEnd || !Name("J5")) return found;
+  found.push_back(Found(
+      "J5", ranks, {static_cast<std::size_t>(worker - ranks.begin())},
+      fmt::format(
+          "only rank {} trained: it made {} steps, and {} made none. Let every rank run the training loop, on its own "
+          "part of the data; what one rank has to do alone (files, logs) comes after that",
+          worker->rank, StepOf(*worker), ranks.size() == 2 ? "the other rank" : "the other ranks")));
+  return found;
 }
 
 bool SilentFaults::Name(const char* row) {
   return named_.insert(row).second;
+}
+
+events::Event SilentFaults::Found(const char* code, const std::vector<RankLook>& ranks,
+                                  const std::set<std::size_t>& which, const std::string& message) const {
+  std::vector<std::int64_t> numbers;
+  for (const std::size_t index : which) numbers.push_back(ranks[index].rank);
+  return {"silent-error",
+          events::Severity::kWarning,
+          {{"code", std::string(code)}, {"ranks", numbers}},
+          fmt::format("{}: {}", code, message)};
 }
 
 std::string SilentFaults::Whom(const std::vector<RankLook>& ranks, const std::set<std::size_t>& which) const {
@@ -102,7 +114,7 @@ std::string SilentFaults::Whom(const std::vector<RankLook>& ranks, const std::se
 
 // ---- J1
 
-void SilentFaults::SameBatches(const std::vector<RankLook>& ranks, Lines& lines) {
+void SilentFaults::SameBatches(const std::vector<RankLook>& ranks, Events& found) {
   std::map<std::uint64_t, std::set<std::size_t>> by_batches;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (!ranks[i].loop || !ranks[i].loop->first_batches) return;
@@ -111,28 +123,31 @@ void SilentFaults::SameBatches(const std::vector<RankLook>& ranks, Lines& lines)
   const auto most = std::max_element(by_batches.begin(), by_batches.end(),
                                      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   if (most->second.size() < 2 || !Name("J1")) return;
-  lines.push_back(fmt::format(
-      "J1: {} trained their first 3 steps on the same batches: the data is not shared out. Give the DataLoader a "
-      "DistributedSampler, with the run's number of ranks and this rank's number",
-      Whom(ranks, most->second)));
+  found.push_back(
+      Found("J1", ranks, most->second,
+            fmt::format(
+                "{} trained their first 3 steps on the same batches: the data is not shared out. Give the DataLoader a "
+                "DistributedSampler, with the run's number of ranks and this rank's number",
+                Whom(ranks, most->second))));
 }
 
 // ---- J2
 
-void SilentFaults::SameOrder(const std::vector<RankLook>& ranks, Lines& lines) {
+void SilentFaults::SameOrder(const std::vector<RankLook>& ranks, Events& found) {
   std::set<std::size_t> which;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].loop && ranks[i].loop->repeated_orders > 0) which.insert(i);
   }
   if (which.empty() || !Name("J2")) return;
-  lines.push_back(fmt::format(
-      "J2: the sampler of {} gives the same order in every epoch: call sampler.set_epoch(epoch) before each",
-      Whom(ranks, which)));
+  found.push_back(Found(
+      "J2", ranks, which,
+      fmt::format("the sampler of {} gives the same order in every epoch: call sampler.set_epoch(epoch) before each",
+                  Whom(ranks, which))));
 }
 
 // ---- J3
 
-void SilentFaults::DifferentParameters(const std::vector<RankLook>& ranks, Lines& lines) {
+void SilentFaults::DifferentParameters(const std::vector<RankLook>& ranks, Events& found) {
   parameters_.resize(ranks.size());
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (!ranks[i].loop || !ranks[i].loop->parameters) continue;
@@ -143,9 +158,9 @@ void SilentFaults::DifferentParameters(const std::vector<RankLook>& ranks, Lines
     std::map<std::uint64_t, std::set<std::size_t>> by_value;
     std::size_t told = 0;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      const auto found = parameters_[i].find(known.first);
-      if (found == parameters_[i].end()) break;
-      by_value[found->second].insert(i);
+      const auto same_step = parameters_[i].find(known.first);
+      if (same_step == parameters_[i].end()) break;
+      by_value[same_step->second].insert(i);
       ++told;
     }
     if (told < ranks.size() || by_value.size() < 2) continue;
@@ -157,33 +172,38 @@ void SilentFaults::DifferentParameters(const std::vector<RankLook>& ranks, Lines
       if (value.first != most->first || most->second.size() == 1)
         which.insert(value.second.begin(), value.second.end());
     }
-    lines.push_back(fmt::format(
-        "J3: the parameters differ between the ranks after step {}: {}. Was the model replaced, or changed on some "
-        "ranks, after it was wrapped? Change it before the wrap, or on all ranks alike",
-        known.first, Whom(ranks, which)));
+    found.push_back(Found(
+        "J3", ranks, which,
+        fmt::format(
+            "the parameters differ between the ranks after step {}: {}. Was the model replaced, or changed on some "
+            "ranks, after it was wrapped? Change it before the wrap, or on all ranks alike",
+            known.first, Whom(ranks, which))));
     return;
   }
 }
 
 // ---- J4
 
-void SilentFaults::NothingReduced(const std::vector<RankLook>& ranks, Lines& lines) {
+void SilentFaults::NothingReduced(const std::vector<RankLook>& ranks, Events& found) {
   std::set<std::size_t> which;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].loop && ranks[i].loop->unreduced_steps >= kUnreducedSteps) which.insert(i);
   }
   if (which.empty() || !Name("J4")) return;
   const wire::Loop& first = *ranks[*which.begin()].loop;
-  lines.push_back(fmt::format(
-      "J4: the optimizer of {} steps without a forward through DistributedDataParallel that reduces gradients ({} "
-      "steps, {} reductions): each rank trains on its own. Call the wrapped model, not .module(x), and leave no_sync() "
-      "before the last backward of a step",
-      Whom(ranks, which), first.step, first.reductions));
+  found.push_back(Found(
+      "J4", ranks, which,
+      fmt::format(
+          "the optimizer of {} steps without a forward through DistributedDataParallel that reduces gradients ({} "
+          "steps, {} reductions): each rank trains on its own. Call the wrapped model, not .module(x), and leave "
+          "no_sync() "
+          "before the last backward of a step",
+          Whom(ranks, which), first.step, first.reductions)));
 }
 
 // ---- G5
 
-void SilentFaults::SameFile(const std::vector<RankLook>& ranks, Lines& lines) {
+void SilentFaults::SameFile(const std::vector<RankLook>& ranks, Events& found) {
   std::map<std::uint64_t, std::set<std::size_t>> by_file;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].loop && ranks[i].loop->saved_file != 0) by_file[ranks[i].loop->saved_file].insert(i);
@@ -191,17 +211,19 @@ void SilentFaults::SameFile(const std::vector<RankLook>& ranks, Lines& lines) {
   for (const auto& file : by_file) {
     if (file.second.size() < 2) continue;
     if (!Name("G5")) return;
-    lines.push_back(fmt::format(
-        "G5: {} saved to the same file: each destroys what another wrote. Save on rank 0 alone (if dist.get_rank() == "
-        "0), or to a file for each rank",
-        Whom(ranks, file.second)));
+    found.push_back(Found(
+        "G5", ranks, file.second,
+        fmt::format(
+            "{} saved to the same file: each destroys what another wrote. Save on rank 0 alone (if dist.get_rank() == "
+            "0), or to a file for each rank",
+            Whom(ranks, file.second))));
     return;
   }
 }
 
 // ---- J5
 
-void SilentFaults::OneAlone(const std::vector<RankLook>& ranks, base::TimePoint now, Lines& lines) {
+void SilentFaults::OneAlone(const std::vector<RankLook>& ranks, base::TimePoint now, Events& found) {
   last_steps_.resize(ranks.size(), 0);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const std::uint64_t step = StepOf(ranks[i]);
@@ -223,13 +245,14 @@ void SilentFaults::OneAlone(const std::vector<RankLook>& ranks, base::TimePoint 
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i != index) furthest = std::max(furthest, last_steps_[i]);
   }
-  lines.push_back(
-      fmt::format("J5: only rank {} trains: it is at step {}, and {} at step {} since {} steps. Let every rank run the "
+  found.push_back(Found(
+      "J5", ranks, {index},
+      fmt::format("only rank {} trains: it is at step {}, and {} at step {} since {} steps. Let every rank run the "
                   "training loop, "
                   "on its own part of the data; what one rank has to do alone (files, logs) comes after that",
                   ranks[index].rank, last_steps_[index],
                   ranks.size() == 2 ? "the other rank stands" : "the others stand, the furthest", furthest,
-                  last_steps_[index] - alone_->from_step));
+                  last_steps_[index] - alone_->from_step)));
 }
 
 SilentFaults::Window SilentFaults::WindowFrom(const std::vector<RankLook>& ranks, base::TimePoint now) const {
@@ -243,7 +266,7 @@ SilentFaults::Window SilentFaults::WindowFrom(const std::vector<RankLook>& ranks
   return window;
 }
 
-void SilentFaults::OthersWait(const std::vector<RankLook>& ranks, base::TimePoint now, Lines& lines) {
+void SilentFaults::OthersWait(const std::vector<RankLook>& ranks, base::TimePoint now, Events& found) {
   if (!std::all_of(ranks.begin(), ranks.end(), HasStepped)) return;
   if (!window_) {
     window_ = WindowFrom(ranks, now);
@@ -278,10 +301,12 @@ void SilentFaults::OthersWait(const std::vector<RankLook>& ranks, base::TimePoin
   windows_ = worker_ == *working.begin() ? windows_ + 1 : 1;
   worker_ = *working.begin();
   if (windows_ < kWindows || !Name("J5")) return;
-  lines.push_back(fmt::format(
-      "J5: only rank {} works: the others wait for it at least {:.0f} % of the time. Is the data shared out evenly, "
-      "and does every rank have the same work? Or its card or its processors are slow",
-      ranks[*worker_].rank, least * 100));
+  found.push_back(Found(
+      "J5", ranks, {*worker_},
+      fmt::format(
+          "only rank {} works: the others wait for it at least {:.0f} % of the time. Is the data shared out evenly, "
+          "and does every rank have the same work? Or its card or its processors are slow",
+          ranks[*worker_].rank, least * 100)));
 }
 
 }  // namespace fulldeck::launcher

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "events/event.h"
 #include "wire/rank_board.h"
 
 namespace fulldeck::launcher {
@@ -39,22 +40,24 @@ class SilentFaults {
   // `world_size` of the run: with more ranks than the looks have, the words say that it is about this host.
   explicit SilentFaults(int world_size) : world_size_(world_size) {}
 
-  // What is newly found, a line each: "J1: …".
-  std::vector<std::string> Look(const std::vector<RankLook>& ranks, base::TimePoint now);
+  // What is newly found: events "silent-error" with the fields code ("J1") and ranks.
+  std::vector<events::Event> Look(const std::vector<RankLook>& ranks, base::TimePoint now);
   // The same when all ranks have ended well: a training so short that nobody had to wait is judged too.
-  std::vector<std::string> LookAtTheEnd(const std::vector<RankLook>& ranks, base::TimePoint now);
+  std::vector<events::Event> LookAtTheEnd(const std::vector<RankLook>& ranks, base::TimePoint now);
 
  private:
-  using Lines = std::vector<std::string>;
+  using Events = std::vector<events::Event>;
+  events::Event Found(const char* code, const std::vector<RankLook>& ranks, const std::set<std::size_t>& which,
+                      const std::string& message) const;
   bool Name(const char* row);
   std::string Whom(const std::vector<RankLook>& ranks, const std::set<std::size_t>& which) const;
-  void SameBatches(const std::vector<RankLook>& ranks, Lines& lines);
-  void SameOrder(const std::vector<RankLook>& ranks, Lines& lines);
-  void DifferentParameters(const std::vector<RankLook>& ranks, Lines& lines);
-  void NothingReduced(const std::vector<RankLook>& ranks, Lines& lines);
-  void SameFile(const std::vector<RankLook>& ranks, Lines& lines);
-  void OneAlone(const std::vector<RankLook>& ranks, base::TimePoint now, Lines& lines);
-  void OthersWait(const std::vector<RankLook>& ranks, base::TimePoint now, Lines& lines);
+  void SameBatches(const std::vector<RankLook>& ranks, Events& found);
+  void SameOrder(const std::vector<RankLook>& ranks, Events& found);
+  void DifferentParameters(const std::vector<RankLook>& ranks, Events& found);
+  void NothingReduced(const std::vector<RankLook>& ranks, Events& found);
+  void SameFile(const std::vector<RankLook>& ranks, Events& found);
+  void OneAlone(const std::vector<RankLook>& ranks, base::TimePoint now, Events& found);
+  void OthersWait(const std::vector<RankLook>& ranks, base::TimePoint now, Events& found);
 
   struct Alone {  // the one rank that has made steps since
     std::size_t index = 0;

@@ -38,13 +38,20 @@ class Training {
     loop(rank).step = step;
     loop(rank).step_at_ns = 1 + step;
   }
-  std::vector<std::string> Look() {
+  std::vector<events::Event> LookForEvents() {
     clock_.Advance(seconds(1));
     return faults_.Look(ranks_, clock_.Now());
   }
-  std::vector<std::string> End() { return faults_.LookAtTheEnd(ranks_, clock_.Now()); }
+  std::vector<std::string> Look() { return MessagesOf(LookForEvents()); }
+  std::vector<std::string> End() { return MessagesOf(faults_.LookAtTheEnd(ranks_, clock_.Now())); }
 
  private:
+  static std::vector<std::string> MessagesOf(const std::vector<events::Event>& found) {
+    std::vector<std::string> messages;
+    for (const events::Event& event : found) messages.push_back(event.message);
+    return messages;
+  }
+
   base::ManualClock clock_;
   SilentFaults faults_;
   std::vector<RankLook> ranks_;
@@ -78,6 +85,16 @@ TEST(SilentFaults, NameTheSameBatchesWhenAllHaveToldTheirs) {
               ElementsAre(AllOf(StartsWith("J1: all 4 ranks trained their first 3 steps on the same batches"),
                                 HasSubstr("DistributedSampler"))));
   EXPECT_THAT(training.Look(), IsEmpty()) << "once";
+}
+
+TEST(SilentFaults, AreEventsWithTheirCodeAndRanks) {
+  Training some;
+  some.AllTell([](int rank, wire::Loop& loop) { loop.first_batches = rank == 3 ? 1 : rank; });
+  const auto found = some.LookForEvents();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].id, "silent-error");
+  EXPECT_EQ(found[0].fields.Text("code"), "J1");
+  EXPECT_THAT(found[0].fields.Ints("ranks"), ElementsAre(1, 3));
 }
 
 TEST(SilentFaults, NameTheRanksThatShareBatchesAndTheHostWhenThereAreOthers) {

@@ -50,6 +50,37 @@ void Supervisor::Say(const std::string& line) {
   if (started_notice_.valid()) base::Log(base::Severity::kInfo, line);
 }
 
+void Supervisor::Report(const events::Event& event) {
+  switch (event.severity) {
+    case events::Severity::kInfo:
+      Say(event.message);
+      break;
+    case events::Severity::kWarning:
+      Say("WARNING: " + event.message);
+      break;
+    case events::Severity::kError:
+      Say("error: " + event.message);
+      break;
+  }
+  Record(event);
+}
+
+void Supervisor::Record(events::Event event) {
+  if (group_) event.fields.Set("attempt", std::int64_t{group_->start().attempt});
+  const auto lost = event_log_.Append(event, loop_.clock().Now());
+  if (lost) Say("WARNING: " + lost->message + "; later events are not recorded there");
+}
+
+base::Result<void> Supervisor::OpenEventLog() {
+  const auto own = event_log_.Open(plan_->directory->events_log());
+  if (!own) return own.error();
+  const auto named = plan_->environment.Get(wire::kEventsVariable);
+  if (!named || named->empty()) return {};
+  const auto opened = event_log_.Open(*named);
+  if (!opened) return base::Error{std::string(wire::kEventsVariable) + ": " + opened.error().message};
+  return {};
+}
+
 std::string Supervisor::NameOf(const Rank& rank) const {
   const PlannedRank& planned = plan_->ranks[static_cast<std::size_t>(rank.local_rank)];
   return fmt::format("rank {} ({}{}, pid {})", rank.rank,
@@ -87,6 +118,8 @@ base::Result<void> Supervisor::Prepare() {
                                                            .stderr_fd = detach ? -1 : STDERR_FILENO,
                                                            .colour = !no_color || no_color->empty(),
                                                            .complain = [this](const std::string& line) { Say(line); }});
+  const auto recorded = OpenEventLog();
+  if (!recorded) return recorded.error();
   std::string why_not;
   const std::string& directory = plan_->directory->path();
   cgroup_ = RunCgroup::Make(fmt::format("{}-{}", directory.substr(directory.rfind('/') + 1), getpid()), &why_not);
@@ -114,8 +147,14 @@ base::Result<void> Supervisor::Prepare() {
 
   const std::size_t count = plan_->ranks.size();
   const bool on_cards = count > 0 && plan_->ranks.front().card.has_value();
-  Say(fmt::format("run {}: {} rank{} on {}; logs in {}", plan_->run_id, count, count == 1 ? "" : "s",
-                  on_cards ? "cards" : "the host's processors", base::Printable(plan_->directory->path())));
+  Report({"run-started",
+          events::Severity::kInfo,
+          {{"run", plan_->run_id},
+           {"local_ranks", static_cast<std::int64_t>(count)},
+           {"on_cards", on_cards},
+           {"folder", plan_->directory->path()}},
+          fmt::format("run {}: {} rank{} on {}; logs in {}", plan_->run_id, count, count == 1 ? "" : "s",
+                      on_cards ? "cards" : "the host's processors", base::Printable(plan_->directory->path()))});
   if (on_cards) {
     for (const std::string& line : DescribePlacement(*plan_)) Say(line);
   }
@@ -129,19 +168,25 @@ void Supervisor::Reap() {
     int status = 0;
     const pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED);
     if (pid <= 0) break;
-    if (card_watch_ && pid == card_watch_->pid()) card_watch_->Reaped();
+    if (card_watch_ && pid == card_watch_->pid()) OnCardWatchEnded();
     Rank* rank = group_ ? group_->Find(pid) : nullptr;
     if (rank == nullptr || rank->ending) continue;
     // Our own doing: a stopped rank was let run to tell its stacks.
     if ((WIFSTOPPED(status) || WIFCONTINUED(status)) && stacks_ && stacks_->WasContinuedByUs(pid)) continue;
     if (WIFSTOPPED(status)) {
       group_->StoppedOrContinued(*rank, true, loop_.clock().Now());
-      Say(fmt::format(
-          "WARNING: {} was stopped by {}: it does nothing, and the others will wait for it, until: kill -CONT {}{}",
-          NameOf(*rank), SignalName(WSTOPSIG(status)), pid, LastCallInWords(*rank)));
+      Report(
+          {"rank-stopped",
+           events::Severity::kWarning,
+           {{"rank", std::int64_t{rank->rank}}, {"pid", std::int64_t{pid}}, {"signal", SignalName(WSTOPSIG(status))}},
+           fmt::format("{} was stopped by {}: it does nothing, and the others will wait for it, until: kill -CONT {}{}",
+                       NameOf(*rank), SignalName(WSTOPSIG(status)), pid, LastCallInWords(*rank))});
     } else if (WIFCONTINUED(status)) {
       group_->StoppedOrContinued(*rank, false, loop_.clock().Now());
-      Say(fmt::format("{} runs again", NameOf(*rank)));
+      Report({"rank-continued",
+              events::Severity::kInfo,
+              {{"rank", std::int64_t{rank->rank}}, {"pid", std::int64_t{pid}}},
+              NameOf(*rank) + " runs again"});
     } else {
       OnRankEnded(*rank, status);
     }
@@ -181,11 +226,9 @@ void Supervisor::BeginStop(int signal_number, milliseconds grace) {
   if (phase_ != Phase::kRunning) return;
   phase_ = Phase::kStopping;
   stop_began_ = loop_.clock().Now();
-  loop_.Remove(gate_timer_);
   loop_.Remove(own_copy_timer_);
-  gate_timer_ = own_copy_timer_ = 0;
-  gate_.reset();
-  card_watch_.reset();
+  own_copy_timer_ = 0;
+  EndCardWatch(false);
   EndHangWatch();
   group_->Signal(signal_number);
   if (hosts_ && !elsewhere_) hosts_->Failed(OwnFailure());
@@ -229,6 +272,7 @@ void Supervisor::GiveUpKilling() {
 void Supervisor::CheckAllGone() {
   if (!group_ || gave_up_killing_ || (phase_ != Phase::kRunning && phase_ != Phase::kStopping)) return;
   if (group_->alive() > 0 || own_copy_timer_ != 0) return;
+  if (WaitForLastReading()) return;
   const bool watched = card_watch_ != nullptr;
   card_watch_.reset();
   if (!HasChildren()) return AttemptOver();
@@ -243,9 +287,14 @@ void Supervisor::CheckAllGone() {
   if (phase_ == Phase::kRunning) {
     const std::vector<TreeProcess> left = Descendants(getpid());
     if (!left.empty()) {
-      Say(fmt::format("{} process{} that the ranks started {} still running ({} …); asking {} to end", left.size(),
-                      left.size() == 1 ? "" : "es", left.size() == 1 ? "is" : "are", left.front().command,
-                      left.size() == 1 ? "it" : "them"));
+      std::vector<int> pids;
+      for (const TreeProcess& process : left) pids.push_back(static_cast<int>(process.pid));
+      Report({"processes-left",
+              events::Severity::kInfo,
+              {{"pids", events::Numbers(pids)}},
+              fmt::format("{} process{} that the ranks started {} still running ({} …); asking {} to end", left.size(),
+                          left.size() == 1 ? "" : "es", left.size() == 1 ? "is" : "are", left.front().command,
+                          left.size() == 1 ? "it" : "them")});
     }
     phase_ = Phase::kStopping;
     stop_began_ = loop_.clock().Now();
@@ -256,10 +305,7 @@ void Supervisor::CheckAllGone() {
 
 void Supervisor::AttemptOver() {
   loop_.Remove(kill_timer_);
-  loop_.Remove(gate_timer_);
-  kill_timer_ = gate_timer_ = 0;
-  gate_.reset();
-  card_watch_.reset();
+  kill_timer_ = 0;
   EndHangWatch();
   phase_ = Phase::kPausing;
   logs_->Drain(kConsolePatience);
@@ -268,9 +314,13 @@ void Supervisor::AttemptOver() {
     if (stat(rank.files.crash_path.c_str(), &facts) == 0 && facts.st_size == 0) unlink(rank.files.crash_path.c_str());
   }
   const std::vector<RankEnding> failures = group_->Failures();
-  const bool good = failures.empty() && user_signal_ == 0 && !front_died_ && !idle_failed_ && !hung_ &&
-                    !could_not_start_ && !elsewhere_;
-  NameSilentFaults(good);
+  const bool ended_well = failures.empty() && user_signal_ == 0 && !front_died_ && !idle_failed_ && !hung_ &&
+                          !could_not_start_ && !elsewhere_;
+  NameSilentFaults(ended_well);
+  ReportLostLogs(true);
+  EndCardWatch(ended_well);
+  const bool good = ended_well && !idle_failed_;
+  if (hosts_ && ended_well && idle_failed_) hosts_->Failed(OwnFailure());
   if (hosts_) return good ? hosts_->Succeeded() : hosts_->Stopped();
   if (good) return Finish(static_cast<int>(gave_up_killing_ ? ExitCode::kLeftBehind : ExitCode::kOk));
   if (could_not_start_) return Finish(exit_code_);
@@ -291,16 +341,21 @@ void Supervisor::DecideAlone() {
   if (!idle_failed_ && !hung_) ReportFailure();
   if (gave_up_killing_) return Finish(static_cast<int>(ExitCode::kLeftBehind));
   if (idle_failed_) return Finish(static_cast<int>(ExitCode::kIdleCard));
-  int code = root ? failures[*root].ending.exit_code() : static_cast<int>(ExitCode::kFailed);
+  const auto began = FindRoot();
+  int code = began ? ExitCodeOf(*began) : static_cast<int>(ExitCode::kFailed);
   if (hung_) code = static_cast<int>(ExitCode::kHang);
-  if (user_signal_ != 0 || (hung_ && plan_->flags.on_hang == job::OnHang::kFail)) return Finish(code);
+  const bool of_a_rank = began && !hung_;
+  if (user_signal_ != 0 || (hung_ && plan_->flags.on_hang == job::OnHang::kFail)) return Finish(code, of_a_rank);
   attempts_.push_back(
       {std::chrono::duration_cast<milliseconds>(loop_.clock().Now() - attempt_began_), group_->BestStep()});
   const RestartDecision decision = AfterAttempt(attempts_, plan_->flags.max_restarts);
   switch (decision.what) {
     case AfterFailure::kRestart: {
       const int next = static_cast<int>(attempts_.size());
-      Say(fmt::format("restart {} of {} in {}", next, plan_->flags.max_restarts, Seconds(decision.delay)));
+      Report({"restart",
+              events::Severity::kInfo,
+              {{"number", std::int64_t{next}}, {"most", std::int64_t{plan_->flags.max_restarts}}},
+              fmt::format("restart {} of {} in {}", next, plan_->flags.max_restarts, Seconds(decision.delay))});
       loop_.After(decision.delay, [this, next] {
         if (phase_ == Phase::kPausing) StartAlone(next);
       });
@@ -312,7 +367,7 @@ void Supervisor::DecideAlone() {
           plan_->flags.max_restarts - static_cast<int>(attempts_.size()) + 1));
       return Finish(static_cast<int>(ExitCode::kCrashLoop));
     case AfterFailure::kGiveUp:
-      return Finish(code);
+      return Finish(code, of_a_rank);
   }
 }
 
@@ -321,6 +376,7 @@ void Supervisor::Tick() {
   if (phase_ != Phase::kRunning || !group_) return;
   if (hosts_) hosts_->SetProgress(group_->BestStep().value_or(0));
   NameSilentFaults(false);
+  ReportLostLogs(false);
   if (!plan_->flags.progress) return;
   std::string line = ProgressLine(group_->board(), loop_.clock().Now() - attempt_began_);
   if (!waiting_note_.empty()) line += (line.empty() ? "" : "; ") + waiting_note_;
@@ -330,15 +386,48 @@ void Supervisor::Tick() {
 void Supervisor::NameSilentFaults(bool ended_well) {
   const base::TimePoint now = loop_.clock().Now();
   const std::vector<RankLook> ranks = LookAt(group_->board(), now);
-  for (const std::string& line :
-       ended_well ? silent_faults_->LookAtTheEnd(ranks, now) : silent_faults_->Look(ranks, now)) {
-    Say("WARNING: " + line);
+  summary_.Look(ranks);
+  std::vector<events::Event> found =
+      ended_well ? silent_faults_->LookAtTheEnd(ranks, now) : silent_faults_->Look(ranks, now);
+  for (auto& more : {script_faults_->Look(ObservationsOn(group_->board()), ended_well), admissions_->Found()}) {
+    found.insert(found.end(), more.begin(), more.end());
+  }
+  for (const events::Event& event : found) {
+    if (event.id == "silent-error" && event.severity == events::Severity::kWarning) ++silent_errors_;
+    Report(event);
   }
 }
 
-void Supervisor::Finish(int exit_code) {
+void Supervisor::ReportLostLogs(bool last) {
+  lost_log_bytes_.resize(group_->ranks().size());
+  for (const Rank& rank : group_->ranks()) {
+    std::uint64_t& reported = lost_log_bytes_[static_cast<std::size_t>(rank.local_rank)];
+    const std::uint64_t lost = group_->board().LostLogBytes(rank.local_rank);
+    if (lost == reported || (reported > 0 && !last)) continue;
+    reported = lost;
+    Report(
+        {"log-lost",
+         events::Severity::kWarning,
+         {{"rank", std::int64_t{rank.rank}}, {"bytes", static_cast<std::int64_t>(lost)}},
+         fmt::format("rank {}: {} of its output {} lost, because {} has no room for them. The rank goes on", rank.rank,
+                     base::FormatByteSize(lost), last ? "were" : "are", base::Printable(rank.files.stderr_path))});
+  }
+}
+
+void Supervisor::Finish(int exit_code, bool from_rank) {
+  if (exit_code == 0 && plan_->flags.strict && silent_errors_ > 0) exit_code = static_cast<int>(ExitCode::kSilentError);
   exit_code_ = exit_code;
   phase_ = Phase::kOver;
+  if (from_rank && wire::IsVerdict(exit_code)) {
+    Say(fmt::format("exit code {} is the script's own here, and no verdict of fulldeck", exit_code));
+  }
+  if (const auto summary = summary_.AtTheEnd(group_ ? group_->start().world_size : 1)) Report(*summary);
+  Record({"run-finished",
+          events::Severity::kInfo,
+          {{"run", plan_->run_id},
+           {"exit_code", std::int64_t{exit_code}},
+           {"exit_code_source", std::string(from_rank || exit_code == 0 ? "script" : "fulldeck")}},
+          fmt::format("run {} ended with exit code {}", plan_->run_id, exit_code)});
 }
 
 }  // namespace fulldeck::launcher

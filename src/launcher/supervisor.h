@@ -1,9 +1,10 @@
 // The supervisor: parent of the ranks, one thread, one loop. It starts an attempt, watches it, stops everything at the
 // first failure, reports, starts again where that was asked for, and leaves nothing behind. What to do is decided by
-// pure functions (restart_policy.h, root_cause.h, idle_gate.h); this carries it out.
+// pure functions (restart_policy.h, root_cause.h, card_usage.h); this carries it out.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,24 +12,28 @@
 
 #include "base/event_loop.h"
 #include "diagnosis/stack_collection.h"
+#include "events/event_log.h"
 #include "job/run_registry.h"
+#include "launcher/card_usage.h"
 #include "launcher/card_watch.h"
 #include "launcher/front.h"
 #include "launcher/hang_watch.h"
 #include "launcher/host_group.h"
-#include "launcher/idle_gate.h"
+#include "launcher/log_admissions.h"
 #include "launcher/log_follower.h"
 #include "launcher/rank_group.h"
 #include "launcher/restart_policy.h"
 #include "launcher/run_cgroup.h"
 #include "launcher/run_plan.h"
+#include "launcher/run_summary.h"
+#include "launcher/script_faults.h"
 #include "launcher/signal_copies.h"
 #include "launcher/silent_faults.h"
 
 namespace fulldeck::launcher {
 
 // After SIGKILL the kernel needs a moment; a process that is still there then cannot be killed.
-inline constexpr std::chrono::milliseconds kKillPatience{2'000};
+inline constexpr std::chrono::milliseconds kKillPatience{1'500};
 
 // "1.5 s"
 std::string Seconds(base::Duration duration);
@@ -66,7 +71,14 @@ class Supervisor {
   void CheckAllGone();
   void AttemptOver();
   void DecideAlone();
-  void EndIdleGate();
+  CardProgress ProgressOn(const std::vector<int>& local_ranks) const;
+  std::optional<int> RankOfProcess(int pid, std::uint64_t start_ticks);
+  void OnCardRound();
+  void OnCardWatchEnded();
+  void ReportIdleCards(const std::vector<CardVerdict>& verdicts);
+  bool WaitForLastReading();
+  void EndCardWatch(bool ended_well);
+  void ShowCardUsage();
   void WatchHangs();
   void EndHangWatch();
   void LookForHangs();
@@ -75,7 +87,10 @@ class Supervisor {
   std::vector<diagnosis::StackTarget> StackTargets() const;
   void CollectStacks(std::vector<diagnosis::StackTarget> targets,
                      std::function<void(const std::vector<diagnosis::RankStacks>&)> then);
-  void SampleStackOf(int local_rank);
+  // `then` gets the place of its main thread in words; it is not called where the rank is gone.
+  void SampleStackOf(int local_rank, std::function<void(const std::string& place)> then);
+  void ReportWaiting(const diagnosis::HangVerdict& verdict);
+  diagnosis::HangContext HangContextNow() const;
   void RaiseHangAlarm(const diagnosis::HangVerdict& verdict);
   void SayStacks(const diagnosis::HangVerdict& verdict, const std::vector<diagnosis::RankStacks>& ranks);
   void ActOnHang();
@@ -83,11 +98,22 @@ class Supervisor {
   std::string LastCallInWords(const Rank& rank) const;
   void Tick();
   void NameSilentFaults(bool ended_well);
-  void Finish(int exit_code);
+  // Of ranks whose log files had no room; `last`: with the final count.
+  void ReportLostLogs(bool last);
+  // `from_rank`: the code is a rank's own, and not a verdict of fulldeck.
+  void Finish(int exit_code, bool from_rank = false);
 
   void Say(const std::string& line);
+  // Prints the event's message and records it. Everything a test should see goes through here.
+  void Report(const events::Event& event);
+  // Appends to events.jsonl only, for what the console shows by other means.
+  void Record(events::Event event);
+  base::Result<void> OpenEventLog();
   std::string NameOf(const Rank& rank) const;
   HostFailure OwnFailure() const;
+  std::optional<Root> FindRoot() const;
+  int ExitCodeOf(const Root& root) const;
+  std::string HowInWords(const Root& root) const;
   void ReportFailure();
   void CopyErrorFile(const Rank& rank) const;
 
@@ -100,18 +126,38 @@ class Supervisor {
   std::optional<RunCgroup> cgroup_;
   MemoryPressure memory_before_;
   std::unique_ptr<LogFollower> logs_;
+  events::EventLog event_log_;
   std::unique_ptr<HostGroup> hosts_;
   std::optional<MasterPort> port_;
   std::optional<RankGroup> group_;
-  std::optional<IdleGate> gate_;
+  std::optional<CardUsage> card_usage_;                           // of this attempt, until its verdict was given
+  std::vector<std::vector<int>> card_ranks_;                      // local ranks of each of its cards
+  std::map<std::pair<int, std::uint64_t>, int> rank_of_process_;  // that were seen in a rank's tree: pid, start time
+  std::vector<bool> idle_reported_, idle_later_reported_;         // by card
+  bool all_cards_worked_ = false;                                 // reported
+  enum class LastReading { kNotAsked, kAsked, kDone };
+  LastReading last_reading_ = LastReading::kNotAsked;
   std::unique_ptr<CardWatch> card_watch_;
   std::unique_ptr<HangWatch> hang_watch_;
   std::optional<diagnosis::HangVerdict> hang_alarm_;  // said, and not over yet
   base::TimePoint hang_alarm_at_{};
+  std::optional<diagnosis::HangVerdict> waiting_;  // the stall of which the event "waiting" is reported or under way
+  struct SampledPlace {
+    int local_rank = -1;
+    base::TimePoint at{};
+    std::string place;
+  };
+  SampledPlace sampled_place_;  // the latest
   std::unique_ptr<diagnosis::StackCollection> stacks_;
-  bool collecting_ = false;                    // stacks_ has not answered yet
-  std::string waiting_note_;                   // for the progress line
-  std::optional<SilentFaults> silent_faults_;  // of this attempt
+  std::optional<diagnosis::HangVerdict> desync_;  // ranks that made different calls, of this attempt
+  std::vector<std::uint64_t> lost_log_bytes_;     // by local rank, as it was reported
+  bool collecting_ = false;                       // stacks_ has not answered yet
+  std::string waiting_note_;                      // for the progress line
+  std::optional<SilentFaults> silent_faults_;     // of this attempt
+  std::optional<ScriptFaults> script_faults_;     // of this attempt
+  std::optional<LogAdmissions> admissions_;       // of this attempt
+  int silent_errors_ = 0;                         // warnings of this attempt, for --strict
+  RunSummary summary_;                            // of this attempt
 
   Phase phase_ = Phase::kGathering;
   base::TimePoint attempt_began_{};
@@ -136,7 +182,7 @@ class Supervisor {
   UserSignal user_signals_[2];
   std::optional<HostFailure> elsewhere_;  // another host began
   base::EventLoop::Id kill_timer_ = 0;
-  base::EventLoop::Id gate_timer_ = 0;
+  base::EventLoop::Id last_reading_timer_ = 0;
   base::EventLoop::Id hang_timer_ = 0;
   base::EventLoop::Id stacks_timer_ = 0;
   base::EventLoop::Id own_copy_timer_ = 0;  // while a rank died of a stop signal that may be on its way to us too

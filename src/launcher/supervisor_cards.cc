@@ -1,4 +1,4 @@
-// Supervisor: the gate "every card works".
+// Supervisor: watches whether every card works for its rank, and gives the verdict (card_usage.h).
 #include "launcher/supervisor.h"
 
 #include <fmt/format.h>
@@ -7,72 +7,244 @@
 #include <algorithm>
 #include <csignal>
 
+#include "base/system_root.h"
+#include "base/text.h"
 #include "launcher/process_tree.h"
+#include "wire/variables.h"
 
 namespace fulldeck::launcher {
 namespace {
 
 using std::chrono::milliseconds;
 
+// For a last reading when the ranks have ended; a vendor's library may hang.
+constexpr milliseconds kLastReadingPatience{1'000};
+constexpr int kDeepestTree = 64;
+// Intervals with work after which it is said of a run that goes on; a burst at its start must not be.
+constexpr int kConvincing = 10;
+
 }  // namespace
 
 void Supervisor::WatchCards() {
+  card_usage_.reset();
+  rank_of_process_.clear();
+  last_reading_ = LastReading::kNotAsked;
+  all_cards_worked_ = false;
   if (plan_->flags.idle_card == job::IdleCardPolicy::kOff || !plan_->ranks.front().card) return;
   std::vector<device::Card> cards;
-  std::vector<std::string> names;
-  for (const PlannedRank& rank : plan_->ranks) {
-    if (static_cast<std::size_t>(*rank.placement.card) < cards.size()) continue;  // shared with an earlier rank
-    cards.push_back(*rank.card);
-    names.push_back(device::NameOf(*rank.card));
-  }
-  gate_.emplace(std::move(names));
-  auto watch = CardWatch::Start(loop_, cards, plan_->environment, [this](const CardReading& reading) {
-    if (!gate_ || phase_ != Phase::kRunning) return;
-    gate_->Observe(reading);
-    if (gate_->Passed() && gate_timer_ != 0) {
-      loop_.Remove(gate_timer_);
-      gate_timer_ = loop_.After(milliseconds(0), [this] { EndIdleGate(); });
-    }
-  });
-  if (!watch) return Say("warning: the cards cannot be watched: " + watch.error().message);
-  card_watch_ = std::move(*watch);
-  gate_timer_ = loop_.After(plan_->flags.idle_card_after, [this] { EndIdleGate(); });
-}
-
-void Supervisor::EndIdleGate() {
-  gate_timer_ = 0;
-  if (!gate_ || phase_ != Phase::kRunning) return;
-  if (!gate_->Passed() && (!card_watch_ || card_watch_->pid() <= 0)) {
-    Say("warning: cannot tell whether every card works: the process that reads the cards has ended");
-    gate_.reset();
-    return card_watch_.reset();
-  }
-  std::vector<GateRank> ranks;
-  const std::vector<TreeProcess> all = gate_->Passed() ? std::vector<TreeProcess>() : Descendants(getpid());
+  std::vector<UsedCard> used;
+  card_ranks_.clear();
   for (const Rank& rank : group_->ranks()) {
     const PlannedRank& planned = plan_->ranks[static_cast<std::size_t>(rank.local_rank)];
-    GateRank member{rank.rank, static_cast<int>(*planned.placement.card), {rank.pid}};
-    for (const TreeProcess& process : all) {
-      const auto& mine = member.processes;
-      if (std::find(mine.begin(), mine.end(), process.parent) != mine.end()) member.processes.push_back(process.pid);
+    const auto position = static_cast<std::size_t>(*planned.placement.card);
+    if (position >= cards.size()) {
+      cards.push_back(*planned.card);
+      used.push_back({device::NameOf(*planned.card), {}});
+      card_ranks_.emplace_back();
     }
-    ranks.push_back(std::move(member));
+    used[position].ranks.push_back(rank.rank);
+    card_ranks_[position].push_back(rank.local_rank);
   }
-  const GateVerdict verdict = gate_->Verdict(ranks);
-  if (verdict.all_work) {
-    Say(ranks.size() == 1 ? std::string("the card works: it was seen above 0 %")
-                          : fmt::format("every card works: {} ranks on {} distinct cards, each above 0 %", ranks.size(),
-                                        gate_->size()));
+  idle_reported_.assign(cards.size(), false);
+  idle_later_reported_.assign(cards.size(), false);
+  card_usage_.emplace(std::move(used), plan_->flags.idle_card_after);
+  CardWatchEvents events;
+  events.reading = [this](const CardReading& reading) {
+    if (!card_usage_ || phase_ != Phase::kRunning) return;
+    card_usage_->Observe(reading, [this](int pid, std::uint64_t ticks) { return RankOfProcess(pid, ticks); });
+  };
+  events.round = [this](bool asked) {
+    if (asked && last_reading_ == LastReading::kAsked) {
+      last_reading_ = LastReading::kDone;
+      loop_.After(milliseconds(0), [this] { CheckAllGone(); });
+    } else if (card_usage_ && phase_ == Phase::kRunning && group_->alive() > 0) {
+      OnCardRound();
+    }
+  };
+  auto watch = CardWatch::Start(
+      loop_, cards, plan_->environment, [this](std::size_t card) { return ProgressOn(card_ranks_[card]); },
+      std::move(events));
+  if (!watch) return Say("warning: the cards cannot be watched: " + watch.error().message);
+  card_watch_ = std::move(*watch);
+}
+
+// Runs in the process that reads the cards.
+CardProgress Supervisor::ProgressOn(const std::vector<int>& local_ranks) const {
+  CardProgress progress;
+  const wire::RankBoard& board = group_->board();
+  for (const int local_rank : local_ranks) {
+    const auto process = board.ReadProcess(local_rank);
+    progress.probes =
+        progress.probes || (process && (process->loaded & (FULLDECK_BOARD_HOOK | FULLDECK_BOARD_RUNTIME)) != 0);
+    const auto loop = board.ReadLoop(local_rank);
+    if (loop && loop->step_at_ns != 0) {
+      progress.stepped = true;
+      progress.steps += loop->step;
+    }
+    for (int slot = 0; slot < FULLDECK_BOARD_GROUPS; ++slot) {
+      const auto group = board.ReadCollective(local_rank, slot);
+      if (group && group->operation != 0 && group->operation != FULLDECK_BOARD_MEETING) {
+        progress.collectives += group->completed;
+      }
+    }
   }
-  for (const std::string& line : verdict.lines) Say((verdict.cannot_tell ? "warning: " : "WARNING: ") + line);
-  gate_.reset();
+  return progress;
+}
+
+// A process belongs to the rank that it descends from. One that left its rank's tree (setsid and a second fork) was
+// adopted by this process, and is placed by the environment that it was started with. One that has ended is known if it
+// was seen before.
+std::optional<int> Supervisor::RankOfProcess(int pid, std::uint64_t start_ticks) {
+  for (const job::RegisteredRank& rank : record_.ranks) {
+    if (rank.process.pid != pid) continue;
+    if (start_ticks != 0 && rank.process.start_ticks != 0 && start_ticks != rank.process.start_ticks) continue;
+    return group_->start().first_rank + rank.local_rank;
+  }
+  const auto stat = wire::ReadProcessStat(pid);
+  const bool lives = stat && (start_ticks == 0 || stat->start_ticks == start_ticks);
+  const std::pair key{pid, lives ? stat->start_ticks : start_ticks};
+  if (const auto known = rank_of_process_.find(key); known != rank_of_process_.end()) return known->second;
+  if (!lives) return std::nullopt;
+  const auto rank_with = [&](int rank_pid) -> std::optional<int> {
+    for (const job::RegisteredRank& rank : record_.ranks) {
+      if (rank.process.pid == rank_pid) return group_->start().first_rank + rank.local_rank;
+    }
+    return std::nullopt;
+  };
+  std::optional<int> found;
+  int ancestor = stat->parent;
+  for (int depth = 0; depth < kDeepestTree && ancestor > 1; ++depth) {
+    found = rank_with(ancestor);
+    if (found) break;
+    if (ancestor == getpid()) {
+      const auto environment = base::SystemRoot().ReadFile(fmt::format("/proc/{}/environ", pid));
+      const std::string variable = std::string(wire::kRankPidVariable) + "=";
+      for (const std::string_view entry : base::Split(environment ? *environment : std::string(), '\0')) {
+        if (!entry.starts_with(variable)) continue;
+        if (const auto number = base::ParseInteger<int>(entry.substr(variable.size()))) found = rank_with(*number);
+      }
+      break;
+    }
+    const auto parent = wire::ReadProcessStat(ancestor);
+    if (!parent) break;
+    ancestor = parent->parent;
+  }
+  if (found) rank_of_process_[key] = *found;
+  return found;
+}
+
+void Supervisor::ShowCardUsage() {
+  for (std::size_t card = 0; card < card_ranks_.size(); ++card) {
+    const Usage now = card_usage_->Now(card);
+    const auto shown = now == Usage::kBusy   ? wire::CardUse::kBusy
+                       : now == Usage::kIdle ? wire::CardUse::kIdle
+                                             : wire::CardUse::kUnknown;
+    for (const int local_rank : card_ranks_[card]) group_->ShowCardUse(local_rank, shown);
+  }
+}
+
+void Supervisor::OnCardRound() {
+  if (idle_failed_) return;
+  ShowCardUsage();
+  const std::vector<CardVerdict> verdicts = card_usage_->Verdicts();
+  const bool all_work = std::all_of(verdicts.begin(), verdicts.end(), [](const CardVerdict& verdict) {
+    return verdict.usage == Usage::kBusy && verdict.active >= kConvincing;
+  });
+  if (all_work && !all_cards_worked_) {
+    all_cards_worked_ = true;
+    Report(CardUsageEvent(*card_usage_, verdicts, "running"));
+  }
+  for (std::size_t card = 0; card < verdicts.size(); ++card) {
+    const auto idle = card_usage_->FellIdle(card);
+    if (!idle || idle_later_reported_[card]) continue;
+    idle_later_reported_[card] = true;
+    Report(CardIdleLaterEvent(card_usage_->card(card), *idle));
+  }
+  if (loop_.clock().Now() - attempt_began_ < plan_->flags.idle_card_after) return;
+  ReportIdleCards(verdicts);
+  const job::IdleCardPolicy policy = plan_->flags.idle_card;
+  const auto has = [&](auto condition) { return std::any_of(verdicts.begin(), verdicts.end(), condition); };
+  const bool idle = has([](const CardVerdict& verdict) { return verdict.usage == Usage::kIdle; });
+  // The other reasons may pass.
+  const bool never_known = has([](const CardVerdict& verdict) { return verdict.reason == "no-telemetry"; });
+  const bool fails =
+      (idle && policy != job::IdleCardPolicy::kWarn) || (never_known && policy == job::IdleCardPolicy::kRequire);
+  if (!fails) return;
+  Say(fmt::format("error: stopping the run, as --idle-card {} asks",
+                  policy == job::IdleCardPolicy::kRequire ? "require" : "fail"));
+  idle_failed_ = true;
+  // Not from within the watch, which ends with the attempt.
+  loop_.After(milliseconds(0), [this] { BeginStop(SIGTERM, plan_->flags.grace); });
+}
+
+void Supervisor::OnCardWatchEnded() {
+  card_watch_->Reaped();
+  if (!card_usage_) return;
+  card_usage_->Lost();
+  Report({"card-watch-ended",
+          events::Severity::kWarning,
+          {},
+          "cannot know any more whether every card works: the process that reads the cards has ended"});
+}
+
+// Once for each card.
+void Supervisor::ReportIdleCards(const std::vector<CardVerdict>& verdicts) {
+  for (std::size_t card = 0; card < verdicts.size(); ++card) {
+    if (verdicts[card].usage != Usage::kIdle || idle_reported_[card]) continue;
+    idle_reported_[card] = true;
+    Report(CardIdleEvent(card_usage_->card(card), verdicts[card]));
+  }
+}
+
+// When every rank has ended: what their cards' counters say now. True while it is waited for.
+bool Supervisor::WaitForLastReading() {
+  if (!card_usage_ || !card_watch_ || phase_ != Phase::kRunning || last_reading_ == LastReading::kDone) return false;
+  if (last_reading_ == LastReading::kAsked) return true;
+  // Only a counter outlives a process.
+  if (!plan_->ranks.front().card->simulated || !card_watch_->Ask()) return false;
+  last_reading_ = LastReading::kAsked;
+  last_reading_timer_ = loop_.After(kLastReadingPatience, [this] {
+    last_reading_ = LastReading::kDone;
+    CheckAllGone();
+  });
+  return true;
+}
+
+// The verdict on the attempt. A failure or a stop has reasons of its own: then it is only recorded.
+void Supervisor::EndCardWatch(bool ended_well) {
+  loop_.Remove(last_reading_timer_);
+  last_reading_timer_ = 0;
   card_watch_.reset();
-  const bool idle = !verdict.all_work && !verdict.cannot_tell;
-  if (idle && plan_->flags.idle_card == job::IdleCardPolicy::kFail) {
-    Say("error: stopping the run, as --idle-card fail asks");
-    idle_failed_ = true;
-    BeginStop(SIGTERM, plan_->flags.grace);
+  if (!card_usage_) return;
+  const std::vector<CardVerdict> verdicts = card_usage_->Verdicts();
+  const events::Event summary = CardUsageEvent(*card_usage_, verdicts, "end");
+  const auto is = [](Usage usage) { return [usage](const CardVerdict& verdict) { return verdict.usage == usage; }; };
+  const bool all_work = std::all_of(verdicts.begin(), verdicts.end(), is(Usage::kBusy));
+  const bool idle = std::any_of(verdicts.begin(), verdicts.end(), is(Usage::kIdle));
+  const bool unknown = std::any_of(verdicts.begin(), verdicts.end(), is(Usage::kUnknown));
+  if (ended_well) ReportIdleCards(verdicts);
+  for (std::size_t card = 0; card < verdicts.size(); ++card) {
+    if (verdicts[card].usage != Usage::kUnknown) continue;
+    const events::Event event = CardUnknownEvent(card_usage_->card(card), verdicts[card]);
+    if (ended_well && event.severity == events::Severity::kWarning) {
+      Report(event);
+    } else {
+      Record(event);
+    }
   }
+  // That every card works was printed while the run was under way.
+  if (ended_well && !(all_work && all_cards_worked_)) {
+    Report(summary);
+  } else {
+    Record(summary);
+  }
+  card_usage_.reset();
+  const job::IdleCardPolicy policy = plan_->flags.idle_card;
+  if (!ended_well || policy == job::IdleCardPolicy::kWarn) return;
+  if (!idle && !(unknown && policy == job::IdleCardPolicy::kRequire)) return;
+  Say(fmt::format("error: the run ended well, and fails because --idle-card {} was given",
+                  policy == job::IdleCardPolicy::kRequire ? "require" : "fail"));
+  idle_failed_ = true;
 }
 
 }  // namespace fulldeck::launcher

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 
+#include "base/system_root.h"
 #include "base/text.h"
 #include "wire/process_identity.h"
 
@@ -25,6 +26,8 @@ constexpr std::size_t kLinesOfCulprit = 60;
 constexpr std::size_t kLinesOfOthers = 16;
 // What a collection did to a stopped rank is told to us by the kernel within this.
 constexpr milliseconds kEchoOfCollection{500};
+// A place that was sampled for the verdict serves the report as well for so long.
+constexpr milliseconds kPlaceIsFresh{3'000};
 
 bool SameStall(const HangVerdict& a, const HangVerdict& b) {
   return a.awaited.group_id == b.awaited.group_id && a.awaited.sequence == b.awaited.sequence;
@@ -36,10 +39,24 @@ std::string PlaceOf(const RankStacks& rank) {
   return rank.complete() && thread != nullptr ? thread->FunctionKey() : "";
 }
 
+// Whether its interpreter waits again when a signal has ended a wait.
+bool IsPython(pid_t pid) {
+  const std::string program = base::SystemRoot().ReadLink("/proc/" + std::to_string(pid) + "/exe").value_or("");
+  return program.substr(program.rfind('/') + 1).starts_with("python");
+}
+
 }  // namespace
+
+diagnosis::HangContext Supervisor::HangContextNow() const {
+  diagnosis::HangContext context{.names = {}, .first_rank = group_->start().first_rank, .node = plan_->host_name};
+  for (const Rank& rank : group_->ranks()) context.names.push_back(NameOf(rank));
+  return context;
+}
 
 void Supervisor::WatchHangs() {
   hang_alarm_.reset();
+  waiting_.reset();
+  sampled_place_ = {};
   waiting_note_.clear();
   // Ranks that are alone wait for nobody.
   if (group_->start().world_size < 2) return;
@@ -58,8 +75,12 @@ void Supervisor::EndHangWatch() {
   waiting_note_.clear();
   if (!hang_watch_) return;
   if (const auto& slow = hang_watch_->straggler()) {
-    Say(fmt::format("the slowest rank was {}: the others waited for it {:.0f} % of the time",
-                    NameOf(group_->ranks()[static_cast<std::size_t>(slow->local_rank)]), slow->share * 100));
+    const Rank& rank = group_->ranks()[static_cast<std::size_t>(slow->local_rank)];
+    Report({"slowest-rank",
+            events::Severity::kInfo,
+            {{"rank", std::int64_t{rank.rank}}, {"share", slow->share}},
+            fmt::format("the slowest rank was {}: the others waited for it {:.0f} % of the time", NameOf(rank),
+                        slow->share * 100)});
   }
   hang_watch_.reset();
 }
@@ -72,19 +93,34 @@ void Supervisor::LookForHangs() {
   const HangVerdict verdict = hang_watch_->Look(now);
   waiting_note_ = diagnosis::InShort(verdict, group_->start().first_rank);
   if (const auto slow = hang_watch_->NewStraggler()) {
-    Say(fmt::format("{} is slow: in the last {} steps the others waited for it {:.0f} % of the time",
-                    NameOf(group_->ranks()[static_cast<std::size_t>(slow->local_rank)]), slow->after_steps,
-                    slow->share * 100));
+    const Rank& rank = group_->ranks()[static_cast<std::size_t>(slow->local_rank)];
+    Report({"straggler",
+            events::Severity::kInfo,
+            {{"rank", std::int64_t{rank.rank}},
+             {"share", slow->share},
+             {"steps", static_cast<std::int64_t>(slow->after_steps)}},
+            fmt::format("{} is slow: in the last {} steps the others waited for it {:.0f} % of the time", NameOf(rank),
+                        slow->after_steps, slow->share * 100)});
   }
-  if (hang_alarm_ && !IsStillStopped(*hang_alarm_) &&
-      (verdict.kind == VerdictKind::kNothing || !SameStall(verdict, *hang_alarm_))) {
-    Say(fmt::format("the run moves again, {} after the verdict", Seconds(now - hang_alarm_at_)));
+  const bool moves = verdict.kind == VerdictKind::kNothing;
+  if (hang_alarm_ && !IsStillStopped(*hang_alarm_) && (moves || !SameStall(verdict, *hang_alarm_))) {
+    const double after = std::chrono::duration<double>(now - hang_alarm_at_).count();
+    Report({"run-moves-again",
+            events::Severity::kInfo,
+            {{"awaited_rank",
+              std::int64_t{hang_alarm_->culprit < 0 ? -1 : group_->start().first_rank + hang_alarm_->culprit}},
+             {"call_number", static_cast<std::int64_t>(hang_alarm_->awaited.sequence)},
+             {"seconds", after}},
+            fmt::format("the run moves again, {:.1f} s after the verdict", after)});
     hang_alarm_.reset();
   }
+  if (waiting_ && (moves || !SameStall(verdict, *waiting_))) waiting_.reset();
   if (verdict.alarm() && !hang_alarm_) {
     RaiseHangAlarm(verdict);
-  } else if (const auto suspect = hang_watch_->judge().WantsStackOf(); suspect && !collecting_) {
-    SampleStackOf(*suspect);
+  } else if (!hang_alarm_) {
+    if (!moves && !verdict.alarm() && !waiting_ && !collecting_) ReportWaiting(verdict);
+    const auto suspect = hang_watch_->judge().WantsStackOf();
+    if (suspect && !collecting_) SampleStackOf(*suspect, [](const std::string&) {});
   }
   if (phase_ != Phase::kRunning) return;
   const auto pause = kLookInterval + milliseconds(plan_->ranks.size() / 4);
@@ -106,7 +142,10 @@ void Supervisor::NoticeContinuedRanks() {
     const auto stat = wire::ReadProcessStat(rank.pid);
     if (!stat || stat->state == 'T' || stat->state == 't') continue;
     group_->StoppedOrContinued(rank, false, loop_.clock().Now());
-    Say(fmt::format("{} runs again", NameOf(rank)));
+    Report({"rank-continued",
+            events::Severity::kInfo,
+            {{"rank", std::int64_t{rank.rank}}, {"pid", std::int64_t{rank.pid}}},
+            NameOf(rank) + " runs again"});
   }
 }
 
@@ -146,27 +185,47 @@ void Supervisor::CollectStacks(std::vector<diagnosis::StackTarget> targets,
       });
 }
 
-void Supervisor::SampleStackOf(int local_rank) {
+void Supervisor::SampleStackOf(int local_rank, std::function<void(const std::string& place)> then) {
   std::vector<diagnosis::StackTarget> targets = StackTargets();
   const int rank = group_->ranks()[static_cast<std::size_t>(local_rank)].rank;
   std::erase_if(targets, [&](const diagnosis::StackTarget& target) { return target.rank != rank; });
   if (targets.empty()) return;
-  CollectStacks(std::move(targets), [this, local_rank](const std::vector<RankStacks>& ranks) {
+  hang_watch_->judge().AsksForStack(local_rank, loop_.clock().Now());
+  CollectStacks(std::move(targets), [this, local_rank, then = std::move(then)](const std::vector<RankStacks>& ranks) {
     if (!hang_watch_ || ranks.empty()) return;
     const std::string place = PlaceOf(ranks.front());
     const std::uint64_t stack = place.empty() ? 0 : std::hash<std::string>()(place) | 1;
-    hang_watch_->judge().SawStack(local_rank, stack, loop_.clock().Now());
+    const base::TimePoint now = loop_.clock().Now();
+    hang_watch_->judge().SawStack(local_rank, stack, now);
+    sampled_place_ = {local_rank, now, ranks.front().MainPlace()};
+    then(sampled_place_.place);
+  });
+}
+
+// Once for each stall, with the place of the awaited rank.
+void Supervisor::ReportWaiting(const HangVerdict& verdict) {
+  waiting_ = verdict;
+  const auto index = static_cast<std::size_t>(std::max(0, verdict.culprit));
+  const Rank& awaited = group_->ranks()[index];
+  // A stopped rank is not continued for this, and a rank that has exited is nowhere. The rank may be healthy: a wait
+  // that the signal for its stack would end is left alone.
+  if (verdict.culprit < 0 || awaited.stopped || awaited.ending ||
+      (diagnosis::EndsAtASignal(verdict.wait) && !IsPython(awaited.pid))) {
+    return Report(diagnosis::WaitingEvent(verdict, HangContextNow(), ""));
+  }
+  if (sampled_place_.local_rank == verdict.culprit && loop_.clock().Now() - sampled_place_.at < kPlaceIsFresh) {
+    return Report(diagnosis::WaitingEvent(verdict, HangContextNow(), sampled_place_.place));
+  }
+  SampleStackOf(verdict.culprit, [this, verdict](const std::string& place) {
+    if (!waiting_ || !SameStall(*waiting_, verdict) || hang_alarm_) return;  // over before it could be reported
+    Report(diagnosis::WaitingEvent(verdict, HangContextNow(), place));
   });
 }
 
 void Supervisor::RaiseHangAlarm(const HangVerdict& verdict) {
   hang_alarm_ = verdict;
   hang_alarm_at_ = loop_.clock().Now();
-  std::vector<std::string> names;
-  for (const Rank& rank : group_->ranks()) names.push_back(NameOf(rank));
-  const int first_rank = group_->start().first_rank;
-  for (const std::string& line : diagnosis::InWords(verdict, names, first_rank, plan_->host_name)) Say(line);
-  if (verdict.kind == VerdictKind::kElsewhere) return;
+  Report(diagnosis::HangEvent(verdict, HangContextNow()));
   CollectStacks(StackTargets(), [this, verdict](const std::vector<RankStacks>& ranks) {
     SayStacks(verdict, ranks);
     // Not from here: to act is to end the collection that calls us.
@@ -178,9 +237,16 @@ void Supervisor::SayStacks(const HangVerdict& verdict, const std::vector<RankSta
   const int first_rank = group_->start().first_rank;
   const auto complete = std::count_if(ranks.begin(), ranks.end(), [](const RankStacks& one) { return one.complete(); });
   const auto saved = diagnosis::SaveStacks(plan_->directory->path(), ranks);
-  Say(fmt::format(
-      "stacks of {} of {} ranks after {}{}", complete, ranks.size(), Seconds(loop_.clock().Now() - hang_alarm_at_),
-      saved ? ", whole in " + base::Printable(*saved) : "; they cannot be saved: " + saved.error().message));
+  const base::Duration took = loop_.clock().Now() - hang_alarm_at_;
+  Report({"stacks",
+          events::Severity::kInfo,
+          {{"complete", std::int64_t{complete}},
+           {"ranks", static_cast<std::int64_t>(ranks.size())},
+           {"seconds", std::chrono::duration<double>(took).count()},
+           {"file", saved ? *saved : std::string()}},
+          fmt::format(
+              "stacks of {} of {} ranks after {}{}", complete, ranks.size(), Seconds(took),
+              saved ? ", whole in " + base::Printable(*saved) : "; they cannot be saved: " + saved.error().message)});
   // Ranks in the same place are shown once.
   std::map<std::string, std::vector<int>> places;
   for (const RankStacks& one : ranks) {
@@ -210,15 +276,19 @@ void Supervisor::SayStacks(const HangVerdict& verdict, const std::vector<RankSta
 
 void Supervisor::ActOnHang() {
   if (phase_ != Phase::kRunning) return;
+  const auto report = [&](const char* action, events::Severity severity, const char* message) {
+    Report({"hang-action", severity, {{"action", std::string(action)}}, message});
+  };
   switch (plan_->flags.on_hang) {
     case job::OnHang::kReport:
-      Say("the run is left as it is (--on-hang report); fulldeck stop ends it, --on-hang restart or fail would act");
+      report("report", events::Severity::kInfo,
+             "the run is left as it is (--on-hang report); fulldeck stop ends it, --on-hang restart or fail would act");
       return;
     case job::OnHang::kRestart:
-      Say("stopping the ranks, as --on-hang restart asks");
+      report("restart", events::Severity::kInfo, "stopping the ranks, as --on-hang restart asks");
       break;
     case job::OnHang::kFail:
-      Say("error: stopping the run, as --on-hang fail asks");
+      report("fail", events::Severity::kError, "stopping the run, as --on-hang fail asks");
       break;
   }
   hung_ = true;
@@ -231,18 +301,22 @@ void Supervisor::SayDifferentCalls() {
   const auto verdict = hang_watch_->LookForDifferentCalls(loop_.clock().Now());
   std::vector<std::string> names;
   for (const Rank& rank : group_->ranks()) names.push_back(NameOf(rank));
+  desync_ = verdict;
   if (!verdict) {
-    // The ranks may have left their groups already; what the group said stays.
+    // The ranks may have left their groups already; what the group reported stays.
     for (const Rank& rank : group_->ranks()) {
       const auto error = group_->board().ReadError(rank.local_rank);
-      if (!error || error->text.find("made different calls") == std::string::npos) continue;
-      return Say("DESYNC: " + error->text.substr(0, error->text.find('\n')));
+      if (!error || error->code != wire::FailureCode::kDifferentCalls) continue;
+      return Report({"desync",
+                     events::Severity::kWarning,
+                     {{"awaited_rank", std::int64_t{error->culprit}}},
+                     "DESYNC: " + error->text.substr(0, error->text.find('\n'))});
     }
     return;
   }
-  for (const std::string& line : diagnosis::InWords(*verdict, names, group_->start().first_rank, plan_->host_name)) {
-    Say(line);
-  }
+  events::Event event = diagnosis::HangEvent(*verdict, {names, group_->start().first_rank, plan_->host_name});
+  event.id = "desync";
+  Report(event);
 }
 
 std::string Supervisor::LastCallInWords(const Rank& rank) const {

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "job/cluster.h"
 #include "wire/exit_codes.h"
 #include "wire/variables.h"
 
@@ -37,9 +38,16 @@ void Supervisor::JoinHosts() {
   options.last_call_timeout = flags.last_call_timeout;
   if (flags.silence_limit) options.silence_limit = *flags.silence_limit;
   options.stop_patience = flags.grace + kKillPatience + milliseconds(3'000);
-  if (options.token.empty()) {
-    Say(fmt::format("warning: whoever reaches {}:{} can join this run; give all hosts the same --rdzv-id or {}",
-                    options.endpoint_host, options.endpoint_port, wire::kTokenVariable));
+  // Every user of a cluster can see the ids of its jobs.
+  const auto cluster = job::ReadCluster(plan_->environment);
+  const bool is_job_id = cluster && *cluster && !options.token.empty() && (*cluster)->job_id == options.token;
+  if (options.token.empty() || is_job_id) {
+    Report({"token-weak",
+            events::Severity::kWarning,
+            {{"source", std::string(is_job_id ? "job-id" : "none")}},
+            fmt::format("{} reaches {}:{} can join this run; give all hosts the same secret in {}",
+                        is_job_id ? "the job id is the token of this run, and who knows it and" : "whoever",
+                        options.endpoint_host, options.endpoint_port, wire::kTokenVariable)});
   }
 
   HostGroupEvents events;
@@ -60,7 +68,11 @@ void Supervisor::JoinHosts() {
     elsewhere_ = failure;
     ReportFailure();
     if (user_signal_ != 0) return Finish(128 + user_signal_);
-    Finish(crash_loop_ ? static_cast<int>(ExitCode::kCrashLoop) : std::max(failure->exit_code, 1));
+    if (crash_loop_) return Finish(static_cast<int>(ExitCode::kCrashLoop));
+    // A code of ours may be a script's own where its ranks are ours; of other hosts it is taken for a verdict.
+    const int code = std::max(failure->exit_code, 1);
+    const auto began = FindRoot();
+    Finish(code, !wire::IsVerdict(code) || (!hung_ && !idle_failed_ && began && ExitCodeOf(*began) == code));
   };
   events.restarting = [this](const HostFailure& failure, base::Duration delay) {
     elsewhere_ = failure;
@@ -108,10 +120,10 @@ HostFailure Supervisor::OwnFailure() const {
     const std::vector<RankEnding> failures = group_->Failures();
     const auto root = RootCause(failures);
     if (root && (user_signal_ == 0 || failures[*root].ending.signal_number() != user_signal_)) {
-      const Rank& rank = group_->ranks()[static_cast<std::size_t>(failures[*root].local_rank)];
-      failure.seen_at = rank.ended;
-      failure.summary = fmt::format("{} {}", NameOf(rank), failures[*root].ending.InWords());
-      failure.exit_code = failures[*root].ending.exit_code();
+      failure.seen_at = group_->ranks()[static_cast<std::size_t>(failures[*root].local_rank)].ended;
+      const auto began = FindRoot();
+      failure.summary = HowInWords(*began);
+      failure.exit_code = ExitCodeOf(*began);
       return failure;
     }
   }

@@ -10,8 +10,69 @@
 
 #include "base/unique_fd.h"
 #include "launcher/failure_report.h"
+#include "launcher/program.h"
 
 namespace fulldeck::launcher {
+
+std::optional<Root> Supervisor::FindRoot() const {
+  if (!group_) return std::nullopt;
+  std::vector<RankFacts> ranks = group_->Facts();
+  const auto& verdict = hang_alarm_ && hang_alarm_->kind == diagnosis::VerdictKind::kDesync ? hang_alarm_ : desync_;
+  if (verdict) {
+    const std::size_t all = verdict->waiting.size() + 1;
+    const bool majority = 2 * (verdict->waiting.size() - verdict->also_missing.size()) > all;
+    std::vector<int> members = verdict->waiting;
+    members.push_back(verdict->culprit);
+    for (const int local_rank : members) {
+      RankFacts& rank = ranks[static_cast<std::size_t>(local_rank)];
+      if (rank.culprit >= 0 || rank.code == wire::FailureCode::kDifferentCalls) continue;
+      rank.code = wire::FailureCode::kDifferentCalls;
+      rank.culprit = majority ? group_->start().first_rank + verdict->culprit : -1;
+    }
+  }
+  return RootOf(ranks, group_->start().world_size);
+}
+
+int Supervisor::ExitCodeOf(const Root& root) const {
+  const auto failed = [&](int local_rank) { return group_->ranks()[static_cast<std::size_t>(local_rank)].ending; };
+  if (!root.local_ranks.empty()) {
+    const auto own = failed(root.local_ranks.front());
+    if (own && !own->after_stop && !own->ending.ok()) return own->ending.exit_code();
+  }
+  return failed(root.noticed_by)->ending.exit_code();
+}
+
+// "rank 3 (gcu 3, pid 4711) exited with code 1"
+std::string Supervisor::HowInWords(const Root& root) const {
+  const std::vector<Rank>& ranks = group_->ranks();
+  const int noticed_by = ranks[static_cast<std::size_t>(root.noticed_by)].rank;
+  std::string who = fmt::format("rank {} of another node", root.rank);
+  std::optional<RankEnding> ending;
+  if (!root.local_ranks.empty()) {
+    who.clear();
+    for (const int local_rank : root.local_ranks) {
+      who += (who.empty() ? "" : " and ") + NameOf(ranks[static_cast<std::size_t>(local_rank)]);
+    }
+    ending = ranks[static_cast<std::size_t>(root.local_ranks.front())].ending;
+  }
+  switch (root.reason) {
+    case RootReason::kExitCode:
+    case RootReason::kSignal:
+      return who + " " + (ending ? ending->ending.InWords() : "failed");
+    case RootReason::kLeftEarly:
+      return fmt::format("{} {} while rank {} still communicated with it", who,
+                         ending && ending->ending.ok() ? "exited with code 0" : "left", noticed_by);
+    case RootReason::kDifferentCalls:
+      return who + (root.local_ranks.size() > 1 ? " made different collective calls"
+                                                : " made another collective call than the other ranks");
+    case RootReason::kNonfinite:
+      return who + " gave a gradient that is not finite";
+    case RootReason::kNotArrived:
+      return fmt::format("{} did not arrive in the call in which rank {} waited", who, noticed_by);
+  }
+  return who;
+}
+
 void Supervisor::ReportFailure() {
   const bool here = !elsewhere_ || elsewhere_->group_rank == (group_ ? group_->start().group_rank : -1);
   if (elsewhere_) {
@@ -19,22 +80,23 @@ void Supervisor::ReportFailure() {
                     elsewhere_->summary));
     if (!here) return;
   }
-  if (!group_) return;
-  const std::vector<RankEnding> failures = group_->Failures();
-  const auto root = RootCause(failures);
+  const auto root = FindRoot();
+  if (!root) return;
+  const Rank& noticed = group_->ranks()[static_cast<std::size_t>(root->noticed_by)];
   // What ended after we had begun to stop is our doing: somebody stopped this launcher, and no rank began.
-  if (!root || (elsewhere_ && failures[*root].after_stop)) return;
-  const RankEnding& ending = failures[*root];
-  const Rank& rank = group_->ranks()[static_cast<std::size_t>(ending.local_rank)];
+  if (elsewhere_ && noticed.ending->after_stop) return;
+  const Rank& rank =
+      root->local_ranks.empty() ? noticed : group_->ranks()[static_cast<std::size_t>(root->local_ranks.front())];
   FailureFacts facts;
-  facts.who = NameOf(rank);
-  facts.how = ending.ending.InWords();
-  if (ending.ending.signal_number() == SIGKILL) {
+  facts.what = HowInWords(*root);
+  if (root->reason == RootReason::kSignal && rank.ending->ending.signal_number() == SIGKILL) {
     const auto memory = OutOfMemoryVerdict(memory_before_, ReadMemoryPressure());
-    facts.how += memory ? ": " + *memory
-                        : ", not by fulldeck; nothing points to memory: somebody sent it, or the cluster's manager did";
+    facts.what += memory
+                      ? ": " + *memory
+                      : ", not by fulldeck; nothing points to memory: somebody sent it, or the cluster's manager did";
   }
-  facts.after = fmt::format("after {}", Seconds(rank.ended - attempt_began_));
+  const bool ended_first = rank.ending && !rank.ending->after_stop;
+  facts.after = fmt::format("after {}", Seconds((ended_first ? rank.ended : noticed.ended) - attempt_began_));
   for (const Rank& other : group_->ranks()) {
     const bool stopped = !other.ending || other.ending->after_stop;
     if (&other != &rank && stopped) ++facts.stopped_others;
@@ -43,8 +105,34 @@ void Supervisor::ReportFailure() {
   facts.stdout_path = rank.files.stdout_path;
   facts.crash_path = rank.files.crash_path;
   facts.error_path = rank.files.error_path;
-  for (const std::string& line : FailureReport(facts)) Say(line);
-  CopyErrorFile(rank);
+  if (&noticed != &rank) {
+    facts.noticed_by = NameOf(noticed);
+    facts.noticed_path = noticed.files.stderr_path;
+    const auto error = group_->board().ReadError(noticed.local_rank);
+    if (error) facts.noticed_error = error->text.substr(0, error->text.find('\n'));
+  }
+  facts.python = PythonOf(plan_->program, plan_->flags);
+  const FailureLines report = FailureReport(facts);
+  for (const std::string& line : report.lines) Say(line);
+  std::vector<std::int64_t> root_ranks;
+  for (const int local_rank : root->local_ranks) {
+    root_ranks.push_back(group_->ranks()[static_cast<std::size_t>(local_rank)].rank);
+  }
+  if (root_ranks.empty()) root_ranks.push_back(root->rank);
+  Record({"run-failed",
+          events::Severity::kError,
+          {{"run", plan_->run_id},
+           {"root_rank", std::int64_t{root->rank}},
+           {"root_ranks", root_ranks},
+           {"noticed_by", std::int64_t{noticed.rank}},
+           {"reason", std::string(launcher::NameOf(root->reason))},
+           {"exit_code", std::int64_t{ExitCodeOf(*root)}},
+           {"exit_code_source", std::string("script")},
+           {"failure_codes", report.known},
+           {"failure_code", report.known.empty() ? std::string() : report.known.front()},
+           {"python", facts.python}},
+          report.lines.front()});
+  CopyErrorFile(rank.ending && !rank.ending->ending.ok() ? rank : noticed);
 }
 
 // Whoever started us under an error file of its own finds the root cause there.

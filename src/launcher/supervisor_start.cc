@@ -40,6 +40,8 @@ void Supervisor::StartAlone(int attempt) {
 
 void Supervisor::StartAttempt(const AttemptStart& start) {
   elsewhere_.reset();
+  desync_.reset();
+  lost_log_bytes_.clear();
   killed_ = swept_ = hung_ = false;
   attempt_began_ = loop_.clock().Now();
   auto group = RankGroup::Prepare(*plan_, start);
@@ -49,11 +51,18 @@ void Supervisor::StartAttempt(const AttemptStart& start) {
   }
   group_.emplace(std::move(*group));
   silent_faults_.emplace(start.world_size);
+  script_faults_.emplace(start.world_size, plan_->flags.share_cards);
+  admissions_.emplace(start.world_size, !plan_->ranks.empty() && plan_->ranks.front().card.has_value());
+  silent_errors_ = 0;
+  summary_ = RunSummary();
   for (const Rank& rank : group_->ranks()) {
     const auto followed = FollowRank(rank);
     if (!followed) Say("warning: " + followed.error().message);
   }
   phase_ = Phase::kRunning;
+  for (auto* port : {&port_, &plan_->named_port}) {
+    if (*port) (*port)->LetStoreBind();
+  }
   const auto started = group_->Start(*plan_, cgroup_);
   if (!started) {
     Say("error: " + started.error().message);
@@ -100,6 +109,7 @@ base::Result<void> Supervisor::FollowRank(const Rank& rank) {
     followed.console_fd = listed && (teed || !redirected) ? console : -1;
     followed.filters = filters;
     followed.filtered_path = attempt + "/" + filtered;
+    followed.on_line = [this, number = rank.rank](std::string_view line) { admissions_->Take(number, line); };
     return logs_->Follow(std::move(followed));
   };
   const auto out =

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/python_start.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -23,11 +24,10 @@ using base::Result;
 
 constexpr std::size_t kLongestAnswer = 64 * 1024;
 
-// The working folder is off the path: a folder of the package's name in it is not the install. find_spec of a package
-// at the top runs none of its code. Runs on Python 3.8 and older.
+// The working directory is off the path (base/python_start.h): a folder of the package's name in it is not the install.
+// find_spec of a package at the top runs none of its code. Runs on Python 3.8 and older.
 constexpr char kQuestion[] = R"(
 import importlib.util, os, sys
-sys.path[:] = [entry for entry in sys.path if entry not in ("", os.getcwd())]
 spec = importlib.util.find_spec(sys.argv[1])
 folder = os.path.dirname(spec.origin) if spec is not None and spec.origin else ""
 version = ""
@@ -89,7 +89,9 @@ Result<std::string> FindPython(const std::string& asked, const base::Environment
     return Error{fmt::format("{} is not a program that can be run", base::Printable(name))};
   }
   for (const std::string_view folder : base::Split(environment.Get("PATH").value_or("/usr/bin:/bin"), ':')) {
-    const std::string path = std::string(folder.empty() ? "." : folder) + "/" + name;
+    // Empty and relative entries lead into the working directory, where anybody may have put a python3.
+    if (!folder.starts_with("/")) continue;
+    const std::string path = std::string(folder) + "/" + name;
     if (IsProgram(path)) return path;
   }
   return Error{fmt::format("there is no {} on PATH. Name the Python: --python PATH", base::Printable(name))};
@@ -99,7 +101,10 @@ Result<PythonInstall> AskPython(const std::string& python, const std::string& pa
   auto pipe = base::MakePipe();
   if (!pipe) return pipe.error();
   base::SpawnOptions options;
-  options.arguments = {python, "-c", kQuestion, package};
+  const base::PythonStart start =
+      base::StartPythonScript(python, kQuestion, {package}, base::Environment::OfThisProcess());
+  options.arguments = start.arguments;
+  options.environment = start.Variables();
   options.descriptors = {{1, pipe->write_end.get()}, {2, 2}};
   options.parent_death_signal = SIGKILL;
   const auto child = base::Spawn(options);

@@ -43,7 +43,7 @@ const char kHelp[] =
     "  --window N        side of the sliding window in pixels, a multiple of 16 (default: as trained)\n"
     "  --stride N        from window to window (default: two thirds of the window)\n"
     "  --flips           the mean over the four flips of each window\n"
-    "  --device D        cpu, cuda, gcu:3 … (default: what the machine has)\n"
+    "  --device D        cpu, cuda, gcu:3 … (default: cuda where torch has it, else cpu)\n"
     "  --json            the results as JSON on stdout\n"
     "\n"
     "Segmentation writes NAME_mask.png, NAME_overlay.png and, for a TIFF file, NAME_mask.tif with the tags that say\n"

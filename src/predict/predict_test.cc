@@ -134,7 +134,7 @@ std::string WhyNoModel(const std::string& path) {
 
 TEST(TrainedModel, IsNotFoundWhereThereIsNone) {
   const testing::TemporaryFolder folder;
-  EXPECT_THAT(WhyNoModel(folder.string() + "/none"), HasSubstr("/none does not exist. --checkpoint takes"));
+  EXPECT_THAT(WhyNoModel(folder.string() + "/none"), HasSubstr("/none does not exist. A checkpoint is"));
   folder.Write("file", "");
   EXPECT_THAT(WhyNoModel(folder.string() + "/file"), HasSubstr("/file is no folder"));
   folder.Write("empty/notes.txt", "");

@@ -160,7 +160,7 @@ Result<TrainedModel> FindTrainedModel(const std::string& path, bool newest) {
   if (!given.has_filename()) given = given.parent_path();
   if (!fs::is_directory(given, failure))
     return Error{Shown(path) + (Exists(given) ? " is no folder" : " does not exist") +
-                 ". --checkpoint takes the folder of a job (work_dirs/NAME) or of one of its checkpoints."};
+                 ". A checkpoint is the folder of a job (work_dirs/NAME) or of one of its checkpoints."};
   if (Exists(given / kManifest)) {
     auto recipe = ReadRecipe(files, given.string());
     if (!recipe) return recipe.error();
@@ -172,7 +172,7 @@ Result<TrainedModel> FindTrainedModel(const std::string& path, bool newest) {
   if (!candidates) return candidates.error();
   if (candidates->empty() && notes.empty())
     return Error{Shown(path) + " has no checkpoints: there is neither a " + kManifest +
-                 " nor a folder step-… in it. --checkpoint takes the folder of a job (work_dirs/NAME) or of one of its "
+                 " nor a folder step-… in it. A checkpoint is the folder of a job (work_dirs/NAME) or of one of its "
                  "checkpoints."};
   for (const Candidate& candidate : *candidates) {
     auto recipe = ReadRecipe(files, candidate.folder);

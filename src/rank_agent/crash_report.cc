@@ -41,8 +41,8 @@ constinit Fault last_fault{};
 constexpr int kTurnMilliseconds = 2000;
 
 int OpenReport() {
-  // Not blocking, in case somebody put a pipe there.
-  return open(report_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+  // Not blocking, in case somebody put a pipe there; and not through a link that somebody put there.
+  return open(report_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW, 0600);
 }
 
 // A function that runs out of stack faults next to its stack pointer, where every other access would find memory.

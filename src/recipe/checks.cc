@@ -223,7 +223,9 @@ class Checker {
       Say("train.warmup", "= {} would last to the end of all {} steps; use a tenth of them or less", train.warmup,
           recipe_.steps);
     }
-    if (train.warmup > 0 && train.warmup_lr > train.lr) {
+    if (recipe_.log.every == 0)
+      Say("log.every", "= 0 would log nothing; use 1 or more, or -1 for a twentieth of the steps");
+    if (train.warmup != 0 && train.warmup_lr > train.lr) {
       Say("train.warmup_lr", "= {} is above lr = {}: a warm-up rises", train.warmup_lr, train.lr);
     }
     if (train.decay != Decay::kConstant && train.min_lr > train.lr) {

@@ -205,9 +205,9 @@ const std::vector<Key>& Keys() {
        AT(train.clip_norm),
        {.lowest = 0, .highest = 1e6, .known_as = "max_norm grad_clip clip_grad"}},
       {"train.warmup",
-       "Steps in which the learning rate rises from `warmup_lr`.",
+       "Steps in which the learning rate rises from `warmup_lr`; -1: a tenth of all steps, at most 1000.",
        AT(train.warmup),
-       {.lowest = 0, .highest = kMany, .known_as = "warmup_iters warmup_steps"}},
+       {.lowest = -1, .highest = kMany, .known_as = "warmup_iters warmup_steps"}},
       {"train.warmup_lr", "Learning rate of the first step.", AT(train.warmup_lr), {.lowest = 0, .highest = 10}},
       {"train.min_lr",
        "Learning rate of the last step.",
@@ -264,9 +264,9 @@ const std::vector<Key>& Keys() {
        {.lowest = 0, .highest = 1000, .known_as = "save_best"}},
 
       {"log.every",
-       "Steps between lines of the log.",
+       "Steps between lines of the log; -1: a twentieth of all steps, at least 1 and at most 50.",
        AT(log.every),
-       {.lowest = 1, .highest = kMany, .known_as = "log_interval"}},
+       {.lowest = -1, .highest = kMany, .known_as = "log_interval"}},
       {"log.examples", "Tiles that the report shows.", AT(log.examples), {.lowest = 0, .highest = 64}},
 
       {"environment.open_files",

@@ -243,10 +243,11 @@ MemoryEstimate EstimateMemory(const Recipe& recipe, std::int64_t micro_batch, bo
   const std::int64_t in_heads = HeadParameters(recipe, backbone.dim);
   estimate.parameters = in_backbone + in_heads;
   const std::int64_t frozen_layers = recipe.model.freeze < 0 ? backbone.layers : recipe.model.freeze;
-  estimate.learning =
-      recipe.model.freeze < 0
-          ? in_heads
-          : in_heads + in_backbone - in_backbone / std::max<std::int64_t>(1, backbone.layers) * frozen_layers;
+  estimate.learning = recipe.model.freeze < 0
+                          ? in_heads
+                          : in_heads + in_backbone -
+                                in_backbone / std::max<std::int64_t>(1, backbone.layers) * frozen_layers -
+                                backbone.dim;  // mask_token, which only pre-training uses
   const std::uint64_t parameters = Unsigned(estimate.parameters);
   const std::uint64_t learning = Unsigned(estimate.learning);
   estimate.weights = kFloat * parameters;

@@ -43,6 +43,43 @@ std::string TypeOf(const toml::node& node) {
   return "a date or time";
 }
 
+constexpr int kDeepest = 32;
+
+// Whether brackets, braces or the parts of a dotted key go deeper than kDeepest. Strings and comments do not count. Of
+// a text that is no TOML the answer may be either.
+bool IsNestedTooDeep(std::string_view text) {
+  int brackets = 0;
+  int dots = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char letter = text[at];
+    if (letter == '"' || letter == '\'') {
+      const std::string long_quote(3, letter);
+      const bool is_long = text.substr(at).starts_with(long_quote);
+      at += is_long ? 3 : 1;
+      while (at < text.size() && (is_long ? !text.substr(at).starts_with(long_quote) : text[at] != letter)) {
+        // A string of one line ends with it, closed or not.
+        if (!is_long && text[at] == '\n') break;
+        at += letter == '"' && text[at] == '\\' ? 2 : 1;
+      }
+      at += is_long ? 2 : 0;
+    } else if (letter == '#') {
+      at = std::min(text.find('\n', at), text.size());
+      dots = 0;
+    } else if (letter == '[' || letter == '{') {
+      ++brackets;
+      dots = 0;
+    } else if (letter == ']' || letter == '}') {
+      brackets = std::max(brackets - 1, 0);
+    } else if (letter == '.') {
+      ++dots;
+    } else if (letter == '=' || letter == ',' || letter == '\n') {
+      dots = 0;
+    }
+    if (brackets + dots > kDeepest) return true;
+  }
+  return false;
+}
+
 class Reader {
  public:
   Reader(const std::string& file_name, std::vector<std::string>* notes)
@@ -52,6 +89,9 @@ class Reader {
     if (text.size() > kLargestRecipe) {
       return Complain(file_, fmt::format("is larger than {}; this is no recipe", base::FormatByteSize(kLargestRecipe)));
     }
+    // Before the parser sees it, which goes down as deep as the text does and has only so much stack.
+    if (IsNestedTooDeep(text))
+      return Complain(file_, fmt::format("is nested deeper than {} levels; this is no recipe", kDeepest));
     const toml::parse_result parsed = toml::parse(text, std::string_view(file_));
     if (!parsed) {
       const toml::parse_error& error = parsed.error();
@@ -69,6 +109,7 @@ class Reader {
     }
     const std::string written(base::Trim(std::string_view(assignment).substr(equals + 1)));
     if (written.size() > kLargestRecipe) return Complain(place, "the value is too long");
+    if (IsNestedTooDeep(written)) return Complain(place, fmt::format("is nested deeper than {} levels", kDeepest));
     toml::table word;
     const bool one_line = written.find_first_of("\r\n") == std::string::npos;
     toml::parse_result parsed = toml::parse(one_line ? "value = " + written : std::string("?"));

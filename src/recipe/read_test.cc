@@ -26,6 +26,23 @@ std::string ErrorOf(std::string_view text, const std::vector<std::string>& assig
   return recipe ? "accepted" : recipe.error().message;
 }
 
+TEST(Recipe, DefaultsOfWarmUpAndLogFitJobsOfAnyLength) {
+  // {steps, warm-up, log interval}
+  const std::int64_t rows[][3] = {{1, 0, 1}, {8, 0, 1}, {50, 5, 2}, {300, 30, 15}, {1000, 100, 50}, {40'000, 1000, 50}};
+  for (const auto& row : rows) {
+    const auto recipe = ReadToml("name = \"small\"\nsteps = " + std::to_string(row[0]) + "\n", "job.toml", {});
+    ASSERT_TRUE(recipe) << recipe.error().message;
+    EXPECT_EQ(WarmupSteps(recipe->train, row[0]), row[1]) << row[0];
+    EXPECT_EQ(LogInterval(recipe->log, row[0]), row[2]) << row[0];
+  }
+  Recipe asked;
+  asked.train.warmup = 7;
+  asked.log.every = 9;
+  EXPECT_EQ(WarmupSteps(asked.train, 50), 7);
+  EXPECT_EQ(LogInterval(asked.log, 50), 9);
+  EXPECT_THAT(ErrorOf(kSmallest, {"log.every=0"}), HasSubstr("log.every = 0 would log nothing"));
+}
+
 TEST(Recipe, HasTheDefaultsOfItsHeader) {
   const auto recipe = ReadToml("name = \"small\"\nsteps = 2000\n", "job.toml", {});
   ASSERT_TRUE(recipe) << recipe.error().message;
@@ -77,6 +94,22 @@ TEST(Recipe, RefusesWhatIsNoToml) {
   EXPECT_THAT(ErrorOf(std::string(kLargestRecipe + 1, '#')), HasSubstr("is larger than 1 MiB"));
   EXPECT_THAT(ErrorOf("train = 3\n"), HasSubstr("train is a table of keys: write train.KEY, or [train] above them"));
   EXPECT_THAT(ErrorOf("name = { a = 1 }\n"), HasSubstr("name must be text, not a table"));
+}
+
+TEST(Recipe, RefusesWhatIsNestedTooDeepInsteadOfRunningOutOfStack) {
+  std::string key = "a";
+  for (int i = 0; i < 120'000; ++i) key += ".a";
+  const std::string quoted = "\"a\"." + key;
+  const std::string brackets(120'000, '[');
+  for (const std::string& text : {"[" + key + "]\n", "[[" + key + "]]\n", key + " = 1\n", "x = {" + key + " = 1}\n",
+                                  quoted + " = 1\n", "x = " + brackets, "a = \"\"\"\n\"\"\"\n[" + key + "]\n"}) {
+    EXPECT_THAT(ErrorOf(text), HasSubstr("is nested deeper than 32 levels"));
+  }
+  EXPECT_THAT(ErrorOf(kSmallest, {"data.bands=" + brackets}), HasSubstr("is nested deeper than 32 levels"));
+  // Dots and brackets in strings, comments and numbers are no nesting.
+  const std::string dots(200, '.');
+  EXPECT_EQ(ErrorOf(kSmallest + ("# " + dots + brackets + "\nnotes = '" + dots + "[[[[[" + "'\n")).find("nested"),
+            std::string::npos);
 }
 
 TEST(Recipe, ShowsTheFirstMistakesOfVeryMany) {
@@ -255,7 +288,7 @@ std::string Replaced(std::string text, const std::string& what, const std::strin
 TEST(ResolvedRecipe, RefusesWhatWasChangedOrCutShort) {
   const std::string good = ToResolvedText(Unusual());
   EXPECT_THAT(ResolvedError(good.substr(0, good.size() / 2)), HasSubstr("recipe.resolved"));
-  EXPECT_THAT(ResolvedError(Replaced(good, "train.warmup = 1000\n", "")),
+  EXPECT_THAT(ResolvedError(Replaced(good, "train.warmup = -1\n", "")),
               HasSubstr("recipe.resolved: train.warmup is missing: the file was cut short, or another version"));
   EXPECT_THAT(ResolvedError(good + "name = \"x\"\n"), HasSubstr("name stands here a second time"));
   EXPECT_THAT(ResolvedError(good + "newer.key = 1\n"), HasSubstr("there is no key \"newer.key\": another version"));

@@ -4,6 +4,7 @@
 // The names are those of the TOML file: `train.lr` is Recipe::train.lr. docs/recipes.md is the reference.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -86,9 +87,9 @@ struct Train {
   double weight_decay = 0.05;
   double backbone_lr = 0.1;  // factor
   bool decay_norm_and_bias = false;
-  double clip_norm = 0;        // 0: none
-  std::int64_t warmup = 1000;  // steps
-  double warmup_lr = 1e-6;     // where the warm-up starts
+  double clip_norm = 0;      // 0: none
+  std::int64_t warmup = -1;  // steps; -1: a tenth of all, at most 1000 (WarmupSteps)
+  double warmup_lr = 1e-6;   // where the warm-up starts
   double min_lr = 1e-6;
   Decay decay = Decay::kPoly;
   double power = 1;  // of poly
@@ -121,7 +122,7 @@ struct Checkpoint {
 
 // [log]
 struct Log {
-  std::int64_t every = 50;    // steps
+  std::int64_t every = -1;    // steps; -1: a twentieth of all, at most 50 (LogInterval)
   std::int64_t examples = 4;  // tiles in the report
 
   bool operator==(const Log&) const = default;
@@ -155,5 +156,13 @@ struct Recipe {
 
   bool operator==(const Recipe&) const = default;
 };
+
+// What -1 means for a job of so many steps: defaults that fit short jobs too.
+constexpr std::int64_t WarmupSteps(const Train& train, std::int64_t total) {
+  return train.warmup >= 0 ? train.warmup : std::min<std::int64_t>(1000, total / 10);
+}
+constexpr std::int64_t LogInterval(const Log& log, std::int64_t total) {
+  return log.every > 0 ? log.every : std::clamp<std::int64_t>(total / 20, 1, 50);
+}
 
 }  // namespace fulldeck::recipe

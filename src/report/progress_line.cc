@@ -34,7 +34,13 @@ std::vector<Part> PartsOf(const Progress& progress) {
     parts.push_back({speed < 10 ? fmt::format("{:.2f} samples/s", speed) : fmt::format("{:.0f} samples/s", speed), 4});
   }
   if (progress.seconds_left) parts.push_back({"ETA " + FormatDuration(*progress.seconds_left), 7});
-  if (progress.cards_busy) parts.push_back({fmt::format("cards {}/{}", *progress.cards_busy, progress.cards), 5});
+  if (progress.cards_busy) {
+    parts.push_back({fmt::format("cards {}/{} busy{}", *progress.cards_busy, progress.ranks,
+                                 progress.cards_unknown > 0 ? fmt::format(", {} unknown", progress.cards_unknown) : ""),
+                     5});
+  } else if (progress.ranks_busy) {
+    parts.push_back({fmt::format("ranks {}/{}", *progress.ranks_busy, progress.ranks), 5});
+  }
   if (progress.metric)
     parts.push_back({fmt::format("{} {:.4f}", base::Printable(progress.metric_name), *progress.metric), 3});
   return parts;

@@ -1,6 +1,6 @@
 // The one line in which a person watches a training run:
 //
-//   step 120/300  40%  loss 0.4312  lr 9.2e-05  152 samples/s  ETA 1:42  cards 8/8  mIoU 0.7812
+//   step 120/300  40%  loss 0.4312  lr 9.2e-05  152 samples/s  ETA 1:42  cards 7/8 busy  mIoU 0.7812
 //
 // Pure functions: they read no clock and no terminal.
 #pragma once
@@ -18,8 +18,10 @@ struct Progress {
   std::optional<double> lr;
   std::optional<double> samples_per_second;  // of all cards
   std::optional<double> seconds_left;
-  std::optional<int> cards_busy;
-  int cards = 0;
+  int ranks = 0;                  // one card each, if any
+  std::optional<int> ranks_busy;  // ranks that trained
+  std::optional<int> cards_busy;  // by telemetry; shown instead of the ranks
+  int cards_unknown = 0;
   std::string metric_name = "mIoU";
   std::optional<double> metric;  // of the last validation
 };

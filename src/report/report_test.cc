@@ -167,16 +167,19 @@ TEST(JsonLines, GiveTheCurvesBack) {
 Progress Example() {
   Progress progress{.step = 120, .total = 300, .loss = 0.43121, .lr = 9.2e-5, .samples_per_second = 152.4};
   progress.seconds_left = 101.7;
-  progress.cards_busy = 8;
-  progress.cards = 8;
+  progress.cards_busy = 7;
+  progress.ranks = 8;
   progress.metric = 0.78123;
   return progress;
 }
 
 TEST(ProgressLine, SaysEverythingInALog) {
   EXPECT_EQ(ProgressLine(Example()),
-            "step 120/300  40%  loss 0.4312  lr 9.2e-05  152 samples/s  ETA 1:42  cards 8/8  mIoU 0.7812");
+            "step 120/300  40%  loss 0.4312  lr 9.2e-05  152 samples/s  ETA 1:42  cards 7/8 busy  mIoU 0.7812");
   EXPECT_EQ(ProgressLine({.step = 3}), "step 3");
+  EXPECT_EQ(ProgressLine({.step = 3, .ranks = 8, .ranks_busy = 8}), "step 3  ranks 8/8");
+  EXPECT_EQ(ProgressLine({.step = 3, .ranks = 8, .ranks_busy = 8, .cards_busy = 5, .cards_unknown = 3}),
+            "step 3  cards 5/8 busy, 3 unknown");
 }
 
 TEST(ProgressLine, FitsTheTerminalAndKeepsWhatMattersMost) {

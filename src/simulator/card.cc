@@ -74,10 +74,10 @@ int ReadServer(std::string& why) {
     return EINVAL;
   }
   if (!spec->kind->trainable) {
-    why =
-        std::string("torch has a device \"") + spec->kind->name +
-        "\" of its own and takes no other of that name: simulated " + spec->kind->name +
-        " cards are there for inventory, placement and telemetry only. To train, simulate gcu, xla, npu, mlu or musa.";
+    why = std::string("torch has a device \"") + spec->kind->name +
+          "\" of its own and takes no other of that name: simulated " + spec->kind->name +
+          " cards are there for inventory, placement and telemetry only. To train, simulate gcu, xla, npu, mlu, "
+          "musa, sdaa or hpu.";
     return ENODEV;
   }
   auto visible = wire::VisibleSimulatedCards(*spec, environment);

@@ -85,10 +85,11 @@ int Initialise() {
   if (g_registered) return 0;
   std::string problem;
   if (const int code = ReadServer(problem); code != 0) return Fail(code, problem);
-  if (KindName() != "xla" && TorchKnows(KindName())) {
+  // torch lists these two as devices of its own, has nothing behind them, and lets a third-party device take the name.
+  if (KindName() != "xla" && KindName() != "hpu" && TorchKnows(KindName())) {
     return Fail(ENODEV, "torch has a device \"" + KindName() +
-                            "\" of its own and takes no other of that name. To train, simulate gcu, xla, npu, mlu or "
-                            "musa.");
+                            "\" of its own and takes no other of that name. To train, simulate gcu, xla, npu, mlu, "
+                            "musa, sdaa or hpu.");
   }
   const std::string taken = TakenBy();
   if (!taken.empty()) {

@@ -108,11 +108,12 @@ void WriteReportOf(const LoopResult& result, TrainingLoop& loop, Learner& learne
   report.samples_per_second = result.samples_per_second;
   std::set<std::string> kinds;
   for (const report::RankTimes& rank : ranks) kinds.insert(rank.device.substr(0, rank.device.find(':')));
+  const bool simulated = std::getenv("FULLDECK_SIMULATE") != nullptr && kinds != std::set<std::string>{"cpu"};
   report.facts = {
       {"ranks", std::to_string(session.world_size()) + " × " + base::Join({kinds.begin(), kinds.end()}, ", ") +
-                    (std::getenv("FULLDECK_SIMULATE") != nullptr ? " (simulated)" : "")},
+                    (simulated ? " (simulated)" : "")},
       {"backend", session.backend() + " (" + session.backend_reason() + ")"},
-      {"model", recipe.model.backbone + ", " + std::to_string(learner.learning()) + " numbers learn"},
+      {"model", recipe.model.backbone + ", " + std::to_string(learner.learning()) + " parameters learn"},
       {"samples", std::to_string(train.size()) + " to train, " + std::to_string(val.size()) + " to validate"},
       {"global batch", std::to_string(shape.global_batch) + " = " + std::to_string(session.world_size()) + " × " +
                            std::to_string(shape.rank_batch)},
@@ -124,7 +125,7 @@ void WriteReportOf(const LoopResult& result, TrainingLoop& loop, Learner& learne
                               ScoreText(result.best->value) + " at step " + std::to_string(result.best->step));
   }
   report.one_card_samples_per_second = result.one_card;
-  if (session.world_size() > 1 && std::getenv("FULLDECK_SIMULATE") != nullptr) {
+  if (session.world_size() > 1 && simulated) {
     report.facts.emplace_back("scaling",
                               "simulated cards share the cores of this machine, so this says nothing of real ones");
   } else if (session.world_size() > 1 && !result.one_card) {

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <exception>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "dinov3/losses.h"
 #include "dinov3/vision_model.h"
 #include "trainer/batch_feed.h"
@@ -87,8 +89,10 @@ std::optional<double> MeasureOneCard(const recipe::Recipe& recipe, Session& sess
   if (session.is_main()) {
     try {
       speed = Measure(recipe, session, train, shape);
-    } catch (const std::exception&) {
-      // Whatever it is, the training itself meets it too and says so; a comparison is not worth failing for.
+    } catch (const std::exception& error) {
+      // The comparison is not worth failing for; if the training meets the same error, it fails by itself.
+      base::Log(base::Severity::kWarning, "the speed of one card was not measured, so the report compares with none: " +
+                                              base::Printable(error.what()));
       speed = 0;
     }
     ReleaseCaches(session.device());

@@ -7,11 +7,11 @@
 
 namespace fulldeck::trainer {
 
-Progress::Progress(std::string folder, std::int64_t total_steps, int cards, recipe::Task task,
+Progress::Progress(std::string folder, std::int64_t total_steps, int ranks, recipe::Task task,
                    std::optional<std::int64_t> resumed_at)
     : path_(folder + "/metrics.jsonl"),
       total_(total_steps),
-      cards_(cards),
+      ranks_(ranks),
       task_(task),
       last_step_(resumed_at.value_or(0)) {
   auto lines = report::JsonLines::Open(path_, resumed_at);
@@ -49,8 +49,12 @@ void Progress::Step(const Measured& measured) {
   shown.lr = measured.lr;
   shown.samples_per_second = speed;
   shown.seconds_left = seconds_of_step_ * static_cast<double>(total_ - measured.step);
-  shown.cards_busy = measured.cards_busy;
-  shown.cards = cards_;
+  shown.ranks = ranks_;
+  shown.ranks_busy = measured.ranks_busy;
+  if (measured.cards) {
+    shown.cards_busy = measured.cards->busy;
+    shown.cards_unknown = measured.cards->unknown;
+  }
   shown.metric_name = MetricName(task_);
   shown.metric = metric_;
   std::printf("%s\n", report::ProgressLine(shown).c_str());
@@ -64,7 +68,10 @@ void Progress::Step(const Measured& measured) {
         .Number("samples_per_second", speed)
         .Number("data_share", measured.data_share)
         .Number("communication_share", measured.communication_share)
-        .Integer("cards_busy", measured.cards_busy);
+        .Integer("ranks", measured.ranks_busy);
+    if (measured.cards) {
+      line.Integer("cards_busy", measured.cards->busy).Integer("cards_unknown", measured.cards->unknown);
+    }
     if (measured.scale) line.Number("loss_scale", *measured.scale);
     Note(lines_->Append(line));
   }

@@ -22,14 +22,18 @@ struct Measured {
   double seconds = 0;  // of training, without validation and checkpoints
   double samples = 0;
   double data_share = 0, communication_share = 0;  // of the time, mean of the ranks
-  int cards_busy = 0;
+  struct Cards {
+    int busy = 0, unknown = 0;
+  };
+  std::optional<Cards> cards;   // absent: there are none, or nobody watches them
+  int ranks_busy = 0;           // ranks that trained
   std::optional<double> scale;  // of the loss, in float16
 };
 
 class Progress {
  public:
   // `resumed_at`: steps that were done before.
-  Progress(std::string folder, std::int64_t total_steps, int cards, recipe::Task task,
+  Progress(std::string folder, std::int64_t total_steps, int ranks, recipe::Task task,
            std::optional<std::int64_t> resumed_at);
 
   void Step(const Measured& measured);
@@ -44,7 +48,7 @@ class Progress {
 
   const std::string path_;
   const std::int64_t total_;
-  const int cards_;
+  const int ranks_;
   const recipe::Task task_;
   std::optional<report::JsonLines> lines_;
   std::optional<report::EventFile> events_;

@@ -21,7 +21,8 @@ double Schedule::At(std::int64_t step) const {
 }
 
 Schedule ScheduleOf(const recipe::Train& train, double peak, std::int64_t total_steps) {
-  return {peak, train.warmup_lr, train.min_lr, train.warmup, total_steps, train.decay, train.power};
+  return {peak,        train.warmup_lr, train.min_lr, recipe::WarmupSteps(train, total_steps),
+          total_steps, train.decay,     train.power};
 }
 
 }  // namespace fulldeck::trainer

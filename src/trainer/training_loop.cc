@@ -141,7 +141,7 @@ void TrainingLoop::OneStep(BatchFeed& feed, FirstSteps& gates) {
   add(interval_.total, learner_.losses().total);
   add(interval_.main, learner_.losses().main);
   add(interval_.auxiliary, learner_.losses().auxiliary);
-  const bool ends_interval = IsDue(step_, recipe_.log.every) || step_ == steps_;
+  const bool ends_interval = IsDue(step_, recipe::LogInterval(recipe_.log, steps_)) || step_ == steps_;
   if (ends_interval || gates.wants_loss()) Measure(ends_interval, gates);
   clock.Done(last_loss_, samples);
 }
@@ -161,6 +161,8 @@ void TrainingLoop::Measure(bool ends_interval, FirstSteps& gates) {
   const double compute = times_.compute - since.compute;
   const double communication = times_.communication - since.communication;
   const double seconds = data + compute + communication;
+  const std::optional<CardUse> card = session_.card_use();
+  const auto is = [&](CardUse use) { return card == use ? 1.0 : 0.0; };
   std::vector<double> sums = {number(interval_.total),
                               number(interval_.main),
                               number(interval_.auxiliary),
@@ -169,7 +171,10 @@ void TrainingLoop::Measure(bool ends_interval, FirstSteps& gates) {
                               seconds,
                               data,
                               communication,
-                              static_cast<double>(corrupt_here_.size())};
+                              static_cast<double>(corrupt_here_.size()),
+                              card ? 1.0 : 0.0,
+                              is(CardUse::kBusy),
+                              is(CardUse::kUnknown)};
   Sum(sums);
   const double ranks = session_.world_size();
   const double steps = static_cast<double>(interval_.steps);
@@ -180,7 +185,9 @@ void TrainingLoop::Measure(bool ends_interval, FirstSteps& gates) {
   if (has_auxiliary) measured.auxiliary_loss = sums[2] / ranks / steps;
   measured.lr = schedule_.At(step_ - 1);
   measured.samples = sums[3];
-  measured.cards_busy = static_cast<int>(sums[4]);
+  measured.ranks_busy = static_cast<int>(sums[4]);
+  // By the launcher's verdict from the cards' telemetry; without cards, or where nobody watches them, there is none.
+  if (sums[9] == ranks) measured.cards = {static_cast<int>(sums[10]), static_cast<int>(sums[11])};
   measured.seconds = sums[5] / ranks;
   measured.data_share = sums[5] > 0 ? sums[6] / sums[5] : 0;
   measured.communication_share = sums[5] > 0 ? sums[7] / sums[5] : 0;

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "base/text.h"
+#include "fulldeck/rank_board.h"
 #include "fulldeck/replica_check.h"
 #include "fulldeck/session.h"
 #include "training/data_parallel_buckets.h"
@@ -273,6 +274,18 @@ void DataParallelCore::CheckReduced() {
                 "DataParallel. Call Forward of the wrapper and not of the module itself.");
 }
 
+namespace {
+
+// Every rank throws; the board says which one began. The error's part may be written through a mapping of its own.
+void ReportNonfinite(int rank, const std::string& text) {
+  fulldeck_board* board = nullptr;
+  if (fulldeck_board_open(&board) != 0) return;
+  fulldeck_board_set_failure(board, FULLDECK_BOARD_FAILURE_NONFINITE, rank, text.c_str());
+  fulldeck_board_close(board);
+}
+
+}  // namespace
+
 std::optional<NonfiniteGradient> DataParallelCore::nonfinite() {
   return state_->buckets->FindNonfinite(state_->steps + 1);
 }
@@ -288,9 +301,12 @@ void DataParallelCore::CheckFinite() {
         step + "the sum over the ranks of the gradient of " + where +
         " is not finite, while each rank's part is: it overflowed. No parameter was changed. Scale the loss down, "
         "or reduce in a wider type.");
-  throw Error(step + "rank " + std::to_string(found->rank) + " gave a gradient that is not finite: " + where +
-              ". No parameter was changed. Look at that rank's batch, at the learning rate, and at logarithms and "
-              "divisions in the loss; with 16-bit types use a GradScaler.");
+  const std::string text = step + "rank " + std::to_string(found->rank) +
+                           " gave a gradient that is not finite: " + where +
+                           ". No parameter was changed. Look at that rank's batch, at the learning rate, and at "
+                           "logarithms and divisions in the loss; with 16-bit types use a GradScaler.";
+  ReportNonfinite(found->rank, text);
+  throw Error(text);
 }
 
 void DataParallelCore::StepDone() {

@@ -8,11 +8,18 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "training/reducer_minor.h"
 
 namespace fulldeck {
@@ -31,6 +38,32 @@ GradScalerState Checked(const GradScalerState& state) {
                 " steps and backoff " + std::to_string(state.backoff_factor) +
                 " cannot work: the scale must be positive, growth above 1, backoff between 0 and 1.");
   return state;
+}
+
+// Doubles are written so that they come back bit by bit.
+std::string Exact(double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%a", value);
+  return text.data();
+}
+
+std::string Shown(double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%g", value);
+  return text.data();
+}
+
+// The first step that is left out; a few at the start of a run are how the scale is found.
+void ReportSkipped(DataParallelCore& model, double scale, double next) {
+  if (!model.team().is_main()) return;
+  const auto where = model.options().check_finite ? model.nonfinite() : std::nullopt;
+  std::string gradient = "a gradient";
+  if (where) gradient = "the gradient of " + base::Printable(where->parameter);
+  if (where && where->rank >= 0) gradient += " on rank " + std::to_string(where->rank);
+  base::Log(base::Severity::kWarning,
+            gradient + " is not finite at scale " + Shown(scale) + ": this step is left out, and the scale is now " +
+                Shown(next) +
+                ". Some at the start are normal; later ones are counted and not reported (GradScaler::skipped).");
 }
 
 }  // namespace
@@ -53,6 +86,44 @@ GradScaler::GradScaler(const GradScalerState& state) : state_(Checked(state)) {}
 void GradScaler::Load(const GradScalerState& state) {
   state_ = Checked(state);
   unscaled_ = false;
+}
+
+std::string GradScaler::ToText() const {
+  return "scale=" + Exact(state_.scale) + " growth_factor=" + Exact(state_.growth_factor) +
+         " backoff_factor=" + Exact(state_.backoff_factor) +
+         " growth_interval=" + std::to_string(state_.growth_interval) +
+         " steps_since_overflow=" + std::to_string(state_.steps_since_overflow) +
+         " enabled=" + (state_.enabled ? "1" : "0") + " skipped=" + std::to_string(skipped_);
+}
+
+void GradScaler::FromText(const std::string& text) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error("\"" + base::Printable(std::string_view(text).substr(0, 200)) +
+                "\" is no state of a gradient scaler: " + why + ".");
+  };
+  constexpr std::array<std::string_view, 7> kNames = {
+      "scale", "growth_factor", "backoff_factor", "growth_interval", "steps_since_overflow", "enabled", "skipped"};
+  std::array<double, 3> factors{};
+  std::array<std::int64_t, 4> counts{};
+  const auto parts = base::Split(text, ' ');
+  if (parts.size() != kNames.size()) refuse("it has not seven fields");
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string name(kNames[i]);
+    if (!parts[i].starts_with(name + "=")) refuse("field " + name + " is missing");
+    const std::string value(parts[i].substr(name.size() + 1));
+    if (i < factors.size()) {
+      char* end = nullptr;
+      factors[i] = std::strtod(value.c_str(), &end);
+      if (value.empty() || *end != '\0') refuse("field " + name + " is not a number");
+    } else {
+      const auto number = base::ParseInteger<std::int64_t>(value);
+      if (!number || *number < 0) refuse("field " + name + " is not a whole number");
+      counts[i - factors.size()] = *number;
+    }
+  }
+  if (counts[2] > 1) refuse("enabled must be 0 or 1");
+  Load({factors[0], factors[1], factors[2], counts[0], counts[1], counts[2] == 1});
+  skipped_ = static_cast<std::uint64_t>(counts[3]);
 }
 
 at::Tensor GradScaler::Scale(const at::Tensor& loss) const {
@@ -111,7 +182,9 @@ bool GradScaler::Step(DataParallelCore& model, torch::optim::Optimizer& optimize
                   " steps in a row had gradients that are not finite, at scales down to " +
                   std::to_string(state_.scale) + ".");
     }
-    state_.scale = std::max(state_.scale * state_.backoff_factor, std::numeric_limits<double>::min());
+    const double next = std::max(state_.scale * state_.backoff_factor, std::numeric_limits<double>::min());
+    if (skipped_ == 0) ReportSkipped(model, state_.scale, next);
+    state_.scale = next;
     state_.steps_since_overflow = 0;
     ++skipped_;
   }

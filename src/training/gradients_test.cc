@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "fulldeck/checkpoint.h"
 #include "fulldeck/grad_scaler.h"
 #include "fulldeck/replica_check.h"
 #include "training/data_parallel_for_test.h"
@@ -139,6 +140,58 @@ TEST(GradScaler, GivesUpOnARealNanAndNamesIt) {
     }
     MUST(Has(text, "step 50: rank 1 gave a gradient that is not finite"));
   });
+}
+
+TEST(GradScaler, ReportsTheFirstStepThatItLeavesOutOnceFromRankZero) {
+  RunRanks(2, [](const RankOfTest& self) {
+    auto net = std::make_shared<SmallNet>();
+    DataParallel model(net, TeamOf(self));
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    GradScaler scaler;
+    ::testing::internal::CaptureStderr();
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      at::Tensor loss = LossOf(model.Forward(PartOf(WholeBatch(step), self.rank, self.size)));
+      if (step > 0 && self.rank == 1) loss = loss * INFINITY;
+      scaler.Scale(loss).backward();
+      MUST(scaler.Step(model, optimizer) == (step == 0));
+    }
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    MUST(scaler.skipped() == 3);
+    const auto reports = [&](std::string_view what) {
+      int times = 0;
+      for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++times;
+      return times;
+    };
+    MUST(reports("is not finite at scale 65536") == (self.rank == 0 ? 1 : 0));
+    MUST(reports("on rank 1") == (self.rank == 0 ? 1 : 0));
+    MUST(reports("is not finite") == (self.rank == 0 ? 1 : 0));
+  });
+}
+
+TEST(GradScaler, ItsTextBringsTheStateBackExactlyAndAnythingElseIsRefused) {
+  GradScalerState state;
+  state.scale = 0x1.921fb54442d18p+9;
+  state.growth_factor = 1.5;
+  state.backoff_factor = 0.3;
+  state.growth_interval = 7;
+  state.steps_since_overflow = 5;
+  const GradScaler scaler(state);
+  GradScaler other;
+  other.FromText(scaler.ToText());
+  EXPECT_EQ(other.ToText(), scaler.ToText());
+  EXPECT_EQ(other.scale(), scaler.scale());
+  EXPECT_EQ(other.state().backoff_factor, 0.3);
+  EXPECT_EQ(other.state().growth_interval, 7);
+  for (std::string bad : {std::string(), std::string("scale=1"), scaler.ToText() + " more=1", "x" + scaler.ToText(),
+                          scaler.ToText().replace(6, 3, "abc"),
+                          scaler.ToText().replace(scaler.ToText().find("enabled=1"), 9, "enabled=2")}) {
+    EXPECT_THROW(other.FromText(bad), Error) << bad;
+    EXPECT_EQ(other.ToText(), scaler.ToText()) << bad;
+  }
+  // What checkpoint.h promises compiles and takes it.
+  State saved;
+  saved.Object("scaler", other);
 }
 
 TEST(GradScaler, KeepsItsStateAndRefusesOneThatCannotBe) {

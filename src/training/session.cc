@@ -361,6 +361,19 @@ std::uint64_t Session::steps_done() const {
 void Session::AddCommunicationTime(std::chrono::nanoseconds time) {
   state_->loop.AddCommunication(time);
 }
+std::optional<CardUse> Session::card_use() const {
+  switch (fulldeck_board_card_use(state_->board.get())) {
+    case FULLDECK_BOARD_CARD_BUSY:
+      return CardUse::kBusy;
+    case FULLDECK_BOARD_CARD_IDLE:
+      return CardUse::kIdle;
+    case FULLDECK_BOARD_CARD_UNKNOWN:
+      return CardUse::kUnknown;
+    default:
+      return std::nullopt;
+  }
+}
+
 void Session::SetFingerprints(std::uint64_t batch, std::uint64_t parameters) {
   state_->loop.SetFingerprints(batch, parameters);
 }

@@ -26,7 +26,8 @@ std::span<const ExitCodeRow> ExitCodes() {
        "Stop the process that the message names, or leave --master-port away."},
       {ExitCode::kHosts, "hosts", "fulldeck run: the hosts did not come together: one is missing, or was turned away.",
        "The message says who is missing and why."},
-      {ExitCode::kIdleCard, "idle-card", "fulldeck run --idle-card fail: a card showed 0 % for the whole time.",
+      {ExitCode::kIdleCard, "idle-card",
+       "fulldeck run or train --idle-card fail: a card did no work for its rank; require: or it could not be known.",
        "The verdict names the card, its rank and the likely cause."},
       {ExitCode::kOtherVersion, "other-version",
        "The launcher and what it loads into a rank are of different versions of fulldeck.",
@@ -38,13 +39,23 @@ std::span<const ExitCodeRow> ExitCodes() {
        "fulldeck run: a process could not be killed, because the kernel holds it; the message names its pid.",
        "Look at the driver or the network disk that it waits for; a reset of the card or the host may be needed."},
       {ExitCode::kHang, "hang",
-       "fulldeck run --on-hang fail, or restart with no restart left: ranks waited for one that showed no life.",
+       "fulldeck run --on-hang fail, or restart with no restart left: ranks waited for one that is stuck.",
        "The verdict names the rank and its call; the stacks of all ranks are in the run's folder."},
       {ExitCode::kCheckFailed, "check-failed",
        "fulldeck doctor: at least one check failed: a run on this machine would fail, or be wrong without a word.",
        "Do what stands below the lines that say fail; fulldeck doctor --only GROUP checks again."},
+      {ExitCode::kSilentError, "silent-error",
+       "fulldeck run --strict: every rank ended well, and a silent error was reported: the training is likely wrong.",
+       "The warnings name the failure code, the evidence and the fix."},
   };
   return kRows;
+}
+
+bool IsVerdict(int exit_code) {
+  for (const ExitCodeRow& row : ExitCodes()) {
+    if (static_cast<int>(row.code) == exit_code) return exit_code >= static_cast<int>(ExitCode::kBadEnvironment);
+  }
+  return false;
 }
 
 }  // namespace fulldeck::wire

@@ -22,6 +22,7 @@ enum class ExitCode {
   kLeftBehind = 89,
   kHang = 90,
   kCheckFailed = 91,
+  kSilentError = 92,
 };
 
 struct ExitCodeRow {
@@ -32,5 +33,8 @@ struct ExitCodeRow {
 };
 
 std::span<const ExitCodeRow> ExitCodes();
+
+// Whether it is one of ours from 80 on. A script may exit with such a code too; events say which it was.
+bool IsVerdict(int exit_code);
 
 }  // namespace fulldeck::wire

@@ -287,6 +287,7 @@ void RankBoard::WriteSupervision(int local_rank, const Supervision& supervision)
   bytes.state = static_cast<std::uint32_t>(supervision.state);
   bytes.since_ns = supervision.since_ns;
   bytes.wait_status = supervision.wait_status;
+  bytes.card_use = static_cast<std::uint32_t>(supervision.card_use);
   PutText(bytes.card, supervision.card);
   PutText(bytes.card_serial, supervision.card_serial);
   PutText(bytes.processors, supervision.processors);
@@ -300,7 +301,7 @@ std::optional<Supervision> RankBoard::ReadSupervision(int local_rank, Reading* r
   auto card_serial = TakeText(bytes->card_serial);
   auto processors = TakeText(bytes->processors);
   if (!card || !card_serial || !processors || bytes->pid > kMaxPid || bytes->state < 1 ||
-      bytes->state >= std::size(kStateNames)) {
+      bytes->state >= std::size(kStateNames) || bytes->card_use > FULLDECK_BOARD_CARD_IDLE) {
     return Damaged(reading);
   }
   Supervision supervision;
@@ -308,6 +309,7 @@ std::optional<Supervision> RankBoard::ReadSupervision(int local_rank, Reading* r
   supervision.state = static_cast<RankState>(bytes->state);
   supervision.since_ns = bytes->since_ns;
   supervision.wait_status = bytes->wait_status;
+  supervision.card_use = static_cast<CardUse>(bytes->card_use);
   supervision.card = std::move(*card);
   supervision.card_serial = std::move(*card_serial);
   supervision.processors = std::move(*processors);
@@ -406,12 +408,59 @@ std::optional<Collective> RankBoard::ReadCollective(int local_rank, int slot, Re
   return collective;
 }
 
+std::uint64_t RankBoard::LastLeave(int local_rank) const {
+  std::uint64_t last = 0;
+  for (const auto& slot : Record(local_rank).groups) {
+    const auto bytes = ReadPart(slot, nullptr);
+    if (bytes && bytes->group == 0) last = std::max(last, bytes->ended_ns);
+  }
+  return last;
+}
+
+std::uint64_t RankBoard::LostLogBytes(int local_rank) const {
+  return Record(local_rank).lost_log_bytes.load(std::memory_order_relaxed);
+}
+
+std::optional<Observation> RankBoard::ReadObservation(int local_rank, int check, Reading* reading) const {
+  CHECK(check >= 0 && check < kBoardChecks);
+  const auto bytes = ReadPart(Record(local_rank).checks[static_cast<std::size_t>(check)], reading);
+  if (!bytes) return std::nullopt;
+  auto text = TakeText(bytes->text);
+  if (!text) return Damaged(reading);
+  return Observation{bytes->state, bytes->value, bytes->count, bytes->step, std::move(*text)};
+}
+
 std::optional<RankError> RankBoard::ReadError(int local_rank, Reading* reading) const {
   const auto bytes = ReadPart(Record(local_rank).error, reading);
   if (!bytes) return std::nullopt;
   auto text = TakeLines(bytes->text);
   if (!text) return Damaged(reading);
-  return RankError{std::move(*text), bytes->at_ns, bytes->count};
+  RankError error{std::move(*text), bytes->at_ns, bytes->count};
+  // A code of a later writer is a failure all the same.
+  error.code =
+      bytes->code > FULLDECK_BOARD_FAILURE_TIMEOUT ? FailureCode::kOther : static_cast<FailureCode>(bytes->code);
+  if (bytes->culprit > 0 && static_cast<int>(bytes->culprit - 1) < run_.world_size) {
+    error.culprit = static_cast<int>(bytes->culprit - 1);
+  }
+  return error;
+}
+
+const char* FailureCodeName(FailureCode code) {
+  switch (code) {
+    case FailureCode::kNotTold:
+      return "";
+    case FailureCode::kOther:
+      return "other";
+    case FailureCode::kPeerLost:
+      return "peer-lost";
+    case FailureCode::kDifferentCalls:
+      return "different-calls";
+    case FailureCode::kNonfinite:
+      return "nonfinite";
+    case FailureCode::kTimeout:
+      return "timeout";
+  }
+  return "";
 }
 
 }  // namespace fulldeck::wire

@@ -45,6 +45,14 @@ enum class RankState : std::uint32_t {
 };
 const char* RankStateName(RankState state);
 
+// Whether the rank's card works for it now, as the launcher judges by the card's telemetry (docs/card-usage.md).
+enum class CardUse : std::uint32_t {
+  kNotTold = FULLDECK_BOARD_CARD_NOT_TOLD,
+  kUnknown = FULLDECK_BOARD_CARD_UNKNOWN,
+  kBusy = FULLDECK_BOARD_CARD_BUSY,
+  kIdle = FULLDECK_BOARD_CARD_IDLE,
+};
+
 // Written by the launcher's supervisor.
 struct Supervision {
   ProcessIdentity process;  // pid 0: none yet
@@ -54,6 +62,7 @@ struct Supervision {
   std::string card;            // "gcu 3"; empty: on the host's processors. At most 31 bytes
   std::string card_serial;     // at most 47 bytes
   std::string processors;      // "0-15,32-47"; at most 95 bytes
+  CardUse card_use = CardUse::kNotTold;
 };
 
 // Told by the rank itself, at its start. It can be another process than the supervised one: a script's Python.
@@ -150,10 +159,33 @@ struct Collective {
   bool in_flight() const { return completed < sequence; }
 };
 
+// What kind of failure a rank reported; the numbers are those of the public header.
+enum class FailureCode : std::uint32_t {
+  kNotTold = 0,
+  kOther = FULLDECK_BOARD_FAILURE_OTHER,
+  kPeerLost = FULLDECK_BOARD_FAILURE_PEER_LOST,
+  kDifferentCalls = FULLDECK_BOARD_FAILURE_DIFFERENT_CALLS,
+  kNonfinite = FULLDECK_BOARD_FAILURE_NONFINITE,
+  kTimeout = FULLDECK_BOARD_FAILURE_TIMEOUT,
+};
+// "peer-lost"; empty for kNotTold.
+const char* FailureCodeName(FailureCode code);
+
 struct RankError {
   std::string text;  // lines apart by '\n'
   std::uint64_t at_ns = 0;
   std::uint64_t count = 0;  // errors told so far
+  FailureCode code = FailureCode::kNotTold;
+  int culprit = -1;  // RANK of the rank that began it, which may be this one; -1: not known
+};
+
+// What a rank observed of its own script; the public header says what the figures of each check mean.
+struct Observation {
+  std::uint32_t state = 0;
+  std::uint64_t value = 0;
+  std::uint64_t count = 0;
+  std::uint64_t step = 0;
+  std::string text;
 };
 
 // A mapping of a board. Reading: any thread. WriteSupervision: one thread, that of the supervisor.
@@ -189,7 +221,14 @@ class RankBoard {
   std::optional<Heartbeat> ReadHeartbeat(int local_rank, Reading* reading = nullptr) const;
   // Nothing (kNeverWritten) too for a slot whose group was left.
   std::optional<Collective> ReadCollective(int local_rank, int slot, Reading* reading = nullptr) const;
+  // When the rank left a group whose slot nobody has taken since, the last of several; 0: none.
+  std::uint64_t LastLeave(int local_rank) const;
+  // Checks: 0 to FULLDECK_BOARD_CHECKS - 1.
+  std::optional<Observation> ReadObservation(int local_rank, int check, Reading* reading = nullptr) const;
   std::optional<RankError> ReadError(int local_rank, Reading* reading = nullptr) const;
+
+  // Bytes that the rank could not write to its log files, whose disk was full.
+  std::uint64_t LostLogBytes(int local_rank) const;
 
   // For the C interface and tests; the board must be open to be written.
   RankRecord& RecordToWrite(int local_rank);

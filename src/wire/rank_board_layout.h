@@ -27,6 +27,7 @@ inline constexpr std::uint32_t kBoardVersion = 1;
 #endif
 inline constexpr std::uint32_t kMaxBoardRanks = 4096;
 inline constexpr int kBoardGroups = FULLDECK_BOARD_GROUPS;
+inline constexpr int kBoardChecks = FULLDECK_BOARD_CHECKS;
 // A reader comes now and then, and would miss the first steps: they are kept.
 inline constexpr std::uint64_t kFirstBatches = 3;
 
@@ -64,7 +65,7 @@ struct SupervisionBytes {
   std::uint64_t start_ticks;
   std::uint64_t since_ns;
   std::int32_t wait_status;
-  std::uint32_t reserved_half;
+  std::uint32_t card_use;
   BoardText<32> card;
   BoardText<48> card_serial;
   BoardText<96> processors;
@@ -142,8 +143,18 @@ struct CollectiveBytes {
 struct ErrorBytes {
   std::uint64_t at_ns;
   std::uint64_t count;
-  std::uint64_t reserved;
+  std::uint32_t code;     // FULLDECK_BOARD_FAILURE_…; 0: not told
+  std::uint32_t culprit;  // RANK + 1 of the rank that began; 0: not known
   BoardText<416> text;
+};
+
+struct ObservationBytes {
+  std::uint32_t state;
+  std::uint32_t reserved;
+  std::uint64_t value;
+  std::uint64_t count;
+  std::uint64_t step;
+  BoardText<80> text;
 };
 
 // Each part has one writing thread and cache lines of its own.
@@ -157,8 +168,11 @@ struct RankRecord {
   alignas(64) std::array<std::atomic<std::uint64_t>, kBoardGroups> claims;
   std::array<Published<CollectiveBytes>, kBoardGroups> groups;
   Published<ErrorBytes> error;
+  std::array<Published<ObservationBytes>, kBoardChecks> checks;
+  // Of the log files; a count alone, so that relaxed additions do.
+  std::atomic<std::uint64_t> lost_log_bytes;
   // Room for parts to come.
-  std::array<std::uint64_t, 416> reserved;
+  std::array<std::uint64_t, 31> reserved;
 };
 static_assert(sizeof(SupervisionBytes) == 248 && sizeof(Published<SupervisionBytes>) == 512);
 static_assert(sizeof(ProcessBytes) == 120 && sizeof(Published<ProcessBytes>) == 256);
@@ -166,8 +180,10 @@ static_assert(sizeof(LoopBytes) == 248 && sizeof(Published<LoopBytes>) == 512);
 static_assert(sizeof(HeartbeatBytes) == 24 && sizeof(Published<HeartbeatBytes>) == 64);
 static_assert(sizeof(CollectiveBytes) == 152 && sizeof(Published<CollectiveBytes>) == 320);
 static_assert(sizeof(ErrorBytes) == 440 && sizeof(Published<ErrorBytes>) == 896);
+static_assert(sizeof(ObservationBytes) == 112 && sizeof(Published<ObservationBytes>) == 256);
 static_assert(offsetof(RankRecord, claims) == 1344 && offsetof(RankRecord, groups) == 1408 &&
-              offsetof(RankRecord, error) == 3968 && offsetof(RankRecord, reserved) == 4864);
+              offsetof(RankRecord, error) == 3968 && offsetof(RankRecord, checks) == 4864 &&
+              offsetof(RankRecord, lost_log_bytes) == 7936);
 static_assert(sizeof(RankRecord) == 8192 && std::is_standard_layout_v<RankRecord> &&
               std::is_trivially_destructible_v<RankRecord>);
 

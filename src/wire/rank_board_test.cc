@@ -34,7 +34,7 @@ std::string PathOf(const RankBoard& board) {
 }
 
 Supervision SomeSupervision() {
-  return {{4711, 99}, RankState::kStopped, 12345, 0x137f, "gcu 3", "T20-0042", "0-15,32-47"};
+  return {{4711, 99}, RankState::kStopped, 12345, 0x137f, "gcu 3", "T20-0042", "0-15,32-47", CardUse::kBusy};
 }
 
 void ExpectEqual(const Supervision& one, const Supervision& two) {
@@ -46,6 +46,7 @@ void ExpectEqual(const Supervision& one, const Supervision& two) {
   EXPECT_EQ(one.card, two.card);
   EXPECT_EQ(one.card_serial, two.card_serial);
   EXPECT_EQ(one.processors, two.processors);
+  EXPECT_EQ(one.card_use, two.card_use);
 }
 
 TEST(RankBoard, TellsReadersTheRunAndWhatTheSupervisorWrote) {

@@ -248,12 +248,26 @@ void fulldeck_board_memory(fulldeck_board* board, uint64_t bytes_now, uint64_t b
   record->loop.Write(loop);
 }
 
+int fulldeck_board_card_use(const fulldeck_board* board) {
+  const wire::RankRecord* const record = Record(board);
+  if (record == nullptr) return FULLDECK_BOARD_CARD_NOT_TOLD;
+  wire::Reading ignored{};
+  const auto bytes = record->supervision.Read(&ignored);
+  if (!bytes || bytes->card_use > FULLDECK_BOARD_CARD_IDLE) return FULLDECK_BOARD_CARD_NOT_TOLD;
+  return static_cast<int>(bytes->card_use);
+}
+
 void fulldeck_board_saved(fulldeck_board* board, uint64_t file) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr) return;
   wire::LoopBytes loop = record->loop.Own();
   loop.saved_file = file;
   record->loop.Write(loop);
+}
+
+void fulldeck_board_log_lost(fulldeck_board* board, uint64_t bytes) {
+  wire::RankRecord* const record = Record(board);
+  if (record != nullptr) record->lost_log_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void fulldeck_board_heartbeat(fulldeck_board* board) {
@@ -299,7 +313,9 @@ int fulldeck_board_group_join(fulldeck_board* board, uint64_t group, const char*
 void fulldeck_board_group_leave(fulldeck_board* board, int slot) {
   auto* const group = Group(board, slot);
   if (group == nullptr) return;
-  group->Write(wire::CollectiveBytes{});
+  wire::CollectiveBytes left{};
+  left.ended_ns = Now();  // when it was left, until the slot is taken again
+  group->Write(left);
   // Release: pairs with the acquire in group_join.
   Claim(*board->record, slot).store(0, std::memory_order_release);
 }
@@ -346,7 +362,24 @@ void fulldeck_board_collective_end(fulldeck_board* board, int slot, uint64_t seq
   group->Write(bytes);
 }
 
+void fulldeck_board_observe(fulldeck_board* board, int check, uint32_t state, uint64_t value, uint64_t count,
+                            uint64_t step, const char* text) {
+  wire::RankRecord* const record = Record(board);
+  if (record == nullptr || check < 0 || check >= wire::kBoardChecks) return;
+  wire::ObservationBytes observation{};
+  observation.state = state;
+  observation.value = value;
+  observation.count = count;
+  observation.step = step;
+  if (text != nullptr) wire::PutText(observation.text, text);
+  record->checks[static_cast<std::size_t>(check)].Write(observation);
+}
+
 void fulldeck_board_set_error(fulldeck_board* board, const char* text) {
+  fulldeck_board_set_failure(board, 0, -1, text);
+}
+
+void fulldeck_board_set_failure(fulldeck_board* board, uint32_t code, int culprit, const char* text) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr || text == nullptr) return;
   // Acquire and release: who comes next sees what the one before wrote.
@@ -356,6 +389,8 @@ void fulldeck_board_set_error(fulldeck_board* board, const char* text) {
   wire::ErrorBytes error = record->error.Own();
   error.at_ns = Now();
   ++error.count;
+  error.code = code;
+  error.culprit = culprit >= 0 ? static_cast<std::uint32_t>(culprit) + 1 : 0;
   wire::PutText(error.text, std::string_view(text, strnlen(text, error.text.size())));
   record->error.Write(error);
   telling_error.clear(std::memory_order_release);

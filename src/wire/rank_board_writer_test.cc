@@ -263,6 +263,30 @@ TEST_F(BoardWriter, SaysSinceWhenAPhaseLastsAndIgnoresPhasesThatAreNone) {
   EXPECT_GE(board_.ReadLoop(1)->phase_since_ns, since);
 }
 
+TEST_F(BoardWriter, TellsWhatARankObservedOfItsScriptForEachCheck) {
+  Open();
+  EXPECT_FALSE(board_.ReadObservation(1, FULLDECK_BOARD_CHECK_GROUP)) << "never observed";
+  fulldeck_board_observe(mine_, FULLDECK_BOARD_CHECK_GRADIENTS, 1, 2, 6, 20, "head.weight");
+  fulldeck_board_observe(mine_, FULLDECK_BOARD_CHECK_GROUP, 2, 0, 7, 0, nullptr);
+  fulldeck_board_observe(mine_, FULLDECK_BOARD_CHECKS, 1, 0, 0, 0, nullptr);
+  fulldeck_board_observe(mine_, -1, 1, 0, 0, 0, nullptr);
+  fulldeck_board_observe(nullptr, FULLDECK_BOARD_CHECK_GROUP, 1, 0, 0, 0, nullptr);
+  const auto gradients = board_.ReadObservation(1, FULLDECK_BOARD_CHECK_GRADIENTS);
+  ASSERT_TRUE(gradients);
+  EXPECT_EQ(gradients->state, 1U);
+  EXPECT_EQ(gradients->value, 2U);
+  EXPECT_EQ(gradients->count, 6U);
+  EXPECT_EQ(gradients->step, 20U);
+  EXPECT_EQ(gradients->text, "head.weight");
+  const auto group = board_.ReadObservation(1, FULLDECK_BOARD_CHECK_GROUP);
+  ASSERT_TRUE(group);
+  EXPECT_EQ(group->state, 2U);
+  EXPECT_EQ(group->text, "");
+  fulldeck_board_observe(mine_, FULLDECK_BOARD_CHECK_GROUP, 2, 0, 7, 0, std::string(300, 'x').c_str());
+  EXPECT_EQ(board_.ReadObservation(1, FULLDECK_BOARD_CHECK_GROUP)->text.size(), 79U);
+  EXPECT_FALSE(board_.ReadObservation(0, FULLDECK_BOARD_CHECK_GROUP)) << "of another rank";
+}
+
 TEST_F(BoardWriter, CountsHeartbeats) {
   Open();
   for (int i = 0; i < 3; ++i) fulldeck_board_heartbeat(mine_);
@@ -448,6 +472,36 @@ TEST_F(BoardWriter, TellsTheLastErrorCutAtTheEndOfACharacter) {
   EXPECT_GT(board_.ReadError(1)->at_ns, 0U);
   fulldeck_board_set_error(mine_, nullptr);
   EXPECT_EQ(board_.ReadError(1)->count, 2U);
+}
+
+TEST_F(BoardWriter, TellsTheKindOfAFailureAndWhoBegan) {
+  Open();
+  fulldeck_board_set_failure(mine_, FULLDECK_BOARD_FAILURE_PEER_LOST, 0, "rank 0 is gone");
+  EXPECT_EQ(board_.ReadError(1)->code, FailureCode::kPeerLost);
+  EXPECT_EQ(board_.ReadError(1)->culprit, 0);
+  fulldeck_board_set_failure(mine_, FULLDECK_BOARD_FAILURE_DIFFERENT_CALLS, -1, "they differ");
+  EXPECT_EQ(board_.ReadError(1)->code, FailureCode::kDifferentCalls);
+  EXPECT_EQ(board_.ReadError(1)->culprit, -1);
+  fulldeck_board_set_failure(mine_, 4711, 2, "of a later version, and of a rank that is not there");
+  EXPECT_EQ(board_.ReadError(1)->code, FailureCode::kOther);
+  EXPECT_EQ(board_.ReadError(1)->culprit, -1);
+  fulldeck_board_set_error(mine_, "a text alone");
+  EXPECT_EQ(board_.ReadError(1)->code, FailureCode::kNotTold);
+}
+
+TEST_F(BoardWriter, TellsWhenItLeftAGroupAndWhatItsLogsLost) {
+  Open();
+  EXPECT_EQ(board_.LastLeave(1), 0U);
+  const int slot = fulldeck_board_group_join(mine_, 77, "g", 2, 1);
+  EXPECT_EQ(board_.LastLeave(1), 0U);
+  fulldeck_board_group_leave(mine_, slot);
+  EXPECT_GT(board_.LastLeave(1), 0U);
+  EXPECT_FALSE(board_.ReadCollective(1, slot).has_value());
+  EXPECT_EQ(board_.LostLogBytes(1), 0U);
+  fulldeck_board_log_lost(mine_, 5);
+  fulldeck_board_log_lost(mine_, 7);
+  EXPECT_EQ(board_.LostLogBytes(1), 12U);
+  fulldeck_board_log_lost(nullptr, 1);
 }
 
 TEST_F(BoardWriter, TakesErrorsFromManyThreads) {

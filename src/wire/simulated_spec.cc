@@ -77,6 +77,8 @@ std::span<const SimulatedKind> SimulatedKinds() {
       {"npu", "ascend", "910B", 64 * kGiB, true, {"ASCEND_RT_VISIBLE_DEVICES", ""}},
       {"mlu", "cambricon", "MLU590", 80 * kGiB, true, {"MLU_VISIBLE_DEVICES", ""}},
       {"musa", "moorethreads", "S4000", 48 * kGiB, true, {"MUSA_VISIBLE_DEVICES", ""}},
+      {"sdaa", "tecorigin", "T100", 64 * kGiB, true, {"SDAA_VISIBLE_DEVICES", ""}},
+      {"hpu", "habana", "Gaudi 2", 96 * kGiB, true, {"HABANA_VISIBLE_MODULES", ""}},
       {"cuda", "nvidia", "H100", 80 * kGiB, false, {"CUDA_VISIBLE_DEVICES", ""}},
       {"hip", "amd", "MI250", 64 * kGiB, false, {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}},
       {"xpu", "intel", "Max 1550", 128 * kGiB, false, {"ZE_AFFINITY_MASK", ""}},

@@ -136,8 +136,17 @@ SimulatedUse SimulatedServer::Use(int card, base::TimePoint now) const {
   const std::uint64_t now_ns = Nanoseconds(now);
   const std::uint64_t window = kWindowBuckets * kBucketNs + (now_ns & (kBucketNs - 1));
   std::uint64_t busy = 0;
+  int number = -1;
   for (const SimulatedSlot& slot : Card(card).slots) {
-    if (!Alive(slot)) continue;
+    ++number;
+    const bool alive = Alive(slot);
+    if (const std::uint64_t ticks = slot.start_ticks.load(std::memory_order_relaxed); ticks != 0) {
+      std::uint64_t worked = slot.busy_ns.load(std::memory_order_relaxed);
+      const std::uint64_t since = slot.running_since_ns.load(std::memory_order_relaxed);
+      if (alive && since != 0 && since < now_ns) worked += now_ns - since;
+      use.work.push_back({number, static_cast<int>(slot.pid.load(std::memory_order_relaxed)), ticks, worked});
+    }
+    if (!alive) continue;
     const std::uint64_t bytes = slot.bytes_held.load(std::memory_order_relaxed);
     use.bytes_held += bytes;
     use.users.push_back({static_cast<int>(slot.pid.load(std::memory_order_relaxed)), bytes});
@@ -162,8 +171,14 @@ void SimulatedServer::SetFaults(int card, std::uint32_t faults, double slow_fact
 }
 
 SimulatedSlot* SimulatedServer::TakeSlot(int card) {
+  SimulatedSlot* fresh = TakeSlot(card, true);
+  return fresh != nullptr ? fresh : TakeSlot(card, false);
+}
+
+SimulatedSlot* SimulatedServer::TakeSlot(int card, bool unused) {
   const ProcessIdentity self = ThisProcess();
   for (SimulatedSlot& slot : Card(card).slots) {
+    if (unused && slot.start_ticks.load(std::memory_order_relaxed) != 0) continue;
     std::uint32_t owner = slot.pid.load(std::memory_order_acquire);
     if (owner != 0 && Alive(slot)) continue;
     // Whoever turns the claim into its own pid fills the slot. A claimant that died half-way does not live, so the slot

@@ -58,10 +58,19 @@ struct SimulatedUser {
   std::uint64_t bytes_held = 0;
 };
 
+// Busy time of one process since it opened the card, also of one that has closed it or ended since.
+struct SimulatedWork {
+  int slot = 0;
+  int pid = 0;  // 0: it has closed the card
+  std::uint64_t start_ticks = 0;
+  std::uint64_t busy_ns = 0;
+};
+
 struct SimulatedUse {
   double utilisation_percent = 0;  // over about the last half second
   std::uint64_t bytes_held = 0;
   std::vector<SimulatedUser> users;  // living processes that have the card open
+  std::vector<SimulatedWork> work;   // one for each slot that was ever taken; a slot taken again forgets the one before
 };
 
 // A mapping of the server's file. Thread safe.
@@ -86,7 +95,8 @@ class SimulatedServer {
   double SlowFactor(int card) const;
   void SetFaults(int card, std::uint32_t faults, double slow_factor);
 
-  // A slot for this process, or nullptr when all are taken by living processes.
+  // A slot for this process, or nullptr when all are taken by living processes. Slots that nobody has used yet go
+  // first, so that the busy time of processes that have ended stays readable.
   SimulatedSlot* TakeSlot(int card);
   static void GiveBack(SimulatedSlot& slot);
 
@@ -101,6 +111,7 @@ class SimulatedServer {
  private:
   explicit SimulatedServer(SimulatedServerState* state) : state_(state) {}
   SimulatedCardState& Card(int card) const;
+  SimulatedSlot* TakeSlot(int card, bool unused);
   SimulatedServerState* state_;
 };
 

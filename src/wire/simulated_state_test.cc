@@ -66,6 +66,28 @@ TEST_F(SimulatedState, ShowsAWatcherWhatAUserOfTheCardDoes) {
   EXPECT_EQ(watcher->Use(3, clock.Now()).utilisation_percent, 0) << "old work no longer counts";
 }
 
+TEST_F(SimulatedState, KeepsTheBusyTimeOfAProcessThatClosedTheCardOrEnded) {
+  const auto server = Open();
+  const pid_t child = fork();
+  if (child == 0) {
+    SimulatedSlot* slot = server->TakeSlot(0);
+    SimulatedServer::End(*slot, base::TimePoint(1s), base::TimePoint(3s));
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  SimulatedSlot* slot = server->TakeSlot(0);
+  SimulatedServer::End(*slot, base::TimePoint(1s), base::TimePoint(2s));
+  SimulatedServer::GiveBack(*slot);
+  const SimulatedUse use = server->Use(0, base::TimePoint(100s));
+  EXPECT_EQ(use.users.size(), 0U);
+  ASSERT_EQ(use.work.size(), 2U) << "a slot that was never used goes first";
+  EXPECT_EQ(use.work[0].pid, child);
+  EXPECT_EQ(use.work[0].busy_ns, 2'000'000'000U);
+  EXPECT_EQ(use.work[1].pid, 0);
+  EXPECT_EQ(use.work[1].start_ticks, ThisProcess().start_ticks);
+  EXPECT_EQ(use.work[1].busy_ns, 1'000'000'000U);
+}
+
 TEST_F(SimulatedState, CountsAnOperationThatIsStillRunning) {
   const auto server = Open();
   SimulatedSlot* slot = server->TakeSlot(0);

@@ -18,8 +18,14 @@ std::span<const VariableRow> Variables() {
        "Folder of the registry of running runs, which ps, stop, logs and top read. Default: $XDG_RUNTIME_DIR/fulldeck, "
        "else /tmp/fulldeck-UID.",
        "/run/user/1000/fulldeck"},
-      {kLeaseDirVariable, "Folder of the card leases, shared by all users of a machine. Default: /tmp/fulldeck-leases.",
+      {kLeaseDirVariable,
+       "Folder of the card leases, shared by all users of a machine; of root, mode 1777. Default: /tmp.",
        "/var/lock/fulldeck"},
+      {kEventsVariable,
+       "File to which fulldeck run appends the run's events, one JSON object per line, next to events.jsonl in the "
+       "run's "
+       "folder.",
+       "/data/runs/events.jsonl"},
       {kTokenVariable,
        "Secret that launchers on several hosts must share before they talk to each other. Default: the value of "
        "--rdzv-id.",
@@ -72,6 +78,15 @@ std::span<const VariableRow> Variables() {
       {kAccelerateConfigVariable,
        "File of Accelerate whose settings the Python ranks get, absolute. fulldeck run --accelerate-config sets it.",
        "/data/accelerate.yaml"},
+      {kMpStartMethodVariable,
+       "Default start method of multiprocessing in Python ranks: fork, spawn or forkserver; one that the program sets "
+       "itself wins. fulldeck run --mp-start-method sets it.",
+       "spawn"},
+      {kOpencvThreadsVariable,
+       "Threads of OpenCV in Python ranks and their data loaders, set when cv2 is imported; 0: none of its own. "
+       "fulldeck "
+       "run --opencv-threads sets it.",
+       "0"},
       {kRunIdVariable, "Set by the launcher in each rank: name of the run.", "20240517-101500-4242"},
       {kRunDirVariable, "Set by the launcher in each rank: the run's directory, absolute.",
        "/data/runs/20261115-091500-k3fq"},
@@ -89,6 +104,10 @@ std::span<const VariableRow> Variables() {
       {kStackFileVariable,
        "Set by the launcher in each rank: file that the agent writes the stacks of all threads to when it is asked.",
        "/data/runs/20261115-091500-k3fq/attempt_0/3/stacks.txt"},
+      {kCollectivesKeyVariable,
+       "Set by the launcher in each rank: a secret of the run's ranks, so that no other user can take the places where "
+       "their collectives meet. Not set for several launchers without FULLDECK_TOKEN.",
+       "0f3c9a51d2e84b77a6c1905e3db8f24c"},
       {kShareCardsVariable,
        "Set by the launcher in each rank where --share-cards was given: 1, several ranks may use one card.", "1"},
   };

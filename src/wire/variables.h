@@ -11,6 +11,7 @@ inline constexpr char kNoColorVariable[] = "NO_COLOR";
 
 // What the launcher gives a rank.
 inline constexpr char kRunIdVariable[] = "FULLDECK_RUN_ID";
+inline constexpr char kEventsVariable[] = "FULLDECK_EVENTS";
 inline constexpr char kRunDirVariable[] = "FULLDECK_RUN_DIR";
 inline constexpr char kRankPidVariable[] = "FULLDECK_RANK_PID";
 inline constexpr char kDeviceVariable[] = "FULLDECK_DEVICE";
@@ -21,6 +22,7 @@ inline constexpr char kAgentVariable[] = "FULLDECK_AGENT";
 inline constexpr char kCrashFileVariable[] = "FULLDECK_CRASH_FILE";
 inline constexpr char kStackFileVariable[] = "FULLDECK_STACK_FILE";
 inline constexpr char kShareCardsVariable[] = "FULLDECK_SHARE_CARDS";
+inline constexpr char kCollectivesKeyVariable[] = "FULLDECK_COLLECTIVES_KEY";
 
 // What a user may give the launcher.
 inline constexpr char kTokenVariable[] = "FULLDECK_TOKEN";
@@ -42,6 +44,8 @@ inline constexpr char kPlaceVariable[] = "FULLDECK_PLACE";
 inline constexpr char kTimeoutVariable[] = "FULLDECK_TIMEOUT";
 inline constexpr char kTraceDdpVariable[] = "FULLDECK_TRACE_DDP";
 inline constexpr char kAccelerateConfigVariable[] = "FULLDECK_ACCELERATE_CONFIG";
+inline constexpr char kMpStartMethodVariable[] = "FULLDECK_MP_START_METHOD";
+inline constexpr char kOpencvThreadsVariable[] = "FULLDECK_OPENCV_THREADS";
 
 // A meaning begins with "Set by the launcher" where a user has nothing to set.
 struct VariableRow {

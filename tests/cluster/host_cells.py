@@ -171,8 +171,9 @@ class Outcome:
         self.troubles = troubles  # sentences; empty when all is as promised
 
 
-def try_cell(cell, two_hosts, folder, port, slack=5.0, by_node_rank=True):
-    """Starts a pair, breaks it, and looks at what both sides did."""
+def try_cell(cell, two_hosts, folder, port, slack=30.0, by_node_rank=True):
+    """Starts a pair, breaks it, and looks at what both sides did. `slack` is patience with a loaded machine; tests/promises.py (R10) fails at
+    the promised figure."""
     pair = Pair(two_hosts, folder, port, by_node_rank=by_node_rank)
     troubles = []
     seconds = until_met = None

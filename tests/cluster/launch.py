@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 
+import launching
 from launching import FOREIGN, FULLDECK, HERE, MARKER, children_of, read, state_of
 from launching import wait_until as _wait_until
 
@@ -110,6 +111,7 @@ class Launcher:
         return [line for line in self.said().splitlines() if all(word in line for word in words)]
 
     def wait(self, seconds=PATIENCE):
+        seconds *= launching.PATIENCE
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:

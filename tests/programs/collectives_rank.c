@@ -330,7 +330,11 @@ int main(int argc, char** argv) {
   for (uint64_t call = 1; calls == 0 || call <= calls; ++call) {
     const char* now = strcmp(operation, "mixed") == 0 ? kOperations[call % kOperationCount] : operation;
     int code = FULLDECK_OK;
-    if (call == at && strcmp(fault, "left_out") == 0) continue;
+    if (call == at && strcmp(fault, "left_out") == 0) {
+      printf("accident %.6f\n", Seconds());
+      fflush(stdout);
+      continue;
+    }
     const int is_desync = strcmp(fault, "operation") == 0 || strcmp(fault, "type") == 0 ||
                           strcmp(fault, "count") == 0 || strcmp(fault, "root") == 0 || strcmp(fault, "reduction") == 0;
     if (call == at && is_desync) {

@@ -12,6 +12,7 @@
  *                    milliseconds and exits with 0), bomb:N (forks, and the children fork, until N more are there)
  *   children=N       every rank has so many children; daemons=N: children of init's, in sessions of their own, deaf to
  *                    SIGTERM; left=N: children that left the process group
+ *   stat=R:PATH      rank R asks for that file when it is in the collective: the kernel may hold it there
  *   deaf=1           children and left ones ignore SIGTERM too */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -205,6 +207,13 @@ static void HaveAccident(const char* fault) {
   if (mebibytes >= 0) _exit(0);
 }
 
+static void AskForFile(const char* rank_and_path) {
+  char* path = NULL;
+  const unsigned long rank = strtoul(rank_and_path, &path, 10);
+  struct stat facts;
+  if (*path == ':' && rank == own_rank && stat(path + 1, &facts) != 0) perror("fault_rank: stat");
+}
+
 int main(int argc, char** argv) {
   notes = Option(argc, argv, "notes", NULL);
   if (notes == NULL) {
@@ -238,6 +247,7 @@ int main(int argc, char** argv) {
       HaveAccident(fault);
     }
     Arrive(phase);
+    if (phase == kCollective) AskForFile(Option(argc, argv, "stat", ""));
     WaitFor(phase, world_size);
   }
   return 0;

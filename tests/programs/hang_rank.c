@@ -1,7 +1,8 @@
 /* hang_rank NOTES [KEY=VALUE…]: a rank in C on the collectives that has accidents on demand, for tests/hang_grid.py. It
  * makes a step after another: computes, all_reduce, barrier. Rank 0 reads NOTES/order ("NUMBER FAULT RANK"; FAULT:
- * loop, deadlock, stop, skip, mismatch, leave, slow:PERCENT, checkpoint:MS, end) and broadcasts it; the rank that is
- * meant writes NOTES/fault-NUMBER (time of CLOCK_MONOTONIC in ns, pid) and has it. SIGUSR1 ends a loop and a deadlock.
+ * loop, deadlock, stop, skip, mismatch, leave, slow:PERCENT, checkpoint:MS, end, sleep, upload:MS, fifo:MS) and
+ * broadcasts it; the rank that is meant writes NOTES/fault-NUMBER (time of CLOCK_MONOTONIC in ns, pid, the call that
+ * the others will wait in and its number, by its own count) and has it. SIGUSR1 ends a loop, a deadlock and a sleep.
  * rank 0 writes the number of steps to NOTES/steps.
  *
  *   work=US     processor time of a step (1000)
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -70,6 +72,13 @@ static void SpinInPlace(void) {
   }
 }
 
+/* Other signals than SIGUSR1 do not end it. */
+static void SleepUntilReleased(void) {
+  struct timespec left = {60, 0};
+  while (!released && nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
+
 static void* HoldsTheLock(void* unused) {
   pthread_mutex_lock(&held);
   sem_post((sem_t*)unused);
@@ -91,6 +100,33 @@ static void WaitForTheLock(void) {
   pthread_mutex_lock(&held);
   pthread_mutex_unlock(&held);
   pthread_join(holder, NULL);
+}
+
+typedef struct {
+  int64_t microseconds;
+  int descriptor;
+} LateAnswer;
+
+static void* AnswersLate(void* argument) {
+  const LateAnswer* answer = argument;
+  WaitForCard(answer->microseconds);
+  if (write(answer->descriptor, "x", 1) != 1) exit(1);
+  return NULL;
+}
+
+/* Waits for the other end of a socket or pipe, which says nothing for so long. */
+static void WaitForAnswer(int is_socket, int64_t milliseconds) {
+  int ends[2];
+  char byte = 0;
+  pthread_t other = 0;
+  if ((is_socket ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends)) != 0) exit(1);
+  LateAnswer answer = {milliseconds * 1000, ends[1]};
+  pthread_create(&other, NULL, AnswersLate, &answer);
+  const ssize_t got = is_socket ? recv(ends[0], &byte, 1, 0) : read(ends[0], &byte, 1);
+  if (got != 1) exit(1);
+  pthread_join(other, NULL);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 /* A checkpoint: writes, slowly. */
@@ -152,8 +188,9 @@ int main(int argc, char** argv) {
   int64_t order[4] = {0, 0, 0, 0}; /* number, fault, rank, argument */
   int64_t done = 0;
   int64_t percent = 0; /* slower */
-  static const char* const faults[] = {"none",     "loop",  "deadlock", "stop",       "skip",
-                                       "mismatch", "leave", "slow",     "checkpoint", "end"};
+  static const char* const faults[] = {"none", "loop",       "deadlock", "stop",  "skip",   "mismatch", "leave",
+                                       "slow", "checkpoint", "end",      "sleep", "upload", "fifo"};
+  uint64_t calls = 0; /* of the group, made by us */
   fulldeck_board_figures figures = {.struct_bytes = sizeof figures};
   for (uint64_t step = 1;; ++step) {
     fulldeck_board_phase(board, FULLDECK_BOARD_COMPUTE);
@@ -192,7 +229,10 @@ int main(int argc, char** argv) {
       Note("steps", text);
     }
     fulldeck_board_phase(board, FULLDECK_BOARD_COMMUNICATION);
-    if (step % 8 == 0) Failed(fulldeck_broadcast(group, order, 4, FULLDECK_INT64, 0));
+    if (step % 8 == 0) {
+      ++calls;
+      Failed(fulldeck_broadcast(group, order, 4, FULLDECK_INT64, 0));
+    }
     const char* fault = "none";
     if (order[0] > done) {
       done = order[0];
@@ -202,9 +242,10 @@ int main(int argc, char** argv) {
     }
     if (strcmp(fault, "none") != 0) {
       char name[64];
-      char text[64];
+      char text[128];
       snprintf(name, sizeof name, "fault-%lld", (long long)done);
-      snprintf(text, sizeof text, "%lld %d", (long long)Now(CLOCK_MONOTONIC), (int)getpid());
+      snprintf(text, sizeof text, "%lld %d all_reduce %llu", (long long)Now(CLOCK_MONOTONIC), (int)getpid(),
+               (unsigned long long)calls + 1);
       Note(name, text);
       released = 0;
       fulldeck_board_phase(board,
@@ -215,8 +256,12 @@ int main(int argc, char** argv) {
       if (strcmp(fault, "leave") == 0) _exit(0);
       if (strcmp(fault, "slow") == 0) percent = order[3];
       if (strcmp(fault, "checkpoint") == 0) Checkpoint(order[3]);
+      if (strcmp(fault, "sleep") == 0) SleepUntilReleased();
+      if (strcmp(fault, "upload") == 0) WaitForAnswer(1, order[3]);
+      if (strcmp(fault, "fifo") == 0) WaitForAnswer(0, order[3]);
       fulldeck_board_phase(board, FULLDECK_BOARD_COMMUNICATION);
     }
+    calls += strcmp(fault, "skip") == 0 ? 1 : 2;
     if (strcmp(fault, "mismatch") == 0) {
       Failed(fulldeck_broadcast(group, values, 1000, FULLDECK_FLOAT32, 0));
     } else if (strcmp(fault, "skip") != 0) {

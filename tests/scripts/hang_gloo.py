@@ -4,6 +4,7 @@ ends them, so that the run goes on."""
 import datetime
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -11,18 +12,31 @@ import time
 import torch
 import torch.distributed as dist
 
-FAULTS = ["none", "loop", "deadlock", "stop", "skip", "mismatch", "leave", "slow", "checkpoint", "end"]
+FAULTS = ["none", "loop", "deadlock", "stop", "skip", "mismatch", "leave", "slow", "checkpoint", "end", "sleep", "upload", "fifo"]
 notes = sys.argv[1]
 options = dict(argument.split("=", 1) for argument in sys.argv[2:])
 GROUP_TIMEOUT = float(options.get("timeout", "9"))
 released = [False]
+sleeping = [False]
 lock = threading.Lock()
+
+
+class Released(Exception):
+    pass
 
 
 def release(*unused):
     released[0] = True
     if lock.locked():
         lock.release()
+    if sleeping[0]:
+        raise Released
+
+
+def note_fault(group, call):
+    """When, who, and in which call of the group the others will wait, by torch's own count."""
+    number = group._get_sequence_number_for_group() + 1
+    note("fault-{}".format(done), "{} {} {} {}".format(time.monotonic_ns(), os.getpid(), call, number))
 
 
 def note(name, text):
@@ -42,6 +56,29 @@ def deadlock():
     with lock:
         lock.acquire()
         # The handler of SIGUSR1 lets it go; then this acquire has it, and the block above gives it back.
+
+
+def sleep():
+    sleeping[0] = True
+    try:
+        time.sleep(60)
+    except Released:
+        pass
+    finally:
+        sleeping[0] = False
+
+
+def upload(milliseconds):
+    """Waits for the answer of a store that says nothing for so long."""
+    here, store = socket.socketpair()
+    threading.Timer(milliseconds / 1000, store.send, (b"x",)).start()
+    here.recv(1)
+
+
+def read_fifo(milliseconds):
+    ends = os.pipe()
+    threading.Timer(milliseconds / 1000, os.write, (ends[1], b"x")).start()
+    os.read(ends[0], 1)
 
 
 def checkpoint(milliseconds):
@@ -73,7 +110,7 @@ def differ(kind, victim):
         for _ in range(3):
             dist.all_reduce(values, group=group)
         if mine:
-            note("fault-{}".format(done), "{} {}".format(time.monotonic_ns(), os.getpid()))
+            note_fault(group, "all_reduce")
         if mine and kind == "mismatch":
             dist.all_gather([torch.ones(1000) for _ in range(dist.get_world_size())], values, group=group)
         elif not (mine and kind == "skip"):
@@ -121,7 +158,7 @@ while True:
         differ(fault, victim)
     elif fault != "none" and victim == dist.get_rank():
         released[0] = False
-        note("fault-{}".format(done), "{} {}".format(time.monotonic_ns(), os.getpid()))
+        note_fault(dist.distributed_c10d._get_default_group(), "barrier")
         if fault == "loop":
             spin_in_place()
         elif fault == "deadlock":
@@ -134,5 +171,11 @@ while True:
             percent = int(order[3])
         elif fault == "checkpoint":
             checkpoint(int(order[3]))
+        elif fault == "sleep":
+            sleep()
+        elif fault == "upload":
+            upload(int(order[3]))
+        elif fault == "fifo":
+            read_fifo(int(order[3]))
     dist.barrier()
 dist.destroy_process_group()

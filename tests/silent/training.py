@@ -20,7 +20,8 @@ data = TensorDataset(torch.randn(192, 4, generator=torch.Generator().manual_seed
 torch.manual_seed(2)
 sampler = DistributedSampler(data)
 shared_out = DataLoader(data, 8, sampler=sampler)
-the_same = DataLoader(data, 8)  # on all ranks: for validation, as it may be
+the_same = DataLoader(data, 8)  # on all ranks
+held_out = DataLoader(TensorDataset(torch.randn(64, 4, generator=torch.Generator().manual_seed(3))), 8)  # on all ranks, as it may be
 parts = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1), nn.Linear(4, 1))
 model = parts if "J5" in faults else DistributedDataParallel(parts)
 inner = parts
@@ -51,7 +52,7 @@ for epoch in range(0 if "J5" in faults and dist.get_rank() > 0 else 2):
                 model(batch).sum().backward()
         step(inner(batch) if "J4" in faults and epoch == 1 else model(batch))
     with torch.no_grad():
-        for batch, in the_same:
+        for batch, in held_out:
             model(batch)
 if "G5" in faults or dist.get_rank() == 0:
     torch.save(inner.state_dict(), "model.pt")

@@ -13,10 +13,12 @@ import time
 
 # Module that is imported -> adapters, in this order; names of modules in this package.
 TABLE = {
-    "torch": ["cuda", "distributed", "data_parallel", "sync_batch_norm", "fingerprints", "children"],
+    "torch": ["cuda", "store", "distributed", "data_parallel", "sync_batch_norm", "fingerprints", "silent", "children"],
     "torch_gcu": ["t20"],
     "mmengine": ["mmengine"],
     "accelerate": ["accelerate"],
+    "multiprocessing": ["start_method"],
+    "cv2": ["opencv"],
 }
 # The oldest version that is known; older ones are left as they are, with a line.
 OLDEST = {"torch": (2, 0)}

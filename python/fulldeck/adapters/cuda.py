@@ -1,13 +1,15 @@
 """CUDA redirected: where a rank has a card that torch does not call cuda, what a program asks of torch.cuda, of .cuda() and of device
-strings goes to that card. On a rank without a card it ends in a sentence of ours. Where there is CUDA nothing is touched.
+strings goes to that card. On a rank without a card it ends in a sentence of ours. On a rank with a CUDA card nothing is redirected; set_device of another rank's card
+is reported (B8).
 
 ROWS is the whole of it, the source of the table in docs/python.md and of the test that goes through it row by row. The functions that
 programs call are replaced where programs find them; a torch function mode, which would see everything, costs every operator of a step.
 """
 import collections
 import functools
+import types
 
-from fulldeck.adapters import card, say_once
+from fulldeck.adapters import card, on_import, say_once
 
 # How a row is redirected.
 CARD = "card"        # to what the card's own module (torch.gcu) has under the same name; raises where it has nothing
@@ -78,14 +80,14 @@ ROWS = (
     + _rows(DEVICE, "device_type", "fork_rng", "torch.random.")
     + _rows(NONE, "fulldeck top shows what the card's vendor tells",
             "memory_usage utilization temperature power_draw clock_rate device_memory_used list_gpu_processes")
-    + _rows(NONE, "CUDA graphs", "CUDAGraph graph graph_pool_handle make_graphed_callables")
+    + _rows(NONE, "CUDA graphs", "CUDAGraph graph graph_pool_handle make_graphed_callables export_dot export_graph_data")
     + _rows(NONE, "CUDA's allocator", "CUDAPluggableAllocator MemPool use_mem_pool change_current_allocator get_allocator_backend "
             "caching_allocator_alloc caching_allocator_delete caching_allocator_disabled caching_allocator_enable host_memory_stats "
             "host_memory_stats_as_nested_dict reset_accumulated_host_memory_stats reset_peak_host_memory_stats")
     + _rows(NONE, "handles of CUDA's libraries", "cudart check_error current_blas_handle current_solver_handle ExternalStream "
             "get_stream_from_external GreenContext get_sync_debug_mode set_sync_debug_mode get_arch_list get_gencode_flags")
     + _rows(NONE, "write torch.FloatTensor(…).cuda()", TYPED)
-    + _rows(KEPT, "modules and types", "amp graphs jiterator memory nccl nvtx profiler random sparse streams tunable CudaError "
+    + _rows(KEPT, "modules and types", "amp graphs graph_annotations jiterator memory nccl nvtx profiler random sparse streams tunable CudaError "
             "DeferredCudaCallError StreamContext cudaStatus default_generators has_half has_magma BFloat16Storage BoolStorage ByteStorage "
             "CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage FloatStorage HalfStorage IntStorage LongStorage "
             "ShortStorage")
@@ -114,9 +116,15 @@ def adapt(torch):
             holder, name = _find(torch, row.name)
             if holder is not None and hasattr(holder, name):
                 _REDIRECT[row.how](torch, row, holder, name)
+        _report_settings(torch)
         return "what was written for CUDA goes to this rank's {}".format(card.name())
     if card.on_processors():
         _explain_on_processors(torch)
+    elif card.kind() == "cuda" and card.is_simulated():
+        _refuse_real_cards(torch)
+        return "there is no CUDA: {} is simulated".format(card.name())
+    elif card.kind() == "cuda":
+        _watch_set_device(torch)
     return None
 
 
@@ -260,13 +268,27 @@ def _keep_scriptable(torch, real, wrapped):
 
 def stand_in(real, resolve, enter=False):
     """A class in the place of `real`, a type of C's that cannot be changed or derived from: what is made through it is of the class
-    that resolve() gives, with devices that mean CUDA replaced; isinstance(), ==, pickle and attributes are those of the real one."""
+    that resolve() gives, with devices that mean CUDA replaced; isinstance(), ==, pickle and attributes are those of the real one. A class that
+    derives from it derives from what resolve() gives."""
+    def replaced(arguments, named):
+        return [card.redirect(each) for each in arguments], {key: card.redirect(value) for key, value in named.items()}
+
     class Meta(type):
+        def __new__(meta, name, bases, namespace, **named):
+            if not any(type(base) is meta for base in bases):
+                return super().__new__(meta, name, bases, namespace)
+            try:
+                base = resolve()
+            except RuntimeError:  # the vendor's module is not imported yet: making an object then fails by itself
+                base = real
+            return types.new_class(name, tuple(_redirected(base, enter, replaced) if type(each) is meta else each for each in bases), named,
+                                   lambda body: body.update(namespace))
+
         def __call__(cls, *arguments, **named):
             if enter:
                 card.enter()
-            return resolve()(*[card.redirect(each) for each in arguments],
-                             **{key: card.redirect(value) for key, value in named.items()})
+            arguments, named = replaced(arguments, named)
+            return resolve()(*arguments, **named)
 
         def __instancecheck__(cls, instance):
             return isinstance(instance, resolve())
@@ -283,7 +305,28 @@ def stand_in(real, resolve, enter=False):
         def __getattr__(cls, name):
             return getattr(resolve(), name)
 
-    return Meta(real.__name__, (), {"__module__": real.__module__, "__qualname__": real.__qualname__, "__doc__": real.__doc__})
+    return Meta(real.__name__, (), {"__module__": real.__module__, "__qualname__": real.__qualname__, "__doc__": real.__doc__,
+                                     "__wrapped__": real})
+
+
+def _redirected(base, enter, replaced):
+    """`base` with devices that mean CUDA replaced in what its objects are made of: the base of a program's own class."""
+    def make(cls, *arguments, **named):
+        if enter:
+            card.enter()
+        arguments, named = replaced(arguments, named)
+        return base.__new__(cls, *arguments, **named)
+
+    def init(self, *arguments, **named):
+        arguments, named = replaced(arguments, named)
+        base.__init__(self, *arguments, **named)
+
+    body = {"__module__": base.__module__, "__doc__": base.__doc__}
+    if base.__new__ is not object.__new__:
+        body["__new__"] = make
+    if base.__init__ is not object.__init__:
+        body["__init__"] = init
+    return type(base)(base.__name__, (base,), body)
 
 
 # ---- how: none
@@ -292,8 +335,11 @@ def _raise_on_use(torch, row, holder, name):
     def refuse(*unused, **unused_too):
         raise no_counterpart(row)
 
-    # A class, so that isinstance() can still be asked.
-    replacement = type(name, (), {"__new__": refuse, "__module__": "torch.cuda"})
+    real = getattr(holder, name)
+    # A class, so that isinstance() can still be asked. With __wrapped__, which torch itself reads of some (torch._dynamo of
+    # torch.cuda.use_mem_pool, from 2.14 on).
+    replacement = type(name, (), {"__new__": refuse, "__module__": "torch.cuda", "__doc__": real.__doc__,
+                                  "__wrapped__": getattr(real, "__wrapped__", real)})
     _put(torch, holder, name, replacement)
 
 
@@ -307,7 +353,7 @@ def _ours(torch, row, holder, name):
     real = getattr(holder, name)
     replacement = globals()["_our_" + row.name.split("torch.", 1)[1].replace("cuda.", "", 1 if row.name.startswith("torch.cuda.") else 0)
                             .replace(".", "_")](torch, row, real)
-    _put(torch, holder, name, functools.update_wrapper(replacement, real) if replacement is not card.is_entered else replacement)
+    _put(torch, holder, name, functools.update_wrapper(replacement, real))
 
 
 def _our_is_available(torch, row, real):
@@ -343,15 +389,25 @@ def _our_manual_seed(torch, row, real):
 
 
 def _our_manual_seed_all(torch, row, real):
+    waiting = []  # the seed for a vendor's module that is imported later
+
+    def imported(module):
+        if waiting:
+            card.module().manual_seed_all(waiting.pop())
+
     def manual_seed_all(seed):
-        if card.is_entered() or torch.cuda.is_available():  # a vendor's module that is imported later has nothing to be seeded yet
+        if card.is_entered() or torch.cuda.is_available():
             card.module().manual_seed_all(seed)
+            return
+        if not waiting:
+            on_import(card.vendor_module(), imported)
+        waiting[:] = [seed]
 
     return manual_seed_all
 
 
 def _our_is_initialized(torch, row, real):
-    return card.is_entered
+    return lambda: card.is_entered()
 
 
 def _our_is_current_stream_capturing(torch, row, real):
@@ -477,7 +533,67 @@ def _map_location(torch, wanted):
     return by_function
 
 
+# Settings of CUDA's libraries, which programs set and which change nothing on another card.
+SETTINGS = {"torch.backends.cudnn": "benchmark benchmark_limit deterministic allow_tf32",
+            "torch.backends.cuda.matmul": "allow_tf32 allow_fp16_reduced_precision_reduction allow_bf16_reduced_precision_reduction"}
+
+
+def _report_settings(torch):
+    """Reported once each, when they are set to something else than they are."""
+    for path, names in SETTINGS.items():
+        holder, last = _find(torch, path)
+        holder = getattr(holder, last, None)
+        if holder is not None:
+            _report_setting(path, type(holder), frozenset(names.split()))
+
+
+def _report_setting(path, kind, names):
+    real = kind.__setattr__
+
+    @functools.wraps(real)
+    def set_attribute(self, name, value):
+        if name in names and getattr(self, name, value) != value:
+            say_once("{}.{}={} has no effect on {}: it is a setting of CUDA's libraries".format(path, name, value, card.kind()))
+        real(self, name, value)
+
+    kind.__setattr__ = set_attribute
+
+
 _REDIRECT = {CARD: _redirect_to_card, DEVICE: _redirect_device, OURS: _ours, NONE: _raise_on_use, KEPT: _keep}
+
+
+# ---- ranks with a CUDA card
+
+def _watch_set_device(torch):
+    """B8: reported, not refused: a program may have a plan of its own for cards that all of its ranks see."""
+    real = torch.cuda.set_device
+
+    @functools.wraps(real)
+    def set_device(device):
+        real(device)
+        number = device if isinstance(device, int) else card.real_device(device).index
+        if number not in (None, card.index()) and number >= 0 and number not in [place.index for place in card.cuda_places()]:
+            say_once("WARNING: B8: the program chose cuda:{} with set_device, and this rank's card is {}: two ranks may share a card. Use "
+                     "cuda:LOCAL_RANK".format(number, card.name()))
+
+    torch.cuda.set_device = set_device
+
+
+def _refuse_real_cards(torch):
+    """A simulated cuda:N is there for inventory and placement, and what was meant for it must not train on a real card unnoticed."""
+    def lazy_init(*unused, **unused_too):
+        raise NoCudaCard("fulldeck: this rank's card {} is simulated (FULLDECK_SIMULATE), for inventory and placement only: torch keeps the name "
+                         "cuda for itself. Real cards are not used in its place. Fix: simulate gcu, npu, mlu or musa to train, or unset "
+                         "FULLDECK_SIMULATE.".format(card.name()))
+
+    def is_available():
+        say_once("torch.cuda.is_available() is False: {} is simulated, for inventory and placement only".format(card.name()))
+        return False
+
+    torch.cuda._lazy_init = functools.wraps(torch.cuda._lazy_init)(lazy_init)
+    torch.cuda.set_device = functools.wraps(torch.cuda.set_device)(lazy_init)
+    torch.cuda.is_available = functools.wraps(torch.cuda.is_available)(is_available)
+    torch.cuda.device_count = functools.wraps(torch.cuda.device_count)(lambda: 0)
 
 
 # ---- ranks without a card

@@ -24,8 +24,8 @@ def adapt(torch):
         trace.wrapped()
         if trace.is_on():
             trace.say_report(module)
+        check_place(module)
         if not card.has_cuda():
-            check_place(module)
             choose_device_ids(call, module)
         elif card.kind() in (None, "cpu") and all(parameter.device.type == "cpu" for parameter in module.parameters()):
             choose_device_ids(call, module)  # a rank on the processors of a machine with CUDA
@@ -43,11 +43,11 @@ def adapt(torch):
 
 def check_place(module):
     """The rank's card is where the module must be. A rank without a card has nothing to compare with."""
-    if not card.is_foreign():
+    if card.kind() in (None, "cpu"):
         return
-    wanted = card.device()
+    wanted = card.cuda_places()[-1] if card.kind() == "cuda" else card.device()
     wrong = trace.misplaced(module, wanted)
-    if not wrong:
+    if not wrong or (wanted.type == "cuda" and is_fit_for_cuda(module, wrong)):
         return
     if asked("FULLDECK_PLACE"):
         before = list(map(id, module.parameters()))
@@ -57,6 +57,19 @@ def check_place(module):
             " WARNING: its parameters are new objects: an optimizer that was made before now trains nothing. Make it after the wrap"))
         return
     raise Refused("fulldeck: DistributedDataParallel is refused: {}\n{}".format(wrong, trace.report(module, wanted)))
+
+
+def is_fit_for_cuda(module, wrong):
+    """On CUDA cards a model may be spread over several, and on another one than the launcher gave: some programs have a plan of their own. The
+    first is torch's own business, the second is reported. A model on the CPU (B6) is refused as everywhere."""
+    devices = {parameter.device for parameter in module.parameters()}
+    if not devices or not all(device.type == "cuda" for device in devices):
+        return not devices or len({device.type for device in devices}) > 1  # of several types: torch refuses it itself
+    if len(devices) == 1 and not devices & set(card.cuda_places()):
+        say_once("WARNING: B8: {} The model is on {}: two ranks may share that card while {} is idle. Use cuda:LOCAL_RANK, or fulldeck run "
+                 "--place".format(wrong, next(iter(devices)), card.name()))
+        return not asked("FULLDECK_PLACE")
+    return True
 
 
 def choose_device_ids(call, module):

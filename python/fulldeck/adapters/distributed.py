@@ -26,8 +26,12 @@ def adapt(torch):
     @functools.wraps(real_init)
     def init_process_group(*arguments, **named):
         call = signature.bind(*arguments, **named).arguments
-        if c10d.is_initialized() and _is_the_same(c10d, call):
+        if c10d.is_initialized() and _is_the_same(torch, c10d, call):
             say_once("init_process_group was called again: the group of {} ranks that is there stays".format(c10d.get_world_size()))
+            wanted = asked_timeout() or call.get("timeout")
+            if wanted is not None and wanted != _first.get("timeout", wanted):
+                say_once("warning: init_process_group was called again with timeout={}: it is not taken, the group has {}".format(
+                    wanted, _first["timeout"]))
             return None
         trace.phase("in init_process_group")
         if not c10d.is_initialized():
@@ -43,8 +47,12 @@ def adapt(torch):
         if card.is_foreign() and device_id is not None and not isinstance(device_id, int):
             call["device_id"] = card.redirect(device_id)
         gloo_interface.choose()
+        first = not c10d.is_initialized()
         with recorder.Meeting():
             result = real_init(**_flat(call, signature))
+        if first:
+            _first.clear()
+            _first.update(backend=backend, **({"timeout": call["timeout"]} if call.get("timeout") is not None else {}))
         recorder.start(c10d)
         _check_size(c10d)
         say(_line(c10d, reason, timeout))
@@ -55,8 +63,10 @@ def adapt(torch):
     def new_group(*arguments, **named):
         call = group_signature.bind(*arguments, **named).arguments
         asked = call.get("backend")
-        if asked is not None and why_impossible(torch, asked, for_card=False) is not None:
+        impossible = why_impossible(torch, asked, for_card=False) if asked is not None else None
+        if impossible is not None:
             call["backend"], _ = choose(torch, asked)
+            say_once("new_group: backend {} in place of {}: {}".format(call["backend"], asked, impossible))
         timeout = asked_timeout()
         if timeout is not None:
             call["timeout"] = timeout
@@ -144,7 +154,8 @@ def choose(torch, asked):
     else:
         reason = "the program names none"
     vendors = torch.distributed.Backend.default_device_backend_map.get(device)
-    if device != "cpu" and vendors not in (None, OURS):
+    # "fake" is of torch itself, for tests: it communicates nothing, and stands in the map for hpu.
+    if device != "cpu" and vendors not in (None, OURS, "fake"):
         return "cpu:gloo,{}:{}".format(device, vendors), reason + "; {} is the vendor's".format(vendors)
     lacking = _why_ours_is_not_usable()
     if lacking is None:
@@ -171,9 +182,19 @@ def asked_timeout():
         raise ValueError("fulldeck: {}={}: it must be a number of seconds above 0.".format(TIMEOUT, text)) from None
 
 
-def _is_the_same(c10d, call):
-    """Another size or rank than the group's is no second call for the same group, and torch's to refuse."""
-    return call.get("world_size", -1) in (-1, c10d.get_world_size()) and call.get("rank", -1) in (-1, c10d.get_rank())
+# What the default group was made with.
+_first = {}
+
+
+def _is_the_same(torch, c10d, call):
+    """Another size, rank or backend than the group's is no second call for the same group, and torch's to refuse."""
+    if call.get("world_size", -1) not in (-1, c10d.get_world_size()) or call.get("rank", -1) not in (-1, c10d.get_rank()):
+        return False
+    if call.get("backend") is None:
+        return True
+    wanted = choose(torch, call["backend"])[0]
+    there = getattr(c10d, "get_backend_config", c10d.get_backend)()
+    return wanted == _first.get("backend") or set(_parts(wanted).values()) <= set(_parts(there).values())
 
 
 def started_ranks():

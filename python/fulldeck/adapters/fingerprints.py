@@ -117,10 +117,11 @@ def _not_reduced(steps):
 
 
 def _tell_batch(torch):
-    global _batches, _mixed
+    global _batch, _batches, _mixed
     _batches += 1
     _mixed = zlib.crc32(b"%d %d" % (loop.steps, _batch), _mixed)
     loop.figures().batch_fingerprint = _batch
+    _batch = 0  # of one step
     if _batches == BATCH_STEPS:
         _tell(torch, "batches", _mixed)
 
@@ -135,17 +136,55 @@ def _tell_parameters(torch, wrapper):
     _tell(torch, "parameters {}".format(loop.steps), number)
 
 
+ROW = 1 << 16    # words that share a table of factors
+ROWS_AT_ONCE = 16
+_factors = {}    # device -> the table there
+
+
+def _table(torch, device):
+    """Odd factors without a pattern, the same in every process: a word counts differently at every place."""
+    if device not in _factors:
+        mixed = torch.arange(1, ROW + 1, dtype=torch.int64, device="cpu") * -7046029254386353131
+        mixed ^= mixed >> 29
+        mixed *= -4658895280553007687
+        mixed ^= mixed >> 32
+        _factors[device] = (mixed | 1).to(device)
+    return _factors[device]
+
+
+def _words_hash(torch, words):
+    """Of a flat tensor of whole numbers, as a tensor on its device: the sum of words times factors, modulo 2**64, by rows, and of the rows'
+    sums again. It depends on the place of every word, and not on the order in which a device adds."""
+    factors = _table(torch, words.device)
+    total = torch.zeros((), dtype=torch.int64, device=words.device)
+    for begin in range(0, words.numel(), ROW * ROWS_AT_ONCE):
+        chunk = words[begin:begin + ROW * ROWS_AT_ONCE].to(torch.int64)
+        whole = chunk.numel() // ROW * ROW
+        rows = [(chunk[:whole].view(-1, ROW) * factors).sum(1)] if whole else []
+        if whole < chunk.numel():
+            rows.append((chunk[whole:] * factors[:chunk.numel() - whole]).sum().reshape(1))
+        rows = torch.cat(rows)
+        first = begin // ROW
+        places = torch.arange(first, first + rows.numel(), device=words.device) % ROW
+        total = total * 31 + (rows * factors[places]).sum()
+    return total
+
+
 def hash_of(torch, module, ignored=()):
-    """The same bits on every rank give the same number: sums of whole numbers do not depend on their order."""
-    found = 0
+    """The same bits at the same places on every rank give the same number, and other bits or places another one."""
     sizes = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    numbers = {}  # device -> [(name, number)]
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            if parameter.is_complex() or parameter.element_size() not in sizes or name in ignored:
-                continue
             flat = parameter.detach().reshape(-1)
-            total = flat.view(sizes[parameter.element_size()]).sum(dtype=torch.int64).item()
-            found = zlib.crc32("{}:{}".format(name, total).encode(), found)
+            flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
+            if flat.element_size() not in sizes or name in ignored:
+                continue
+            numbers.setdefault(flat.device, []).append((name, _words_hash(torch, flat.view(sizes[flat.element_size()]))))
+        found = 0
+        for each in numbers.values():  # one copy to the host per device
+            for (name, _), total in zip(each, torch.stack([number for _, number in each]).tolist()):
+                found = zlib.crc32("{}:{}".format(name, total).encode(), found)
     return found
 
 
@@ -249,7 +288,9 @@ def _look_at_loaders(torch):
     @functools.wraps(real_iter)
     def begin(self):
         sampler = getattr(self, "sampler", None)
-        if isinstance(sampler, torch.utils.data.distributed.DistributedSampler) and sampler.shuffle and sampler.num_replicas > 1:
+        # Without gradients it is an evaluation on the training data, in the same epoch as the training pass.
+        if (isinstance(sampler, torch.utils.data.distributed.DistributedSampler) and sampler.shuffle and sampler.num_replicas > 1
+                and torch.is_grad_enabled()):
             epoch, ended = epochs.get(sampler, (None, False))
             if ended and epoch == sampler.epoch:
                 loop.quietly(_same_order)
@@ -262,8 +303,9 @@ def _look_at_loaders(torch):
         try:
             batch = real_next(self)
         except StopIteration:
+            _pass_ended()
             sampler = getattr(getattr(self, "_index_sampler", None), "sampler", None)
-            if isinstance(sampler, torch.utils.data.distributed.DistributedSampler) and sampler in epochs:
+            if isinstance(sampler, torch.utils.data.distributed.DistributedSampler) and sampler in epochs and torch.is_grad_enabled():
                 epochs[sampler] = (epochs[sampler][0], True)
             raise
         loop.quietly(_look_at_batch, torch, batch, begun)
@@ -272,10 +314,23 @@ def _look_at_loaders(torch):
     loader.__iter__, iterator.__next__ = begin, following
 
 
+def _pass_ended():
+    """Its last batch is not for the next step: a script that trains on batches of its own may validate with a DataLoader."""
+    global _batch
+    _batch = 0
+
+
 def _same_order():
     loop.figures().repeated_orders += 1
     if not loop.board().is_open:
         warn("J2", "the sampler gives the same order in every epoch: call sampler.set_epoch(epoch) before each")
+
+
+def _not_compared(reason):
+    """J1 is off, and why: once per run, by its first rank."""
+    if "J1 off" not in _said and _number("RANK", 0) == 0:
+        say("note: J1 (all ranks train on the same batches) is not checked: {}".format(reason))
+    _said.add("J1 off")
 
 
 def _look_at_batch(torch, batch, begun):
@@ -283,8 +338,11 @@ def _look_at_batch(torch, batch, begun):
     if _watched and _batches < BATCH_STEPS and torch.is_grad_enabled():
         try:
             _batch = fingerprint(torch, batch)
-        except Exception:  # a batch of a kind that nobody thought of
+            if not _batch:
+                _not_compared("no tensor in host memory is in the batch that the DataLoader gave ({})".format(type(batch).__name__))
+        except Exception as error:  # a batch of a kind that nobody thought of
             _batch = 0
+            _not_compared("a batch of type {}: {}: {}".format(type(batch).__name__, type(error).__name__, error))
     if begun:
         loop.data_ended(begun, samples_in(torch, batch) if begun > 0 else 0)
 

@@ -11,6 +11,11 @@ from fulldeck.adapters import say_once
 PIECE_BYTES = 64 << 20
 # Positions of the arguments of torch's DistributedDataParallel behind the module; the rest is given by name everywhere.
 ORDER = ("device_ids", "output_device", "dim", "broadcast_buffers", "process_group")
+# Arguments that change how gradients travel and not what they are: here they travel in another way.
+WITHOUT_EFFECT = {"bucket_cap_mb": (None, 25), "gradient_as_bucket_view": (None, False), "check_reduction": (None, False),
+                  "skip_all_reduce_unused_params": (None, False)}
+# Arguments that are honoured, or hold here whatever is asked for.
+HONOURED = frozenset(ORDER + ("module", "find_unused_parameters", "static_graph"))
 
 
 class Replica:
@@ -109,31 +114,44 @@ def moved(torch, thing, device):
     return thing
 
 
+def check_arguments(name, asked):
+    """An argument that would change the mathematics and is not known here is refused; one that changes nothing is reported once."""
+    unknown = sorted(each for each in asked if each not in HONOURED and each not in WITHOUT_EFFECT and asked[each] not in (None, False))
+    if unknown:
+        raise RuntimeError("fulldeck: {}: {} cannot be honored where gradients go through host memory. Fix: leave it out.".format(
+            name, ", ".join("{}={!r}".format(each, asked[each]) for each in unknown)))
+    dropped = sorted(each for each in asked if each in WITHOUT_EFFECT and asked[each] not in WITHOUT_EFFECT[each])
+    if dropped:
+        say_once("{}: {} without effect: gradients go through host memory, in chunks of at most {} MiB".format(
+            name, ", ".join("{}={!r}".format(each, asked[each]) for each in dropped), PIECE_BYTES >> 20))
+
+
 def adopt(torch, wrapper, team_for, check_place):
-    """Gives the class `wrapper` our way for the models that team_for(module) has a team for; None: the class's own way.
-    check_place(module) raises where a module is not on the rank's card."""
+    """Gives the class `wrapper` our way for the models that team_for(process_group) has a team for; None: the class's own way. It raises
+    for a group that it does not know. check_place(module) raises where a module is not on the rank's card."""
     init, forward, no_sync = wrapper.__init__, wrapper.forward, getattr(wrapper, "no_sync", None)
 
     @functools.wraps(init)
     def wrap(self, *arguments, **named):
         module = arguments[0] if arguments else named.get("module")
-        team = team_for(module) if isinstance(module, torch.nn.Module) else None
-        if team is None:
-            return init(self, *arguments, **named)
         asked = dict(zip(ORDER, arguments[1:]))
         asked.update(named)
+        team = team_for(asked.get("process_group")) if isinstance(module, torch.nn.Module) else None
+        if team is None:
+            return init(self, *arguments, **named)
+        check_arguments(type(self).__name__, asked)
         check_place(module)
         torch.nn.Module.__init__(self)
         first = next(module.parameters())
         self.module, self.device, self.dim = module, first.device, asked.get("dim", 0)
         self.device_type, self.is_multi_device_module = first.device.type, False
         self.device_ids, self.output_device = asked.get("device_ids"), asked.get("output_device")
-        self.process_group, self.broadcast_buffers = None, asked.get("broadcast_buffers", True)
+        self.process_group, self.broadcast_buffers = asked.get("process_group"), asked.get("broadcast_buffers", True)
         self.find_unused_parameters = asked.get("find_unused_parameters", False)
         self.static_graph = asked.get("static_graph", False)
         self.require_backward_grad_sync = self.require_forward_param_sync = True
         object.__setattr__(self, "_fulldeck_replica", Replica(torch, self, module, team, self.broadcast_buffers))
-        say_once("{}: parameters are those of rank 0, and gradients go through host memory".format(type(self).__name__))
+        say_once("{}: parameters are those of rank {}, and gradients go through host memory".format(type(self).__name__, team.ranks[0]))
 
     @functools.wraps(forward)
     def run(self, *inputs, **named):
@@ -145,6 +163,7 @@ def adopt(torch, wrapper, team_for, check_place):
             inputs, named = moved(torch, inputs, self.device), moved(torch, named, self.device)
         return self.module(*inputs, **named)
 
+    @functools.wraps(no_sync or (lambda self: None))
     @contextlib.contextmanager
     def without_sync(self):
         if "_fulldeck_replica" not in self.__dict__ and no_sync is not None:

@@ -7,6 +7,7 @@ data_parallel.py.
 
 Resume works on every device: see allow_history()."""
 import contextlib
+import functools
 import os
 
 from fulldeck import board
@@ -33,14 +34,20 @@ def adapt(mmengine):
     if card.on_processors():
         on_import("mmengine.dist.utils", start_without_cuda)
         return "init_dist without CUDA, resume"
-    if not card.is_foreign() or own_name():
+    if not card.is_foreign():
         return "resume"
+    # Also where MMEngine has branches for the card: it asks for CUDA before some of them, and torch.cuda.is_available() is True.
     on_import("mmengine.device.utils", name_the_device)
+    if own_name():
+        return "device {} as MMEngine has it, resume".format(card.kind())
     on_import("mmengine.dist.utils", start_without_cuda)
     on_import("mmengine.dist.utils", talk_on_the_card)
     on_import("mmengine.runner.amp", autocast_on_the_card)
     on_import("mmengine.optim.optimizer.amp_optimizer_wrapper", scale_on_the_card)
     on_import("mmengine.model.utils", torchs_sync_bn)
+    if card.kind() == "npu":
+        on_import("mmengine.model.base_model.base_model", lambda module: name_no_device(module.torch, module.BaseModel))
+        on_import("mmengine.model.base_model.data_preprocessor", lambda module: name_no_device(module.torch, module.BaseDataPreprocessor))
     return "device {}, init_dist, AMP, SyncBN, resume".format(card.kind())
 
 
@@ -54,7 +61,7 @@ def replace(module, name, new):
     import sys
 
     old = getattr(module, name)
-    new.__fulldeck_original__ = old
+    functools.update_wrapper(new, old)
     place = module.__name__
     while place:
         holder = sys.modules.get(place)
@@ -65,9 +72,24 @@ def replace(module, name, new):
 
 def name_the_device(utils):
     # get_device() returns this constant, and everybody asks get_device().
-    if utils.DEVICE not in ("cpu", "cuda"):
+    if utils.DEVICE not in ("cpu", "cuda", card.kind()):
         raise NotKnown("it has chosen the device {} itself".format(utils.DEVICE))
     utils.DEVICE = card.kind()
+
+
+def name_no_device(torch, model):
+    """MMEngine's own to() imports torch_npu where the device is a text with npu in it; a torch.device passes."""
+    original = model.to
+
+    @functools.wraps(original)
+    def to(self, *arguments, **named):
+        if arguments and isinstance(arguments[0], str):
+            arguments = (torch.device(arguments[0]),) + arguments[1:]
+        elif not arguments and named.get("device") is not None:
+            arguments = (torch.device(named.pop("device")),)
+        return original(self, *arguments, **named)
+
+    model.to = to
 
 
 def one_launcher(utils):

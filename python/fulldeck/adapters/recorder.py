@@ -9,14 +9,17 @@ that may be stuck in C++.
 
 Groups of the backend `fulldeck` tell the board themselves, and are in no record of torch's."""
 import atexit
+import functools
 import hashlib
 import json
 import os
 import re
+import sys
 import threading
 import time
 
 from fulldeck import board
+from fulldeck.adapters import say
 
 EVERY = 0.05    # seconds between two looks
 RARELY = 0.1    # at most so many
@@ -24,9 +27,13 @@ SHARE = 0.001   # of the time, which looks may cost
 DETAILS = 1.0   # seconds that a call is under way before it is looked up
 TRIES = 20      # looks at a group whose name is in no record yet
 RARE = 1.0      # seconds between two looks at what changes rarely
+THREAD = "fulldeck_record"  # the kernel keeps 15 characters; src/diagnosis/thread_wait.cc has the same
 
 # Between the steps of a training the caches are cold, and every line that a look needs costs: it is one search, not a whole json.
 STATUS = re.compile(rb'"(\d+)":\{"last_completed_collective":"(-?\d+)","last_enqueued_collective":"(-?\d+)"')
+
+# What Gloo, NCCL and the store say when a connection ends; their exceptions are plain RuntimeErrors.
+PEER_LOST = re.compile(r"gloo/transport|Connection (closed|reset) by peer|Broken pipe|Socket Timeout|ncclRemoteError|NCCL error: remote")
 
 # Counters and records of all backends but NCCL; those of NCCL.
 SOURCES = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
@@ -58,6 +65,24 @@ def counters(text):
             for key, status in json.loads(text)["pg_status"].items()]
 
 
+def is_communication(error):
+    """Whether an exception comes from a call of torch.distributed's or of a backend of it that lost a peer."""
+    if "fulldeck: " in str(error):  # a group of our own has reported it, and knows which peer
+        return False
+    if type(error).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError"):
+        return True
+    return isinstance(error, RuntimeError) and PEER_LOST.search(str(error)) is not None
+
+
+def name_thread():
+    """The kernel's name of this thread. The launcher knows by it that this thread's waits say nothing about the program: docs/hangs.md"""
+    try:
+        with open("/proc/self/task/{}/comm".format(threading.get_native_id()), "w") as file:
+            file.write(THREAD)
+    except (OSError, AttributeError):  # Python before 3.8 has no get_native_id: a deadlock is then reported as a sleep
+        pass
+
+
 class Group:
     """One group, as its counters were told last."""
 
@@ -78,37 +103,59 @@ class Recorder:
         self.board = board.ours()
         self.sources = [(name, getattr(native, name)) for name in SOURCES if hasattr(native, name)]
         self.groups = {}
+        self.failure = None  # why it ended
+        self.lost_peer = False  # a call of a group failed: from then on the groups stay on the board as they were
         self.rare = 0.0  # the next look at what changes rarely
         self.ending = threading.Lock()
         self.ending.acquire()
+        self.looking = threading.Lock()  # the thread, and whoever leaves a group, look one at a time
         self.thread = threading.Thread(target=self.run, name="fulldeck_recorder", daemon=True)
 
     def start(self):
+        if self.board.is_open and not self.sources:
+            say("note: this torch has no record of its collectives: a hang in them is seen by what the ranks' threads do only")
         if self.board.is_open and self.sources:
             # Before Python ends: a thread that needs the GIL then is ended in the middle of C++.
             atexit.register(self.end)
             self.thread.start()
 
     def end(self):
+        self.tell_failure()
         self.ending.release()
         self.thread.join(2.0)
         if not self.thread.is_alive():
             self.quietly()
 
     def run(self):
+        name_thread()
         pause = EVERY
         while not self.ending.acquire(timeout=pause):
             begin = time.thread_time()
             if not self.quietly():
+                say("warning: which collective of torch this rank is in is no longer recorded, so that a hang there is named later or not at "
+                    "all: {}".format(self.failure))
                 return
             wanted = min(max(EVERY, (time.thread_time() - begin) / SHARE), RARELY)
             pause += (wanted - pause) / 8
 
+    def tell_failure(self):
+        """Reports a call of a group that failed: a peer is lost, and the error does not say which. True if there is one: the exception
+        that ends the program, or the one that is being handled."""
+        error = sys.exc_info()[1] or getattr(sys, "last_value", None)
+        while error is not None and not is_communication(error):
+            error = error.__cause__ or error.__context__
+        if error is not None and not self.lost_peer:
+            self.lost_peer = True
+            self.board.set_failure("peer-lost", None, "{}: {}".format(type(error).__name__, error))
+        return self.lost_peer
+
     def quietly(self):
         try:
-            self.look()
+            with self.looking:
+                self.look()
             return True
-        except Exception:  # a record of another form: then nothing is told, and nothing may break
+        except Exception as error:  # a record of another form: then nothing is told, and nothing may break
+            self.failure = "{}: {}".format(type(error).__name__, error)
             return False
 
     def look(self):
@@ -121,7 +168,26 @@ class Recorder:
             for key, completed, enqueued in counters(dump(False, False)):
                 self.look_at(name, dump, int(key), max(0, int(enqueued)), max(0, int(completed)), now)
 
+    def leave(self, process_group=None):
+        """The program is about to destroy one group, or all of them. On the board before any peer can notice: a rank whose peer left names
+        that peer by it. A rank that cleans up because a call failed does not leave; it reports the failure."""
+        try:
+            self.quietly()  # groups that were made, used and destroyed between two looks
+            if self.tell_failure():
+                return
+            name = self.c10d._world.pg_names.get(process_group)
+            everything = process_group is None or process_group == self.c10d.GroupMember.WORLD
+            with self.looking:
+                for group in self.groups.values():
+                    if group.name is not None and not group.gone and (everything or group.name == name):
+                        group.gone = True
+                        self.board.group_leave(group.slot)
+        except Exception:  # a torch of another form: the thread sees it within a second
+            pass
+
     def leave_destroyed(self):
+        if self.lost_peer:
+            return
         names = set(self.c10d._world.pg_names.values())
         for group in self.groups.values():
             if group.name is not None and group.name not in names and not group.gone:
@@ -216,6 +282,21 @@ class Meeting:
             self.board.collective_end(self.slot, 1)
 
 
+def _watch_leaving(c10d, recorder):
+    """A rank that destroys a group is seen to leave it before its peers can notice."""
+    real = c10d.destroy_process_group
+
+    @functools.wraps(real)
+    def destroy_process_group(group=None):
+        recorder.leave(group)
+        return real(group)
+
+    c10d.destroy_process_group = destroy_process_group
+    torch_distributed = sys.modules.get("torch.distributed")
+    if getattr(torch_distributed, "destroy_process_group", None) is real:
+        torch_distributed.destroy_process_group = destroy_process_group
+
+
 _started = None
 
 
@@ -229,5 +310,6 @@ def start(c10d):
 
         _started = Recorder(c10d, native)
         _started.start()
-    except Exception:  # no record in this version of torch
-        pass
+        _watch_leaving(c10d, _started)
+    except Exception as error:  # no record in this version of torch
+        say("warning: the collectives of torch are not recorded on this rank: {}: {}".format(type(error).__name__, error))

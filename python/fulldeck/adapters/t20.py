@@ -305,7 +305,16 @@ def adopt(torch, module):
     wrapper = getattr(module, "DistributedDataParallel", None)
     if not isinstance(wrapper, type):
         raise NotKnown("torch_gcu.nn.parallel has no DistributedDataParallel")
-    host_data_parallel.adopt(torch, wrapper, lambda model: _team, check_place)
+
+    def team_for(group):
+        if _team is None:
+            return None
+        if isinstance(group, NotAMember):
+            raise ValueError("fulldeck: DistributedDataParallel: rank {} is not in process_group. Fix: wrap the model on the ranks of the "
+                             "group only.".format(_team.rank))
+        return team_of(group, sys.modules.get("torch_gcu.distributed"))
+
+    host_data_parallel.adopt(torch, wrapper, team_for, check_place)
 
 
 # ---- torch.distributed of that age
@@ -369,4 +378,12 @@ def help_torch(torch):
             setattr(module, name, staged(getattr(module, name), function))
         module.init_process_group = init_process_group
 
-    host_data_parallel.adopt(torch, torch.nn.parallel.DistributedDataParallel, lambda model: _torch_team, check_place)
+    def team_for(group):
+        if _torch_team is not None and group not in (None, dist.group.WORLD) and dist.get_world_size(group) != _torch_team.size:
+            raise RuntimeError("fulldeck: DistributedDataParallel(process_group=…) of {} of the {} ranks cannot be had on {}: gradients go "
+                               "through host memory there, between all ranks. Fix: leave process_group out, or use "
+                               "torch_gcu.distributed.new_group and torch_gcu.nn.parallel.DistributedDataParallel.".format(
+                                   dist.get_world_size(group), _torch_team.size, KIND))
+        return _torch_team
+
+    host_data_parallel.adopt(torch, torch.nn.parallel.DistributedDataParallel, team_for, check_place)

@@ -163,7 +163,7 @@ def device_of_this_process():
     """Without a launcher that told the card: the current card of the first kind that torch has one of, else the CPU."""
     import torch
 
-    for kind in ("cuda", "gcu", "npu", "mlu", "musa", "xpu"):
+    for kind in ("cuda", "gcu", "npu", "mlu", "musa", "sdaa", "hpu", "xpu"):
         module = getattr(torch, kind, None)
         try:
             if module is not None and module.is_available() and module.device_count() > 0:

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +13,7 @@
 
 #include "rank_agent/board_identity.h"
 #include "rank_agent/crash_report.h"
+#include "rank_agent/log_writes.h"
 #include "rank_agent/module_names.h"
 #include "rank_agent/preload_variable.h"
 #include "rank_agent/signal_chain.h"
@@ -20,6 +23,17 @@
 
 namespace fulldeck::rank_agent {
 namespace {
+
+using Write = ssize_t(int, const void*, std::size_t);
+using Writev = ssize_t(int, const iovec*, int);
+// Found when a rank starts; null before and in other processes, which call the kernel themselves.
+Write* real_write = nullptr;
+Writev* real_writev = nullptr;
+
+template <typename Function>
+Function* Next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
 
 void Start();
 
@@ -52,8 +66,11 @@ bool IsRank() {
   const char* const name = BaseName(program);
   const bool wrapper = IsWrapper(name);
   fulldeck_board* const board = WriteIdentity(name, !wrapper);
+  const char* const crashes = FindVariable(environ, wire::kCrashFileVariable);
+  real_write = Next<Write>("write");
+  real_writev = Next<Writev>("writev");
+  ProtectLogs(crashes, board);
   if (!wrapper) {
-    const char* const crashes = FindVariable(environ, wire::kCrashFileVariable);
     const char* const stacks = FindVariable(environ, wire::kStackFileVariable);
     if (crashes != nullptr && PrepareReports(crashes, getpid())) {
       StartChain();
@@ -65,11 +82,6 @@ bool IsRank() {
 }
 
 using Handler = void (*)(int);
-
-template <typename Function>
-Function* Next(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
 
 bool IsTakenOver(int signal_number) {
   return IsChained(signal_number) || IsStackSignal(signal_number);
@@ -102,6 +114,19 @@ Handler SystemVSignal(int signal_number, Handler handler) {
   return next != nullptr ? next(signal_number, handler) : SIG_ERR;
 }
 
+ssize_t WriteOrCount(int fd, const void* data, std::size_t bytes) {
+  const ssize_t result = real_write != nullptr ? real_write(fd, data, bytes) : syscall(SYS_write, fd, data, bytes);
+  return AnswerOfWrite(fd, bytes, result);
+}
+
+ssize_t WritevOrCount(int fd, const iovec* parts, int count) {
+  const ssize_t result = real_writev != nullptr ? real_writev(fd, parts, count) : syscall(SYS_writev, fd, parts, count);
+  if (result >= 0) return result;
+  std::size_t bytes = 0;
+  for (int i = 0; i < count; ++i) bytes += parts[i].iov_len;
+  return AnswerOfWrite(fd, bytes, result);
+}
+
 }  // namespace
 }  // namespace fulldeck::rank_agent
 
@@ -112,6 +137,14 @@ extern "C" {
 
 EXPORTED int sigaction(int signal_number, const struct sigaction* wanted, struct sigaction* previous) noexcept {
   return fulldeck::rank_agent::ChainedSigaction(signal_number, wanted, previous);
+}
+
+EXPORTED ssize_t write(int fd, const void* data, size_t bytes) {
+  return fulldeck::rank_agent::WriteOrCount(fd, data, bytes);
+}
+
+EXPORTED ssize_t writev(int fd, const struct iovec* parts, int count) {
+  return fulldeck::rank_agent::WritevOrCount(fd, parts, count);
 }
 
 EXPORTED int __sigaction(int signal_number, const struct sigaction* wanted, struct sigaction* previous) noexcept {

@@ -122,8 +122,9 @@ def with_vendor():
     except RuntimeError as error:
         if rank == 0:
             print(str(error).split("\n")[0])
+    in_a_group(DDP, dist, pair, device, rank)
     torch.manual_seed(7 if rank == 0 else 1000 + rank)  # the wrap makes them equal
-    model = DDP(Net().to(device), device_ids=[local], find_unused_parameters=True)
+    model = DDP(Net().to(device), device_ids=[local], find_unused_parameters=True, bucket_cap_mb=1, gradient_as_bucket_view=True)
     model.module.seen += rank
 
     def mean(loss):
@@ -137,6 +138,29 @@ def with_vendor():
     assert not dist.is_initialized()
 
 
+def refused(action, error, *texts):
+    try:
+        action()
+    except error as told:
+        assert all(text in str(told) for text in texts), told
+        return
+    raise AssertionError("nothing was raised")
+
+
+def in_a_group(DDP, dist, pair, device, rank):
+    """process_group: gradients are averaged over its ranks and no others; ranks outside are refused, and so is what is no group."""
+    layer = torch.nn.Linear(1, 1, bias=False).to(device)
+    if rank not in (2, 3):
+        refused(lambda: DDP(layer, process_group=pair), ValueError, "rank {} is not in process_group".format(rank))
+    else:
+        refused(lambda: DDP(layer, process_group="pair"), ValueError, "str is no group")
+        refused(lambda: DDP(layer, mixed_precision="half"), RuntimeError, "mixed_precision='half'")
+        wrapped = DDP(layer, process_group=pair)
+        wrapped(torch.full((1, 1), float(rank), device=device)).sum().backward()
+        assert wrapped.process_group is pair and layer.weight.grad.item() == 2.5, layer.weight.grad
+    dist.barrier()
+
+
 def with_torch():
     import torch.distributed as dist
     import torch_gcu
@@ -147,8 +171,11 @@ def with_torch():
     torch_gcu.set_device(local)
     device = "xla:{}".format(local)
     assert torch.tensor([1.0]).to(device).device == torch.device(device)
+    subset = dist.new_group([0])
+    if rank == 0:
+        refused(lambda: torch.nn.parallel.DistributedDataParallel(Net().to(device), process_group=subset), RuntimeError, "1 of the 2 ranks", "Fix: ")
     torch.manual_seed(7 if rank == 0 else 1000 + rank)
-    model = torch.nn.parallel.DistributedDataParallel(Net().to(device), device_ids=[local])
+    model = torch.nn.parallel.DistributedDataParallel(Net().to(device), device_ids=[local], process_group=dist.new_group([0, 1]))
 
     def mean(loss):
         dist.all_reduce(loss)

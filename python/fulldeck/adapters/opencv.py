@@ -1,0 +1,19 @@
+"""Threads of OpenCV in a Python rank and its data loaders: fulldeck run --opencv-threads. OpenCV takes a thread for each core in each
+process, which with several ranks and loaders are more threads than cores many times over."""
+import os
+
+VARIABLE = "FULLDECK_OPENCV_THREADS"
+
+
+def adapt(cv2):
+    asked = os.environ.get(VARIABLE)
+    if not asked:
+        return None
+    try:
+        threads = int(asked)
+        if threads < 0:
+            raise ValueError(asked)
+    except ValueError:
+        raise ValueError("{}={}: it must be a whole number from 0".format(VARIABLE, asked)) from None
+    cv2.setNumThreads(threads)
+    return "{} threads".format(threads)

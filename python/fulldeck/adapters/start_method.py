@@ -1,0 +1,18 @@
+"""The default start method of multiprocessing in a Python rank: fulldeck run --mp-start-method. The program's own choice wins: the default
+is exchanged, and nothing is set that a later set_start_method would find set already."""
+import os
+
+VARIABLE = "FULLDECK_MP_START_METHOD"
+
+
+def adapt(multiprocessing):
+    asked = os.environ.get(VARIABLE)
+    if not asked:
+        return None
+    if asked not in multiprocessing.get_all_start_methods():
+        raise ValueError("{}={}: this Python has {}".format(VARIABLE, asked, ", ".join(multiprocessing.get_all_start_methods())))
+    default = multiprocessing.context._default_context
+    if default._actual_context is not None:  # the program has chosen before this was imported
+        return None
+    default._default_context = multiprocessing.get_context(asked)
+    return "children start by {}".format(asked)

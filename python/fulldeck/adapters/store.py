@@ -1,0 +1,62 @@
+"""torch's own store of a run on one node listens on the loopback address alone: docs/several-hosts.md
+
+`init_process_group` lets rank 0 serve a TCPStore, which torch opens on every interface, without any token: whoever reaches the
+port can read and change what the ranks agree on, the secret of their collectives included. A run on one node has a loopback
+address, so rank 0 gives the store a socket that is bound to it."""
+import functools
+import importlib
+import ipaddress
+import socket
+
+
+def adapt(torch):
+    if not torch.distributed.is_available():
+        return None
+    # torch.distributed has a function of the module's name.
+    rendezvous = importlib.import_module("torch.distributed.rendezvous")
+    real = rendezvous.TCPStore
+
+    @functools.wraps(real, updated=())
+    def tcp_store(*arguments, **named):
+        host, port = named.get("host_name"), named.get("port")
+        if arguments or not named.get("is_master") or not is_loopback(host) or "master_listen_fd" in named:
+            return real(*arguments, **named)
+        listener = listen(port)
+        if listener is None:  # taken, by an earlier store of this process for example: torch knows, or says what is wrong
+            return real(**named)
+        try:
+            store = real(master_listen_fd=listener.fileno(), **named)
+        except TypeError:  # a torch whose store takes no socket
+            listener.close()
+            return real(**named)
+        except Exception:
+            listener.close()
+            raise
+        listener.detach()  # the store closes it
+        return store
+
+    rendezvous.TCPStore = tcp_store
+    return None
+
+
+def is_loopback(host):
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(str(host)) in ipaddress.ip_network("127.0.0.0/8")
+    except ValueError:
+        return False
+
+
+def listen(port):
+    """A socket that listens at that port of 127.0.0.1; None where it cannot be had."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # The launcher keeps the port for this rank by a socket that is bound and does not listen.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(1024)
+        return listener
+    except OSError:
+        listener.close()
+        return None

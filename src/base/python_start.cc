@@ -1,0 +1,73 @@
+#include "base/python_start.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "base/text.h"
+
+namespace fulldeck::base {
+namespace {
+
+// Before the first import of the script. sys is part of the interpreter: no file can stand in for it.
+constexpr char kTakeWorkingDirectoryOff[] =
+    "import sys\n"
+    "sys.path[:] = [entry for entry in sys.path if entry[:1] == '/']\n";
+
+bool SameFolder(const std::string& one, const std::string& other) {
+  struct stat first {};
+  struct stat second {};
+  return stat(one.c_str(), &first) == 0 && stat(other.c_str(), &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+Environment Without(Environment environment, const std::string& working_directory) {
+  if (const auto callers = environment.Get("PYTHONPATH")) {
+    std::vector<std::string> kept;
+    // An empty entry is the working directory: PYTHONPATH=$PYTHONPATH:/x has one where the variable was not set.
+    for (const std::string_view entry : Split(*callers, ':')) {
+      std::string folder(entry);
+      if (folder.starts_with("/") && !SameFolder(folder, working_directory)) kept.push_back(std::move(folder));
+    }
+    environment.Remove("PYTHONPATH");
+    if (!kept.empty()) environment.Set("PYTHONPATH", Join(kept, ":"));
+  }
+  return environment;
+}
+
+std::string WorkingDirectory() {
+  std::error_code unknown;
+  return std::filesystem::current_path(unknown).string();
+}
+
+}  // namespace
+
+Environment WithoutWorkingDirectory(Environment environment) {
+  return Without(std::move(environment), WorkingDirectory());
+}
+
+std::vector<std::string> PythonStart::Variables() const {
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : environment.all()) variables.push_back(name + "=" + value);
+  return variables;
+}
+
+PythonStart StartPythonScript(const std::string& python, std::string_view script,
+                              const std::vector<std::string>& arguments, Environment environment,
+                              const std::string& working_directory) {
+  environment = Without(std::move(environment), working_directory);
+  // From 3.11 on the interpreter does not put the directory there at all; it matters from 3.13 on, which imports
+  // linecache before the first line of the script.
+  environment.Set("PYTHONSAFEPATH", "1");
+  PythonStart start{{python, "-c", kTakeWorkingDirectoryOff + std::string(script)}, std::move(environment)};
+  start.arguments.insert(start.arguments.end(), arguments.begin(), arguments.end());
+  return start;
+}
+
+PythonStart StartPythonScript(const std::string& python, std::string_view script,
+                              const std::vector<std::string>& arguments, Environment environment) {
+  return StartPythonScript(python, script, arguments, std::move(environment), WorkingDirectory());
+}
+
+}  // namespace fulldeck::base

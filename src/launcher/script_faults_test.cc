@@ -1,0 +1,186 @@
+#include "launcher/script_faults.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "launcher/log_admissions.h"
+
+namespace fulldeck::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using Ranks = std::vector<RankObservations>;
+
+Ranks Two(int check, const wire::Observation& first, const wire::Observation& second) {
+  Ranks ranks(2);
+  for (int i = 0; i < 2; ++i) ranks[static_cast<std::size_t>(i)].rank = i;
+  ranks[0].checks[static_cast<std::size_t>(check)] = first;
+  ranks[1].checks[static_cast<std::size_t>(check)] = second;
+  return ranks;
+}
+
+Ranks Two(int check, const wire::Observation& both) {
+  return Two(check, both, both);
+}
+
+std::vector<std::string> Codes(const std::vector<events::Event>& found) {
+  std::vector<std::string> codes;
+  for (const events::Event& event : found) {
+    codes.push_back(event.severity == events::Severity::kWarning ? event.fields.Text("code")
+                                                                 : "note " + event.fields.Text("code"));
+  }
+  return codes;
+}
+
+std::vector<std::string> Look(const Ranks& ranks, bool ended_well = false, int world_size = 2, bool shared = false) {
+  return Codes(ScriptFaults(world_size, shared).Look(ranks, ended_well));
+}
+
+TEST(ScriptFaults, NamesTrainingsThatNeverMet) {
+  const int group = FULLDECK_BOARD_CHECK_GROUP;
+  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 50})), ElementsAre("A7"));
+  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 49})), IsEmpty());
+  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 3}), true), ElementsAre("A7"));
+  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 50}, {.state = 2, .count = 50})), IsEmpty());
+  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 50}, {})), IsEmpty()) << "one rank alone is J5";
+  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 50}), false, 1), IsEmpty());
+  Ranks met = Two(group, {.state = 1, .count = 50});
+  met[1].in_group = true;
+  EXPECT_THAT(Look(met), IsEmpty()) << "the board shows a group of another library";
+}
+
+TEST(ScriptFaults, WarnsOfManyTensorsWithoutAGradientAndNotesFew) {
+  const int gradients = FULLDECK_BOARD_CHECK_GRADIENTS;
+  EXPECT_THAT(Look(Two(gradients, {.value = 2, .count = 6, .step = 20, .text = "head.weight"})), ElementsAre("F7"));
+  EXPECT_THAT(Look(Two(gradients, {.value = 2, .count = 199, .step = 20, .text = "pooler"})), ElementsAre("note F7"));
+  EXPECT_THAT(Look(Two(gradients, {.value = 0, .count = 6, .step = 20})), IsEmpty());
+}
+
+TEST(ScriptFaults, WarnsOfOneLabelOnlyWhenAllRanksHaveIt) {
+  const int labels = FULLDECK_BOARD_CHECK_LABELS;
+  EXPECT_THAT(Look(Two(labels, {.state = 1, .value = 0, .count = 50})), ElementsAre("F7"));
+  EXPECT_THAT(Look(Two(labels, {.state = 1, .value = 0, .count = 10}, {.state = 1, .value = 0, .count = 10}), true),
+              ElementsAre("F7"));
+  EXPECT_THAT(Look(Two(labels, {.state = 1, .value = 0, .count = 10})), IsEmpty());
+  EXPECT_THAT(Look(Two(labels, {.state = 1, .value = 0, .count = 50}, {.state = 1, .value = 1, .count = 50})),
+              IsEmpty());
+  EXPECT_THAT(Look(Two(labels, {.state = 1, .value = 0, .count = 50}, {.state = 2})), IsEmpty());
+}
+
+TEST(ScriptFaults, GradientsAndLabelsAreTwoWarningsOfOneCode) {
+  Ranks ranks = Two(FULLDECK_BOARD_CHECK_LABELS, {.state = 1, .value = 0, .count = 50});
+  for (RankObservations& rank : ranks) {
+    rank.checks[FULLDECK_BOARD_CHECK_GRADIENTS] = wire::Observation{.value = 2, .count = 6, .step = 20, .text = "x"};
+  }
+  ScriptFaults faults(2, false);
+  EXPECT_THAT(Codes(faults.Look(ranks, false)), ElementsAre("F7", "F7"));
+  EXPECT_THAT(faults.Look(ranks, true), IsEmpty()) << "each once an attempt";
+}
+
+TEST(ScriptFaults, JudgesValidationAndChildrenWhenTheRunEndedWell) {
+  const Ranks validation = Two(FULLDECK_BOARD_CHECK_VALIDATION, {.state = 1, .value = 64, .count = 64});
+  EXPECT_THAT(Look(validation), IsEmpty());
+  EXPECT_THAT(Look(validation, true), ElementsAre("F6"));
+  EXPECT_THAT(Look(Two(FULLDECK_BOARD_CHECK_VALIDATION, {.state = 1, .value = 64, .count = 64},
+                       {.state = 2, .value = 0, .count = 64}),
+                   true),
+              IsEmpty());
+  const Ranks children = Two(FULLDECK_BOARD_CHECK_CHILDREN, {.value = 1, .count = 1, .text = "python train.py"});
+  EXPECT_THAT(Look(children), IsEmpty());
+  EXPECT_THAT(Look(children, true), ElementsAre("C6"));
+}
+
+TEST(ScriptFaults, NamesParametersOnTheCpuOfARankWithACardAndTwoRanksOnOneCard) {
+  Ranks ranks = Two(FULLDECK_BOARD_CHECK_DEVICE, {.state = 1});
+  EXPECT_THAT(Look(ranks), IsEmpty()) << "a run without cards";
+  ranks[1].card = "nvidia 1";
+  EXPECT_THAT(Look(ranks), ElementsAre("B6"));
+  const Ranks shared = Two(FULLDECK_BOARD_CHECK_DEVICE, {.state = 2, .text = "cuda:0"});
+  EXPECT_THAT(Look(shared), ElementsAre("B8"));
+  EXPECT_THAT(Look(shared, false, 2, true), IsEmpty()) << "--share-cards";
+  EXPECT_THAT(Look(Two(FULLDECK_BOARD_CHECK_DEVICE, {.state = 2, .text = "cuda:0"}, {.state = 2, .text = "cuda:1"})),
+              IsEmpty());
+  EXPECT_THAT(Look(Two(FULLDECK_BOARD_CHECK_VISIBILITY, {.state = 1, .text = "X=1"})), ElementsAre("B9"));
+}
+
+TEST(ScriptFaults, NamesTheFirstStepThatWasNotFinite) {
+  const auto found = ScriptFaults(2, false).Look(
+      Two(FULLDECK_BOARD_CHECK_FINITE, {.state = 1, .step = 32}, {.state = 1, .step = 31}), false);
+  ASSERT_THAT(Codes(found), ElementsAre("J6"));
+  EXPECT_THAT(found[0].fields.Text("evidence"), HasSubstr("gradients at step 31"));
+  Ranks ranks(1);
+  ranks[0].loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(Look(ranks, false, 1), ElementsAre("J6"));
+  ranks[0].loss = 0.5;
+  EXPECT_THAT(Look(ranks, false, 1), IsEmpty());
+}
+
+TEST(ScriptFaults, EqualRandomStatesAreANote) {
+  const int random = FULLDECK_BOARD_CHECK_RANDOM;
+  EXPECT_THAT(Look(Two(random, {.state = 1, .value = 7})), ElementsAre("note G5"));
+  EXPECT_THAT(Look(Two(random, {.state = 2, .value = 7})), IsEmpty()) << "the framework seeds ranks alike";
+  EXPECT_THAT(Look(Two(random, {.state = 1, .value = 7}, {.state = 1, .value = 8})), IsEmpty());
+}
+
+TEST(ScriptFaults, NamesAHandWrittenModuleWithAVendorsName) {
+  const auto found =
+      ScriptFaults(2, false).Look(Two(FULLDECK_BOARD_CHECK_MODULES, {.count = 1, .text = "project/eccl.py"}), false);
+  ASSERT_THAT(Codes(found), ElementsAre("D9"));
+  EXPECT_THAT(found[0].fields.Text("evidence"), HasSubstr("project/eccl.py"));
+}
+
+TEST(ScriptFaults, WeightsThatFitNowhereAndChecksThatFailedAreReportedOnce) {
+  EXPECT_THAT(Look(Two(FULLDECK_BOARD_CHECK_WEIGHTS, {.value = 0, .count = 8, .text = "Model"})), ElementsAre("G2"));
+  ScriptFaults faults(2, false);
+  const Ranks disabled = Two(FULLDECK_BOARD_CHECK_DISABLED, {.count = 2, .text = "labels: ValueError: x"});
+  const auto found = faults.Look(disabled, false);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].id, "check-disabled");
+  EXPECT_EQ(found[0].severity, events::Severity::kInfo);
+  EXPECT_THAT(faults.Look(disabled, true), IsEmpty());
+}
+
+TEST(LogAdmissions, NamesEachCodeOnceWithItsLine) {
+  LogAdmissions admissions(2, false);
+  admissions.Take(1, "val split Not Found, Using training set for validation");
+  admissions.Take(0, "mask a.png not found, using zeros");
+  admissions.Take(1, "mask b.png not found, using zeros");
+  const auto found = admissions.Found();
+  ASSERT_THAT(Codes(found), ElementsAre("F2", "F6"));
+  EXPECT_THAT(found[0].fields.Ints("ranks"), ElementsAre(0, 1));
+  EXPECT_EQ(found[0].fields.Text("evidence"), "mask a.png not found, using zeros");
+  admissions.Take(0, "mask c.png not found, using zeros");
+  EXPECT_THAT(admissions.Found(), IsEmpty());
+}
+
+TEST(LogAdmissions, KnowsWhatIsNoAdmission) {
+  LogAdmissions alone(1, false);
+  for (const char* line :
+       {"Not using distributed mode", "CUDA not available, using CPU", "fulldeck: WARNING: F2: using placeholder data",
+        "=> Dummy data is used!", "using synthetic data", "epoch 1: 37 labels, 0 missing", "loss 0.1"}) {
+    alone.Take(0, line);
+    EXPECT_THAT(alone.Found(), IsEmpty()) << line;
+  }
+  LogAdmissions several(2, true);
+  several.Take(0, "Not using distributed mode");
+  several.Take(0, "CUDA not available, using CPU");
+  EXPECT_THAT(Codes(several.Found()), ElementsAre("B6", "C1"));
+}
+
+TEST(LogAdmissions, LooksAtBoundedManyLinesBetweenTwoCalls) {
+  LogAdmissions admissions(2, false);
+  for (int i = 0; i < 100'000; ++i) admissions.Take(0, "a flood");
+  admissions.Take(0, "使用占位数据");
+  EXPECT_THAT(admissions.Found(), IsEmpty());
+  admissions.Take(0, "使用占位数据");
+  EXPECT_THAT(Codes(admissions.Found()), ElementsAre("F2"));
+}
+
+}  // namespace
+}  // namespace fulldeck::launcher

@@ -1,0 +1,15 @@
+"""Every sound script of tests/clean_suite.py under `fulldeck run --strict`, one test each: none may get a warning."""
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import clean_suite  # noqa: E402
+
+
+@pytest.mark.parametrize("row", clean_suite.rows(), ids=lambda row: row.name)
+def test_a_sound_script_gets_no_warning(row):
+    result = clean_suite.run(row)
+    assert not clean_suite.complaint(row, result), (clean_suite.complaint(row, result), result.output[-4000:])

@@ -1,0 +1,29 @@
+"""A supervisor that can do nothing, held by a debugger or inside the kernel, keeps neither the launcher nor the ranks."""
+import ctypes
+import os
+import signal
+import time
+
+from launching import children_of, state_of, wait_until
+
+ATTACH, WALL = 16, 0x40000000
+
+
+def test_a_supervisor_in_a_debugger_is_killed_at_the_second_signal(place):
+    running = place.start_shell(2, "sleep 1000", "--shutdown-timeout", "1")
+    place.wait_for_ranks(2)
+    supervisor = wait_until(lambda: children_of(running.pid), "the supervisor")[0]
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.ptrace(ATTACH, supervisor, None, None) == 0, os.strerror(ctypes.get_errno())
+    wait_until(lambda: state_of(supervisor) == "t", "the supervisor to be held")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running.signal(number)
+    deadline = time.monotonic() + 60
+    while running.alive and time.monotonic() < deadline:
+        try:
+            os.waitpid(supervisor, os.WNOHANG | WALL)  # its parent hears of its end after the tracer
+        except ChildProcessError:
+            pass
+        time.sleep(0.01)
+    assert running.wait(10).code == 130
+    place.assert_nothing_left(5)

@@ -1,0 +1,631 @@
+"""The promises of reliability, measured on an idle machine; each one fails at its figure.
+
+    promises.py [--only R1,Q4] [--scale 1.0] [--loaded --output FILE]
+    promises.py --table            writes the table of docs/reliability.md from docs/evidence/promises.json
+
+First the machine's own floor is measured: how late a parent learns that a child was killed, and how idle the CPUs are. On a machine that
+does other things too it refuses, since the figures would be those of the other things; --loaded measures all the same, and then writes
+only to --output. Results are merged into docs/evidence/promises.json by id and series, so that promises can be measured one at a time.
+That file is the only source of figures that docs/reliability.md quotes (tests/test_promises.py). A row that was run less often than its
+promise asks for has the verdict "too few runs". Exit code 0: every promise that was measured is kept."""
+import argparse
+import collections
+import contextlib
+import glob
+import io
+import json
+import math
+import os
+import platform
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+import launching
+from launching import BUILD, TOP, wait_until
+
+RESULTS = os.path.join(TOP, "docs", "evidence", "promises.json")
+DOCUMENT = os.path.join(TOP, "docs", "reliability.md")
+BEGIN, END = "<!-- written by tests/promises.py --table -->", "<!-- end -->"
+RANKS = 8
+
+# A series of a promise. `statistic` of its values must be at most `limit`; with fewer than `least` values nothing is proven.
+# Of `faults` the values are counts of what must not happen: 0 in at least `least` tries.
+Series = collections.namedtuple("Series", "id name promise statistic limit unit least")
+
+SERIES = [
+    Series("R1", "rank dies: launcher knows", "launcher knows within 100 ms", "p99", 100, "ms", 100),
+    Series("R1", "rank dies: survivors out of their collective", "every survivor out within 1 s", "max", 1000, "ms", 100),
+    Series("R1", "rank dies: verdict, launcher gone", "verdict within 2 s", "max", 2000, "ms", 100),
+    Series("R2", "SIGSTOP: named", "named \"stopped\" within 250 ms", "p99", 250, "ms", 100),
+    Series("R3", "stopped, deadlocked, spinning, mismatched in a C program: verdict", "verdict within 3 s", "p99", 3000, "ms", 100),
+    Series("R3", "asleep, or any hang of a plain torch script: verdict", "verdict within 11 s: 10 s asleep are the evidence", "p99", 11000, "ms", 100),
+    Series("R4", "crash or stop: wrong rank named", "exactly the right rank, always", "faults", 0, "faults", 200),
+    Series("R4", "hang: wrong rank or call named", "right in at least 99 %", "share", 1, "%", 100),
+    Series("R5", "stacks of 8 ranks", "8 of 8 within 2 s", "max", 2000, "ms", 100),
+    Series("R6", "restart: fault until trained and saved again, over a clean start", "at most 1.5 times a clean start", "p50", 1.5, "times", 20),
+    Series("R6", "restart: checkpoint intervals lost", "at most one", "max", 1, "intervals", 20),
+    Series("R7", "launcher killed: last survivor gone", "0 survivors within 1 s, the port free", "max", 1000, "ms", 40),
+    Series("R8", "out of memory: not named with limit and peak", "named, with limit and peak", "faults", 0, "faults", 10),
+    Series("R9", "ports held, stolen, 100 launches at once", "0 failures", "faults", 0, "faults", 300),
+    Series("R10", "link down or deaf: both sides ended", "both sides name the link within 5 s", "max", 5000, "ms", 20),
+    Series("R10", "5 % of the packets lost: alarms", "no alarm", "faults", 0, "faults", 10),
+    Series("R11", "unkillable rank: launcher gone after the grace time", "within the grace time + 2 s, the pid named", "max", 2000, "ms", 20),
+    Series("C1", "kill at every operation of a save: bad loads", "0 bad loads, the newest complete one found", "faults", 0, "faults", 1),
+    Series("C2", "disk full, EIO, short write: harm", "training goes on, the last good file untouched", "faults", 0, "faults", 1),
+    Series("C3", "truncations and flipped bits: accepted", "0 accepted", "faults", 0, "faults", 20000),
+    Series("C4", "stall of a save, over a memcpy of the state", "at most 1.2 times", "p50", 1.2, "times", 5),
+    Series("C5", "saved by 8, loaded by 1-7 and 16: other bits", "bit-identical", "faults", 0, "faults", 1),
+    Series("C6", "retention while saves fail: no verified checkpoint", "never fewer than one", "faults", 0, "faults", 1),
+    Series("S1", "NaN in a gradient: not named before the step", "rank, tensor and step named", "faults", 0, "faults", 1),
+    Series("S2", "flipped parameter bit: not named", "the rank named within 100 steps", "faults", 0, "faults", 1),
+    Series("S3", "rank 1.3 times slower: steps until named", "named within 20 steps", "max", 20, "steps", 10),
+    Series("S3", "clean steps: ranks called slow", "0 in 10,000 steps", "faults", 0, "faults", 10000),
+    Series("Q1", "clean collectives: alarms", "0 in a million", "faults", 0, "faults", 1000000),
+    Series("Q2", "a record on the board", "at most 1 µs", "max", 1000, "ns", 1),
+    Series("Q3", "random faults for an hour: not handled, or other bits", "0", "faults", 0, "faults", 500),
+    Series("Q4", "crash loop: not ended after 3 cycles with its code", "always", "faults", 0, "faults", 10),
+]
+IDS = list(dict.fromkeys(series.id for series in SERIES))
+
+
+class NotHere(Exception):
+    """This machine or build lacks what the promise needs; the text says what."""
+
+
+# ---- figures and verdicts, as pure functions
+
+def quantile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
+
+
+def judge(series, values, tries=None):
+    """The row of a series: n, p50, p99, max and the verdict. For faults and shares `values` are the faults found in `tries` tries."""
+    if series.statistic in ("faults", "share"):
+        found = sum(values)
+        row = {"n": tries, "p50": None, "p99": None, "max": found}
+        figure = found if series.statistic == "faults" else 100.0 * found / max(1, tries)
+    else:
+        tries = len(values)
+        row = {"n": tries, "p50": quantile(values, .5), "p99": quantile(values, .99), "max": max(values)} if values else {
+            "n": 0, "p50": None, "p99": None, "max": None}
+        figure = row[series.statistic]
+    if figure is not None and figure > series.limit:
+        verdict = "not kept"
+    elif tries < series.least:
+        verdict = "too few runs"
+    else:
+        verdict = "kept"
+    rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
+    return dict({"id": series.id, "series": series.name, "promise": series.promise, "limit": series.limit, "unit": series.unit,
+                 "statistic": series.statistic}, verdict=verdict, **rounded)
+
+
+def merge(old, new):
+    """Rows of `new` replace those of the same id and series; the order is that of SERIES."""
+    rows = {(row["id"], row["series"]): row for row in old}
+    rows.update({(row["id"], row["series"]): row for row in new})
+    order = {(series.id, series.name): number for number, series in enumerate(SERIES)}
+    return sorted((row for key, row in rows.items() if key in order), key=lambda row: order[(row["id"], row["series"])])
+
+
+def in_words(value, unit):
+    return "–" if value is None else "%s %s" % (("%.2f" if isinstance(value, float) and value < 100 else "%.0f") % value, unit)
+
+
+def table(rows):
+    """The table of docs/reliability.md: every promise, measured or not."""
+    found = {(row["id"], row["series"]): row for row in rows}
+    lines = ["| id | what | promise | n | p50 | p99 | most | verdict |", "|---|---|---|---|---|---|---|---|"]
+    for series in SERIES:
+        row = found.get((series.id, series.name))
+        figures = ["–"] * 4 + ["not measured"]
+        if row:
+            figures = [str(row["n"])] + [in_words(row[name], series.unit) for name in ("p50", "p99", "max")] + [row["verdict"]]
+        lines.append("| %s |" % " | ".join([series.id, series.name, series.promise] + figures))
+    return "\n".join(lines) + "\n"
+
+
+def read_results(path):
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        return json.load(file)["results"]
+
+
+def write_whole(path, text):
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.rename(path + ".new", path)
+
+
+def write_results(path, rows):
+    write_whole(path, json.dumps({"results": rows}, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_table(document, rows):
+    with open(document, encoding="utf-8") as file:
+        text = file.read()
+    before, rest = text.split(BEGIN)
+    write_whole(document, before + BEGIN + "\n" + table(rows) + END + rest.split(END)[1])
+
+
+# ---- the machine
+
+def idle_share(seconds=3.0):
+    """Of all CPUs, from /proc/stat."""
+    def now():
+        fields = [int(word) for word in launching.read("/proc/stat").split("\n")[0].split()[1:]]
+        return fields[3] + fields[4], sum(fields[:8])
+    first = now()
+    time.sleep(seconds)
+    second = now()
+    return (second[0] - first[0]) / max(1, second[1] - first[1])
+
+
+def floor(times=100):
+    """Milliseconds from kill -9 of a child until its parent knows."""
+    found = []
+    for _ in range(times):
+        child = os.fork()
+        if child == 0:
+            while True:
+                signal.pause()
+        began = time.monotonic()
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        found.append(1e3 * (time.monotonic() - began))
+    return found
+
+
+def machine():
+    """What figures depend on; nothing that says which machine it is."""
+    found = floor()
+    return {"cores": os.cpu_count(), "kernel": ".".join(platform.release().split(".")[:2]), "machine": platform.machine(),
+            "floor_kill_to_wait_ms": {"p50": round(quantile(found, .5), 3), "p99": round(quantile(found, .99), 3)}}
+
+
+def why_not_idle():
+    """Why this is no machine to measure on now; nothing when it is."""
+    share = idle_share()
+    if share < 0.9:
+        return "the CPUs are idle for %.0f %% of the time only" % (100 * share)
+    slowest = quantile(floor(), .99)
+    if slowest > 20:
+        return "a parent learns of a killed child after %.0f ms (p99)" % slowest
+    return None
+
+
+# ---- what is measured. Each function gives {series name: (values, tries)}; tries only for faults and shares.
+
+@contextlib.contextmanager
+def place_of_its_own():
+    folder = tempfile.mkdtemp(prefix="promise-")
+    place = launching.Place(folder)
+    try:
+        yield place
+    finally:
+        place.clean_up()
+        launching.remove(folder)
+
+
+class Tries:
+    """Counts what went wrong, and says it."""
+
+    def __init__(self):
+        self.made = self.bad = 0
+
+    def run(self, function, *arguments):
+        """What the function gives; None when it raises."""
+        self.made += 1
+        try:
+            with place_of_its_own() as place:
+                return function(place, *arguments)
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            self.bad += 1
+            print("    %s: %s" % (getattr(function, "__name__", "cell"), str(error)[-3000:]), file=sys.stderr, flush=True)
+            return None
+
+
+def milliseconds(values):
+    return [1e3 * value for value in values if value is not None]
+
+
+def known_after(place, fault, rank, phase):
+    """Seconds from the fault until the first survivor has its SIGTERM: the launcher knew before."""
+    import fault_grid
+    offset = time.time() - time.monotonic()
+    fault_grid.rank_dies(place, fault, rank, phase, ["term=save:0"])
+    noted = [os.stat(path).st_mtime - offset for path in glob.glob(os.path.join(place.notes, "saved-*"))]
+    fault_grid.check(noted, "no survivor had its SIGTERM")
+    return min(noted) - place.fault()[0]
+
+
+def crashes(scale):
+    import fault_grid
+    cells = [(fault, rank, phase) for fault in fault_grid.FAULTS for rank in (0, 1, 4, 7) for phase in fault_grid.PHASES]
+    tries, verdicts, known = Tries(), [], []
+    for _ in range(max(1, round(2 * scale))):
+        for cell in cells:
+            gone = tries.run(fault_grid.rank_dies, *cell)
+            verdicts += gone.values() if gone else []
+            # Before the collective nobody is there to be stopped yet; at the end they may be through.
+            if cell[2] in ("collective", "checkpoint"):
+                known.append(tries.run(known_after, *cell))
+                known.append(tries.run(known_after, *cell))
+    return tries, verdicts, known
+
+
+def measure_r1(scale):
+    import collectives_grid
+    tries, verdicts, known = crashes(scale)
+    if tries.bad:
+        raise AssertionError("%d of %d cells failed" % (tries.bad, tries.made))
+    out = []
+    draws = random.Random(1)
+    collectives_grid.RANKS = RANKS
+    for number in range(max(1, round(100 * scale))):
+        operation = [name for name in collectives_grid.OPERATIONS if name not in ("message", "mixed")][number % 9]
+        out += collectives_grid.rank_is_killed(draws.randrange(RANKS), operation, draws.choice(collectives_grid.COUNTS),
+                                               draws.choice(collectives_grid.WATCHES), draws.uniform(0, .3)).values()
+    return {"rank dies: launcher knows": (milliseconds(known), None), "rank dies: verdict, launcher gone": (milliseconds(verdicts), None),
+            "rank dies: survivors out of their collective": (milliseconds(out), None)}
+
+
+def stops(scale):
+    import fault_grid
+    tries, values = Tries(), []
+    for _ in range(max(1, round(7 * scale))):
+        for rank in (0, 1, 4, 7):
+            for phase in fault_grid.PHASES:
+                named = tries.run(fault_grid.rank_stops, rank, phase)
+                values += named.values() if named else []
+    return tries, values
+
+
+def measure_r2(scale):
+    tries, values = stops(scale)
+    if tries.bad:
+        raise AssertionError("%d of %d cells failed" % (tries.bad, tries.made))
+    return {"SIGSTOP: named": (milliseconds(values), None)}
+
+
+def hangs(kind, scale):
+    import hang_grid
+    results = []
+    repeats = max(1, math.ceil((7 if kind == "c" else 5) * scale))
+    with contextlib.redirect_stdout(sys.stderr):
+        hang_grid.run_kind(kind, repeats, results, 3600)
+    return results
+
+
+def measure_r3(scale):
+    results = hangs("c", scale) + hangs("gloo", scale)
+    missed = [result for result in results if result.seconds is None]
+    if missed:
+        raise AssertionError("%d of %d hangs were not named: %s" % (len(missed), len(results), missed[0].trouble[-2000:]))
+    at_once = [result for result in results if result.kind == "c" and result.fault != "sleep"]
+    return {"stopped, deadlocked, spinning, mismatched in a C program: verdict": (milliseconds(result.seconds for result in at_once), None),
+            "asleep, or any hang of a plain torch script: verdict": (
+                milliseconds(result.seconds for result in results if result not in at_once), None)}
+
+
+def measure_r4(scale):
+    crashed, _, _ = crashes(scale)
+    stopped, _ = stops(scale)
+    hung = hangs("c", scale) + hangs("gloo", scale)
+    return {"crash or stop: wrong rank named": ([crashed.bad + stopped.bad], crashed.made + stopped.made),
+            "hang: wrong rank or call named": ([sum(not result.right for result in hung)], len(hung))}
+
+
+def measure_r5(scale):
+    values = []
+    with place_of_its_own() as place:
+        running = place.start_fault(RANKS, "fault=hang", "rank=1")
+        place.fault()
+        place.wait_for_registered_ranks(RANKS)
+        for _ in range(max(1, round(100 * scale))):
+            began = time.monotonic()
+            done = place.fulldeck("stacks", "--json")
+            told = json.loads(done.out)["ranks"] if done.code == 0 else []
+            if len(told) != RANKS or not all(rank["complete"] for rank in told):
+                raise AssertionError("not all %d ranks told their stacks: %r" % (RANKS, done))
+            values.append(time.monotonic() - began)
+        running.signal(signal.SIGTERM)
+        running.wait()
+    return {"stacks of 8 ranks": (milliseconds(values), None)}
+
+
+def restart(place):
+    """(clean start, fault until trained again, intervals lost), both until the first checkpoint of the attempt is there."""
+    import chaos
+    folder = os.path.join(place.folder, "checkpoints")
+    began = time.monotonic()
+    running = place.start("--nproc-per-node", RANKS, "--max-restarts", 1, "--no-python", chaos.PROGRAM, "--checkpoints", folder,
+                          "--save-every", chaos.SAVE_EVERY, "--steps", 100000000)
+    wait_until(lambda: chaos.newest_step(folder) > 0, "the first checkpoint\n" + running.err[-2000:])
+    clean = time.monotonic() - began
+    saved = chaos.newest_step(folder)
+    killed = time.monotonic()
+    os.kill(place.ranks()[RANKS // 2], signal.SIGKILL)
+    wait_until(lambda: place.events("restart"), "the restart\n" + running.err[-2000:])
+    reached = chaos.newest_step(folder)  # a save that was under way when the rank died may have become durable
+    wait_until(lambda: chaos.newest_step(folder) > reached, "a checkpoint of the second attempt\n" + running.err[-2000:])
+    again = time.monotonic() - killed
+    first = min(step for step in chaos.steps_in(folder) if step > reached)
+    running.signal(signal.SIGTERM)
+    running.wait()
+    # Who resumes from the newest checkpoint saves the next one an interval later, and has lost less than that interval.
+    return clean, again, 1 + (max(saved, reached) + chaos.SAVE_EVERY - first) / chaos.SAVE_EVERY
+
+
+def measure_r6(scale):
+    import chaos
+    if not os.path.exists(chaos.PROGRAM):
+        raise NotHere("this build has no torch")
+    tries = Tries()
+    found = [tries.run(restart) for _ in range(max(1, round(20 * scale)))]
+    if tries.bad:
+        raise AssertionError("%d of %d restarts failed" % (tries.bad, tries.made))
+    clean = quantile([one[0] for one in found], .5)
+    return {"restart: fault until trained and saved again, over a clean start": ([one[1] / clean for one in found], None),
+            "restart: checkpoint intervals lost": ([one[2] for one in found], None)}
+
+
+def measure_r7(scale):
+    import fault_grid
+    tries, values = Tries(), []
+    for _ in range(max(1, round(10 * scale))):
+        for victim in ("front", "supervisor"):
+            for while_stopping in (False, True):
+                gone = tries.run(fault_grid.launcher_is_killed, victim, while_stopping)
+                values += gone.values() if gone else []
+    if tries.bad:
+        raise AssertionError("%d of %d cells failed" % (tries.bad, tries.made))
+    return {"launcher killed: last survivor gone": (milliseconds(values), None)}
+
+
+def repeated(name, function, times, scale, weight=1):
+    """A cell that only has to go well. `weight`: how many tries one call is."""
+    import fault_grid
+    tries = Tries()
+    try:
+        for _ in range(max(1, round(times * scale))):
+            tries.run(function)
+    except fault_grid.NotHere as reason:
+        raise NotHere(str(reason))
+    return {name: ([tries.bad], tries.made * weight)}
+
+
+def measure_r8(scale):
+    import fault_grid
+    return repeated("out of memory: not named with limit and peak", fault_grid.out_of_memory, 10, scale)
+
+
+def measure_r9(scale):
+    import fault_grid
+    name = "ports held, stolen, 100 launches at once"
+    found = [repeated(name, fault_grid.port_is_held, 10, scale), repeated(name, fault_grid.port_cannot_be_stolen, 10, scale),
+             repeated(name, fault_grid.many_at_once, 3, scale, weight=100)]
+    return {name: ([sum(one[name][0]) for one in found], sum(one[name][1] for one in found))}
+
+
+def measure_r10(scale):
+    from cluster import host_cells, hosts
+    reason = hosts.why_not()
+    if reason:
+        raise NotHere(reason)
+    links = [cell for cell in host_cells.cells() if "link" in cell.words]
+    values, alarms, tries = [], 0, max(1, round(10 * scale))
+
+    def on_two_nodes(function):
+        two = hosts.TwoHosts()
+        folder = tempfile.mkdtemp(prefix="promise-")
+        try:
+            return function(two, folder)
+        finally:
+            two.remove()
+            launching.remove(folder)
+
+    for _ in range(max(1, round(5 * scale))):
+        for cell in links:
+            outcome = on_two_nodes(lambda two, folder, cell=cell: host_cells.try_cell(cell, two, folder, 29514, slack=30))
+            if outcome.troubles:
+                raise AssertionError("%s: %s" % (cell.name, "\n".join(outcome.troubles)[-3000:]))
+            values.append(outcome.seconds)
+    for _ in range(tries):
+        alarms += bool(on_two_nodes(lambda two, folder: host_cells.try_losses(two, folder, 29514, seconds=20)).troubles)
+    return {"link down or deaf: both sides ended": (milliseconds(values), None), "5 % of the packets lost: alarms": ([alarms], tries)}
+
+
+def measure_r11(scale):
+    import fault_grid
+    tries, values = Tries(), []
+    try:
+        for number in range(max(1, round(20 * scale))):
+            took = tries.run(fault_grid.rank_cannot_be_killed, bool(number % 2))
+            values += took.values() if took else []
+    except fault_grid.NotHere as reason:
+        raise NotHere(str(reason))
+    if tries.bad:
+        raise AssertionError("%d of %d cells failed" % (tries.bad, tries.made))
+    grace = 1000  # milliseconds, --shutdown-timeout of the cell
+    return {"unkillable rank: launcher gone after the grace time": ([value - grace for value in milliseconds(values)], None)}
+
+
+def gtest(binary, pattern, variables=None):
+    """(failed, ran) of the C++ tests whose names match."""
+    path = os.path.join(BUILD, "tests", binary)
+    if not os.path.exists(path):
+        raise NotHere("this build has no " + binary)
+    with tempfile.TemporaryDirectory(prefix="promise-") as folder:
+        report = os.path.join(folder, "report.json")
+        subprocess.run([path, "--gtest_brief=1", "--gtest_filter=" + pattern, "--gtest_output=json:" + report],
+                       env=dict(os.environ, **(variables or {})), stdout=sys.stderr, timeout=3600)
+        with open(report) as file:
+            told = json.load(file)
+    if not told["tests"]:
+        raise AssertionError("no test matches %s" % pattern)
+    return told["failures"] + told.get("errors", 0), told["tests"]
+
+
+def by_tests(name, binary, pattern, variables=None, tries=None):
+    def measure(scale):
+        del scale
+        failed, ran = gtest(binary, pattern, variables)
+        return {name: ([failed], tries or ran)}
+    return measure
+
+
+def measure_c4(scale):
+    path = os.path.join(BUILD, "bench", "checkpoint_bench")
+    if not os.path.exists(path):
+        raise NotHere("checkpoint_bench is not built: cmake --build build --target torch_benches")
+    values = []
+    for _ in range(max(1, round(5 * scale))):
+        with tempfile.TemporaryDirectory(prefix="promise-") as folder:
+            said = subprocess.run([path, folder, "3", "6"], check=True, stdout=subprocess.PIPE, universal_newlines=True, timeout=1200).stdout
+            values.append(float(re.search(r"stall / plain memcpy\s+([\d.]+)", said).group(1)))
+    return {"stall of a save, over a memcpy of the state": (values, None)}
+
+
+def measure_s3(scale):
+    import hang_grid
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        slow = hang_grid.slow_ranks("c", 0.6, 4, max(1, round(12 * scale)), 1200)
+        made, alarms, *_, false = hang_grid.quiet("c", round(10000 * scale), 1200, False, False, 0.03, 4)
+    print(said.getvalue(), file=sys.stderr)
+    if any(one[0] != one[1] for one in slow):
+        raise AssertionError("another rank, or none, was named slow: %s" % slow)
+    return {"rank 1.3 times slower: steps until named": ([one[3] for one in slow], None),
+            "clean steps: ranks called slow": ([len(false) + len(alarms)], made)}
+
+
+def measure_q1(scale):
+    import hang_grid
+    wanted, calls, alarms = round(1000000 * scale), 0, []
+    for loaded in (False, True):
+        made, raised, *_ = hang_grid.quiet("c", wanted // 4, 3600, loaded)  # two calls a step
+        calls += 2 * made
+        alarms += raised
+    for line in alarms:
+        print("    " + line, file=sys.stderr)
+    return {"clean collectives: alarms": ([len(alarms)], calls)}
+
+
+def measure_q2(scale):
+    del scale
+    path = os.path.join(BUILD, "bench", "measure_board")
+    said = subprocess.run([path], check=True, stdout=subprocess.PIPE, universal_newlines=True, timeout=600).stdout
+    values = []
+    for line in said.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) > 3 and re.match(r"`fulldeck_board_(step|phase|heartbeat|collective)", cells[1]):
+            values += [float(re.match(r"[\d.]+", cell).group(0)) for cell in cells[2:4]]
+    if not values:
+        raise AssertionError("measure_board said nothing: " + said)
+    return {"a record on the board": (values, None)}
+
+
+def measure_q3(scale):
+    import chaos
+    if not os.path.exists(chaos.PROGRAM):
+        raise NotHere("this build has no torch")
+    series = chaos.Chaos(random.SystemRandom().randrange(1 << 31), list(chaos.KINDS))
+    print("    seed %d" % series.seed, file=sys.stderr)
+    with contextlib.redirect_stdout(sys.stderr):
+        series.run(3600 * scale)
+    return {"random faults for an hour: not handled, or other bits": ([len(series.failed)], sum(series.handled.values()) + len(series.failed))}
+
+
+def measure_q4(scale):
+    import fault_grid
+    return repeated("crash loop: not ended after 3 cycles with its code", fault_grid.crash_loop, 10, scale)
+
+
+ALL_KILLS = {"FULLDECK_CHECKPOINT_KILLS": "all"}
+MEASURES = {
+    "R1": measure_r1, "R2": measure_r2, "R3": measure_r3, "R4": measure_r4, "R5": measure_r5, "R6": measure_r6, "R7": measure_r7,
+    "R8": measure_r8, "R9": measure_r9, "R10": measure_r10, "R11": measure_r11,
+    "C1": by_tests("kill at every operation of a save: bad loads", "checkpoint_test", "*CheckpointDeath*:CheckpointKill*", ALL_KILLS),
+    "C2": by_tests("disk full, EIO, short write: harm", "checkpoint_test", "Checkpoint.AnErrorAtAnyOperation*:BackgroundSaver*"),
+    "C3": by_tests("truncations and flipped bits: accepted", "checkpoint_test", "Damaged*", {"FULLDECK_CHECKPOINT_DAMAGES": "10000"}, 20000),
+    "C4": measure_c4,
+    "C5": by_tests("saved by 8, loaded by 1-7 and 16: other bits", "training_test", "CheckpointRanks.SavedByEight*"),
+    "C6": by_tests("retention while saves fail: no verified checkpoint", "checkpoint_test", "Store.NeverHasFewer*:Retention*"),
+    "S1": by_tests("NaN in a gradient: not named before the step", "training_test", "*NamesRankTensorAndStep*"),
+    "S2": by_tests("flipped parameter bit: not named", "training_test", "*NamesTheRankOfAFlippedBit*"),
+    "S3": measure_s3, "Q1": measure_q1, "Q2": measure_q2, "Q3": measure_q3, "Q4": measure_q4,
+}
+
+
+def commit():
+    return subprocess.run(["git", "-C", TOP, "rev-parse", "--short=12", "HEAD"], stdout=subprocess.PIPE, universal_newlines=True).stdout.strip()
+
+
+def measure(name, scale, facts):
+    """Rows of one promise. What raised is a row that is not kept."""
+    began = time.monotonic()
+    try:
+        figures = MEASURES[name](scale)
+        rows = [judge(series, *figures[series.name]) for series in SERIES if series.id == name]
+    except NotHere as reason:
+        print("%-4s skipped: %s" % (name, reason), flush=True)
+        return []
+    except Exception:
+        print("%-4s FAILED\n%s" % (name, traceback.format_exc()), file=sys.stderr, flush=True)
+        rows = [dict(judge(series, [], 0), verdict="not kept") for series in SERIES if series.id == name]
+    for row in rows:
+        row.update(facts)
+        print("%-4s %-12s %-60s n %s, p50 %s, p99 %s, most %s; promised %s %s (%s)" % (
+            name, row["verdict"], row["series"], row["n"], row["p50"], row["p99"], row["max"], row["limit"], row["unit"], row["statistic"]),
+            flush=True)
+    print("     %.0f s" % (time.monotonic() - began), flush=True)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="IDS", help="only these, such as R1,Q4")
+    parser.add_argument("--scale", type=float, default=1.0, help="so many times the usual number of runs (1.0)")
+    parser.add_argument("--loaded", action="store_true", help="measure on a machine that is not idle; needs --output")
+    parser.add_argument("--output", metavar="FILE", help="merge the results into FILE instead of docs/evidence/promises.json")
+    parser.add_argument("--table", action="store_true", help="only write the table of docs/reliability.md")
+    arguments = parser.parse_args()
+    if arguments.table:
+        write_table(DOCUMENT, read_results(RESULTS))
+        return 0
+    names = arguments.only.split(",") if arguments.only else IDS
+    unknown = [name for name in names if name not in MEASURES]
+    if unknown:
+        parser.error("unknown: %s; known: %s" % (", ".join(unknown), ", ".join(IDS)))
+    if arguments.loaded and not arguments.output:
+        parser.error("--loaded needs --output FILE: the docs quote figures of an idle machine only")
+    reason = why_not_idle()
+    if reason and not arguments.loaded:
+        print("fulldeck promises: error: this machine is not idle: %s. Wait until it is, or look at figures that count for nothing with "
+              "--loaded --output FILE" % reason, file=sys.stderr)
+        return 2
+    path = arguments.output or RESULTS
+    facts = {"machine": machine(), "commit": commit()}
+    good = True
+    for name in names:
+        rows = measure(name, arguments.scale, facts)
+        good = good and all(row["verdict"] == "kept" for row in rows)
+        # At once: a series of hours may be interrupted.
+        write_results(path, merge(read_results(path), rows))
+        if path == RESULTS:
+            write_table(DOCUMENT, read_results(RESULTS))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

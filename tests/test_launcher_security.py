@@ -1,0 +1,195 @@
+"""What a launcher must not let happen: leak its caller's descriptors, lose processes, end or block ranks through its own logs, or
+offer more to the network than it needs. Others' attacks run as a second user; that needs root."""
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import resource
+
+import pytest
+
+from launching import FULLDECK, Place, children_of, read, state_of, wait_until
+
+USER = 61001
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, or mounts a small disk")
+
+
+@pytest.fixture
+def users_place():
+    """A place of an ordinary user's, whose runs have no cgroup."""
+    folder = tempfile.mkdtemp(prefix="fulldeck-user-")
+    here = Place(folder)
+    try:
+        for base, folders, files in os.walk(folder):
+            for name in [base] + [os.path.join(base, name) for name in folders + files]:
+                os.chown(name, USER, USER)
+        yield here
+        here.assert_nothing_left()
+    finally:
+        here.clean_up()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def supervisor_of(running):
+    return wait_until(lambda: children_of(running.pid), "the supervisor")[0]
+
+
+# ---- processes
+
+
+@needs_root
+def test_stop_finds_the_children_of_dead_ranks_without_a_cgroup(users_place):
+    """Front and supervisor are killed at once; the ranks die with them, and what they had started has no parent any more."""
+    place = users_place
+    running = place.start_shell(2, "sleep 1000 & setsid sleep 1000 & touch %s/$RANK; wait" % place.notes, "--rdzv-id", place.name, user=USER)
+    wait_until(lambda: len(os.listdir(place.notes)) == 2 and len(place.processes()) >= 8, "two ranks with two children each")
+    supervisor = supervisor_of(running)
+    ranks = set(place.wait_for_registered_ranks(2).values())
+    for pid in (running.pid, supervisor):
+        os.kill(pid, signal.SIGKILL)
+    running._waiter.join(30)
+    wait_until(lambda: not ranks & set(place.processes()), "the end of the ranks")
+    assert len(place.processes()) == 4
+    done = place.fulldeck("stop", place.name, user=USER)
+    assert done.code == 0 and not place.processes(), done
+    assert place.fulldeck("stop", place.name, user=USER).code != 0, "its entry is gone"
+
+
+def test_a_supervisor_that_is_stopped_still_ends_the_run(place):
+    running = place.start_shell(1, "sleep 1000")
+    place.wait_for_ranks(1)
+    supervisor = supervisor_of(running)
+    os.kill(supervisor, signal.SIGSTOP)
+    wait_until(lambda: state_of(supervisor) == "T", "the supervisor to stand still")
+    running.signal(signal.SIGTERM)
+    assert running.wait().code == 143
+
+
+# ---- descriptors
+
+
+def test_ranks_have_none_of_the_callers_descriptors(place):
+    secret = place.write("secret", "x")
+    done = place.start_program(["/bin/sh", "-c", 'exec 7<%s 9<%s; exec "$@"' % (secret, secret), "sh", FULLDECK, "run"] + place.devices +
+                               ["--nproc-per-node", "1", "--no-python", "/bin/ls", "-l", "/proc/self/fd"]).wait()
+    assert done.code == 0 and "secret" not in done.out and " 198 -> " in done.out, done
+
+
+def test_a_run_in_the_background_keeps_no_lock_of_its_callers(place):
+    lock = place.write("lock", "")
+    done = place.start_program(["/bin/sh", "-c", 'exec 8>%s; flock 8; "$@"' % lock, "sh", FULLDECK, "run", "--detach", "--rdzv-id", place.name]
+                               + place.devices + ["--nproc-per-node", "1", "--no-python", "/bin/sleep", "1000"]).wait()
+    assert done.code == 0, done
+    with open(lock) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert place.ranks()
+    assert place.fulldeck("stop", place.name).code == 0
+
+
+def test_too_few_descriptors_for_the_board_are_refused(place):
+    done = place.run_shell(1, "echo ran", limits={resource.RLIMIT_NOFILE: (150, 150)})
+    assert done.code == 88 and "ran" not in done.out, done
+
+
+# ---- logs
+
+PRINTS = """
+import os, sys, time
+while not os.path.exists({go!r}):
+    time.sleep(0.01)
+for line in range(200):
+    print("x" * 8000, flush=True)
+    print("y" * 8000, file=sys.stderr, flush=True)
+open(os.path.join({notes!r}, os.environ["RANK"]), "w").close()
+"""
+
+
+def write_printing(place, wait=False):
+    place.write("train.py", PRINTS.format(go=os.path.join(place.folder, "go" if wait else ""), notes=place.notes))
+
+
+@needs_root
+def test_a_full_disk_ends_no_rank(place):
+    write_printing(place)
+    os.makedirs(place.runs)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", place.runs], check=True)
+    try:
+        events = os.path.join(place.folder, "events")
+        done = place.run("--nproc-per-node", 2, "train.py", extra={"FULLDECK_EVENTS": events})
+        assert done.code == 0 and sorted(os.listdir(place.notes)) == ["0", "1"], done
+        lost = [event for event in map(json.loads, read(events).splitlines()) if event["id"] == "log-lost"]
+        assert {event["rank"] for event in lost} == {0, 1} and all(event["bytes"] > 0 for event in lost), lost
+    finally:
+        subprocess.run(["umount", place.runs], check=True)
+
+
+def test_logs_at_the_limit_of_their_size_end_no_rank(place):
+    write_printing(place)
+    done = place.run("--nproc-per-node", 2, "train.py", limits={resource.RLIMIT_FSIZE: (65536, 65536)})
+    assert done.code == 0 and sorted(os.listdir(place.notes)) == ["0", "1"], done
+    assert {event["rank"] for event in place.events("log-lost")} == {0, 1}
+
+
+def test_other_writes_to_a_full_disk_fail_as_ever(place):
+    place.write("train.py", """
+import os, sys
+try:
+    with open("/dev/full", "wb", buffering=0) as file:
+        file.write(b"x")
+except OSError as error:
+    sys.exit(error.errno)
+""")
+    assert place.run("--nproc-per-node", 1, "train.py").code == 28
+
+
+def test_a_launcher_that_is_stopped_blocks_no_rank(place):
+    write_printing(place, wait=True)
+    running = place.start("--nproc-per-node", 2, "train.py")
+    place.wait_for_ranks(2)
+    stopped = [running.pid, supervisor_of(running)]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: all(state_of(pid) == "T" for pid in stopped), "the launcher to stand still")
+    place.write("go", "")
+    wait_until(lambda: len(os.listdir(place.notes)) == 2, "the ranks to have printed everything")
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    assert running.wait().code == 0
+
+
+# ---- network
+
+
+def test_the_store_of_a_run_on_one_node_listens_on_loopback_alone(place):
+    pytest.importorskip("torch")
+    place.write("train.py", """
+import os, torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    port = "%04X" % int(os.environ["MASTER_PORT"])
+    for table in ("tcp", "tcp6"):
+        for line in open("/proc/net/" + table).read().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[1].endswith(":" + port):
+                print("LISTENS", fields[1].split(":")[0], flush=True)
+dist.barrier()
+dist.destroy_process_group()
+""")
+    done = place.run("--nproc-per-node", 2, "train.py", seconds=300)
+    assert done.code == 0, done
+    assert [line.split()[-1] for line in done.out.splitlines() if "LISTENS" in line] == ["0100007F"], done
+
+
+def test_the_token_is_not_passed_on_to_ranks(place):
+    done = place.run_shell(1, "env", extra={"FULLDECK_TOKEN": "s3cr3t"})
+    assert done.code == 0 and "RANK=0" in done.out and "s3cr3t" not in done.out, done
+
+
+def test_the_python_next_to_fulldeck_is_not_taken_where_one_is_named(place):
+    place.write("train.py", "import sys; print(sys.executable)")
+    done = place.run("--nproc-per-node", 1, "train.py")
+    assert sys.executable in done.out, done

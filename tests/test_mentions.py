@@ -1,0 +1,206 @@
+"""Every command and flag of fulldeck that a message, the catalog, a help text, a config or a document mentions exists: it is
+looked up in what the parser itself declares (`fulldeck CMD --help`)."""
+import ast
+import functools
+import glob
+import io
+import os
+import re
+import subprocess
+import sys
+import tokenize
+
+import pytest
+
+from launching import FULLDECK, TOP
+
+# What stands between a command and the end of what belongs to it in running text.
+END = re.compile(r"[|;&`()，。；：、？！（）「」“”<>\"\u4e00-\u9fff]|\.\s|\.$|,\s|:\s|'\s|\s#|\s[-–—]\s")
+COMMAND = re.compile(r"(?<![\w./:-])(?<!from )(?<!import )(?:\.venv/bin/|build/bin/)?fulldeck +([a-z][a-z-]*)\b(?![\w/])([^\n]*)")
+# First lines of our files and words of our protocols, which stand in code but are no command lines.
+NO_COMMANDS = ("fulldeck crash report 1", "fulldeck hosts 1 ")
+FLAG = re.compile(r"^(-[a-zA-Z]|--[a-z][a-z0-9_-]*)(?:[=,:.\])…]|$)")
+
+
+@functools.lru_cache(None)
+def commands():
+    """{command: {flag: takes a value}}, as the program declares them."""
+    overview = subprocess.run([FULLDECK, "--help"], stdout=subprocess.PIPE, check=True).stdout.decode()
+    listed = overview[overview.index("Subcommands:"):overview.index("Examples:")]
+    names = re.findall(r"^  ([a-z-]+) ", listed, re.M)
+    assert "run" in names and "doctor" in names
+    found = {}
+    for name in names:
+        text = subprocess.run([FULLDECK, name, "--help"], stdout=subprocess.PIPE, check=True).stdout.decode()
+        flags = {}
+        for line in text.splitlines():
+            match = re.match(r"^  (-[\w-]+(?:, ?-[\w-]+)*)(.*)$", line)
+            if not match:
+                continue
+            takes_value = bool(re.match(r" [^ ]", match.group(2))) and not re.match(r" \[", match.group(2))
+            for flag in re.split(r", ?", match.group(1)):
+                flags[flag] = takes_value
+        found[name] = flags
+    # Hidden from the help on purpose, and documented: the doctor's test of itself, and helpers that fulldeck starts.
+    found["doctor"]["--inject"] = True
+    for name in ("vendor-helper", "probe-card", "bench-rank", "doctor-rank"):
+        found[name] = {}
+    return found
+
+
+def known(command, flag):
+    flags = commands()[command]
+    if command in ("run", "launch"):  # both spellings are understood
+        flag = flag[:2] + flag[2:].replace("_", "-")
+    return flags.get(flag)
+
+
+def wrong_in(text, code):
+    """What is wrong with each mention in one text. `code`: the text is a command line (or several), so that a word behind
+    `fulldeck` is meant as a command; elsewhere it may be prose."""
+    wrong = []
+    for match in COMMAND.finditer(text):
+        command, rest = match.group(1), match.group(2)
+        if command not in commands():
+            if code and not text.startswith(NO_COMMANDS) and re.match(r"(\$ )?([A-Z_]+=\S+ )*\S*fulldeck ", text):
+                wrong.append("fulldeck %s: no such command" % command)
+            elif re.match(r" *--", rest):
+                wrong.append("fulldeck %s%s: no such command" % (command, rest.rstrip()))
+            continue
+        end = END.search(rest)
+        words = (rest[:end.start()] if end else rest).replace("[", " ").replace("]", " ").split()
+        skip = False
+        for word in words:
+            if skip:
+                skip = False
+                continue
+            flag = FLAG.match(word)
+            if not flag:
+                if command in ("run", "launch") and word not in ("…", "...", "\\", "{}"):
+                    break  # the program: what follows is its own
+                continue
+            takes_value = known(command, flag.group(1))
+            if takes_value is None:
+                wrong.append("fulldeck %s %s: no such flag" % (command, flag.group(1)))
+            skip = bool(takes_value) and "=" not in word
+    return wrong
+
+
+def cpp_texts(source):
+    """The string literals of a C++ file (neighbors joined, as the compiler does) and its comments (neighbors joined)."""
+    tokens = re.compile(r'R"(?P<mark>\w*)\((?P<raw>.*?)\)(?P=mark)"|"(?P<text>(?:\\.|[^"\\\n])*)"|'
+                        r"//(?P<comment>[^\n]*)|/\*(?P<block>.*?)\*/|'(?:\\.|[^'\\\n])'", re.S)
+    strings, comments, last_end, kind = [], [], 0, None
+    for token in tokens.finditer(source):
+        between = source[last_end:token.start()]
+        last_end = token.end()
+        if token.group("comment") is not None or token.group("block") is not None:
+            body = token.group("comment") if token.group("comment") is not None else token.group("block")
+            if kind == "comment" and not between.strip():
+                comments[-1] += " " + body.strip()
+            else:
+                comments.append(body.strip())
+            kind = "comment"
+        elif token.group("raw") is not None or token.group("text") is not None:
+            body = token.group("raw") if token.group("raw") is not None else token.group("text").replace("\\n", "\n").replace('\\"', '"')
+            if kind == "string" and not between.strip():
+                strings[-1] += body
+            else:
+                strings.append(body)
+            kind = "string"
+        else:
+            kind = None
+    return strings + comments
+
+
+def python_texts(source):
+    texts = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.append(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            texts.append("".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values))
+    texts += [token.string for token in tokenize.generate_tokens(io.StringIO(source).readline)
+              if token.type == tokenize.COMMENT]
+    return texts
+
+
+def document_texts(source):
+    """(code, prose) of a Markdown file: lines of its code blocks and its code spans, and the rest."""
+    code = []
+
+    def block(match):
+        code.extend(re.sub(r"\\\n\s*", " ", match.group(1)).splitlines())
+        return " "
+
+    rest = re.sub(r"^ *```[^\n]*\n(.*?)^ *```", block, source, flags=re.S | re.M)
+
+    def span(match):
+        code.append(match.group(1).replace("\\|", " ").replace("\n", " "))
+        return " "
+
+    return code, [re.sub(r"`([^`]+)`", span, rest)]
+
+
+def mentions(pattern_groups):
+    for pattern in pattern_groups:
+        for path in sorted(glob.glob(os.path.join(TOP, pattern), recursive=True)):
+            with open(path, encoding="utf-8") as file:
+                yield os.path.relpath(path, TOP), file.read()
+
+
+def problems(files, texts_of):
+    found, seen = [], 0
+    for path, source in files:
+        for text, code in texts_of(source):
+            seen += len(COMMAND.findall(text))
+            found += ["%s: %s" % (path, one) for one in wrong_in(text, code)]
+    assert seen >= 5, "the extraction finds nothing any more"
+    return "\n".join(found)
+
+
+def test_messages_catalog_and_help_texts_mention_only_commands_and_flags_that_exist():
+    files = [pair for pair in mentions(["src/**/*.cc", "src/**/*.h", "src/**/*.in", "include/**/*.h", "examples/**/*.cc", "examples/**/*.cpp"])
+             if not pair[0].endswith("_test.cc")]
+    assert "" == problems(files, lambda source: [(text, False) for text in cpp_texts(source)])
+
+
+def test_python_mentions_only_commands_and_flags_that_exist():
+    files = list(mentions(["python/**/*.py", "src/**/*.py", "examples/**/*.py", "scripts/*.py"]))
+    assert "" == problems(files, lambda source: [(text, False) for text in python_texts(source)])
+
+
+def test_documents_and_configs_mention_only_commands_and_flags_that_exist():
+    def texts_of_document(source):
+        code, prose = document_texts(source)
+        return [(text, True) for text in code] + [(text, False) for text in prose]
+
+    assert "" == problems(mentions(["README*.md", "CONTRIBUTING.md", "docs/**/*.md"]), texts_of_document)
+    assert "" == problems(mentions(["configs/*", "Makefile", "examples/*/*.toml", "examples/**/*.sh", "scripts/*.sh"]),
+                        lambda source: [(source.replace("\\\n", " "), False)])
+
+
+@pytest.mark.parametrize("text, verdict", [
+    ("until then: fulldeck run --backend fulldeck.", ["fulldeck run --backend: no such flag"]),
+    ("fulldeck run --devices cpu train.py --backend x", []),
+    ("fulldeck run --nproc_per_node 2 --bogus x.py", ["fulldeck run --bogus: no such flag"]),
+    ("在此之前用 fulldeck run --backend fulldeck。", ["fulldeck run --backend: no such flag"]),
+    ("fulldeck stop ends it, --on-hang decides", []),
+    ("fulldeck doctor --only network --hosts node2", []),
+    ("fulldeck predict --checkpoint DIR", ["fulldeck predict --checkpoint: no such flag"]),
+    ("fulldeck dokter --deep", ["fulldeck dokter --deep: no such command"]),
+    ("fulldeck puts every card to work", []),
+])
+def test_a_mention_is_judged_by_the_parser(text, verdict):
+    assert wrong_in(text, False) == verdict
+
+
+def test_the_parser_refuses_what_this_test_refuses():
+    for command, flag in (("run", "--backend"), ("doctor", "--bogus"), ("predict", "--checkpoint")):
+        done = subprocess.run([FULLDECK, command, flag, "x"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert done.returncode == 2
+        assert known(command, flag) is None
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

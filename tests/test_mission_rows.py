@@ -1,0 +1,182 @@
+"""Rows of what fulldeck is for that need a whole run in Python to be proven: no CUDA is touched where there is none (S0.1), settings that reach
+the ranks (S0.6), the summary at the end (S2.7)."""
+import json
+import os
+import shutil
+
+import pytest
+
+from cluster.launch import has_module
+from launching import BUILD
+from python_ranks import run_python
+
+with_torch = pytest.mark.skipif(not has_module("torch") or not os.path.exists(os.path.join(BUILD, "lib", "libfulldeck_sim.so")),
+                                reason="this Python has no torch, or the build no libfulldeck_sim.so")
+PATIENCE = 200
+
+
+def events(place):
+    with open(os.path.join(place.run_folder(), "events.jsonl")) as file:
+        return [json.loads(line) for line in file]
+
+
+# ---- S0.1: no CUDA where there is none
+
+TRAPPED = """
+import ctypes, sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def trap(*_, **__):
+    raise SystemExit("CUDA was called")
+
+
+for name in ("_cuda_init", "_cuda_getDeviceCount", "_cuda_setDevice", "_nvml_getDeviceCount", "_cuda_getCurrentRawStream"):
+    setattr(torch._C, name, trap)
+
+if sys.argv[1] == "call":
+    torch._C._cuda_init()
+if sys.argv[1] == "load":
+    ctypes.CDLL("libcuda.so.1")
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank)
+torch.cuda.manual_seed_all(1)
+model = DistributedDataParallel(torch.nn.Linear(4, 2).cuda(), device_ids=[rank])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4).cuda()).pow(2).mean().backward()
+    optimizer.step()
+torch.cuda.synchronize()
+torch.cuda.empty_cache()
+dist.destroy_process_group()
+with open("/proc/self/maps") as maps:
+    loaded = [name for name in ("libcuda.so", "libnvidia-ml.so", "libnccl.so") if name in maps.read()]
+if loaded:
+    raise SystemExit("of CUDA is loaded: " + ", ".join(loaded))
+print("rank %d: no CUDA" % rank)
+"""
+
+
+@with_torch
+def test_a_run_without_nvidia_cards_touches_nothing_of_cuda(place):
+    """The loader finds a driver, so that who asks for one gets one, and is seen."""
+    import _ctypes
+
+    folder = os.path.join(place.folder, "driver")
+    os.mkdir(folder)
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1", "libnccl.so.2"):
+        shutil.copyfile(_ctypes.__file__, os.path.join(folder, name))
+    place.variables["LD_LIBRARY_PATH"] = folder
+    place.simulate("gcu:2")
+    program = place.write("trapped.py", TRAPPED)
+    for planted, ranks, code in (("none", 2, 0), ("call", 1, 1), ("load", 1, 1)):
+        done = place.run("--nproc-per-node", ranks, program, planted, seconds=PATIENCE)
+        assert done.code == code, (planted, done)
+        assert done.out.count(": no CUDA") == (ranks if code == 0 else 0), (planted, done)
+
+
+
+CHOICE = """
+import types
+from fulldeck.adapters import card, distributed
+
+listed = ["gloo", "nccl", "eccl", "fulldeck"]
+vendors = {"cpu": "gloo", "gcu": "eccl"}
+Backend = types.SimpleNamespace(backend_list=listed, default_device_backend_map=vendors)
+torch = types.SimpleNamespace(distributed=types.SimpleNamespace(Backend=Backend, distributed_c10d=types.SimpleNamespace(Backend=Backend)))
+card.has_cuda = lambda: False
+card.kind = lambda: "gcu"
+card.name = lambda: "gcu:0"
+lacking = None
+distributed._why_ours_is_not_usable = lambda: lacking
+
+# The vendor's, with Gloo for the host, where the vendor registered one and the program's cannot work, or names none.
+for asked in (None, "nccl", "gloo", "cpu:gloo,cuda:nccl", "no_such"):
+    assert distributed.choose(torch, asked)[0] == "cpu:gloo,gcu:eccl", asked
+# The program's own where it can.
+for asked in ("eccl", "cpu:gloo,gcu:eccl", "fulldeck"):
+    assert distributed.choose(torch, asked)[0] == asked
+# Ours where the vendor has none, or ours was registered for the card.
+for vendors["gcu"] in ("fulldeck", None):
+    assert distributed.choose(torch, "nccl")[0] == "fulldeck"
+# Without ours: an error that names the card; on the CPU Gloo.
+lacking = "no library"
+try:
+    distributed.choose(torch, "nccl")
+except RuntimeError as error:
+    assert "gcu:0" in str(error) and "no library" in str(error)
+else:
+    raise SystemExit("chose something")
+card.kind = lambda: None
+assert distributed.choose(torch, "nccl")[0] == "gloo"
+# NVIDIA cards: what the program says.
+card.has_cuda = lambda: True
+assert distributed.choose(torch, "nccl")[0] == "nccl"
+print("ok")
+"""
+
+
+def test_the_vendors_library_is_chosen_where_there_is_one():
+    done = run_python(CHOICE)
+    assert (done.code, done.out) == (0, "ok\n"), done
+
+
+# ---- S0.6: settings that reach the ranks
+
+def test_start_method_and_opencv_threads_reach_the_ranks_and_the_program_wins(place):
+    place.write("cv2.py", "number = 64\n\n\ndef setNumThreads(n):\n    global number\n    number = n\n\n\ndef getNumThreads():\n    return number\n")
+    program = place.write("settings.py", "import multiprocessing, sys\nimport cv2\nif len(sys.argv) > 1:\n"
+                          "    multiprocessing.set_start_method(sys.argv[1])\nprint(multiprocessing.get_start_method(), cv2.getNumThreads())\n")
+    done = place.run("--nproc-per-node", 2, "--mp-start-method", "spawn", "--opencv-threads", 3, program)
+    assert done.code == 0 and done.out.count("spawn 3") == 2, done
+    done = place.run("--nproc-per-node", 1, "--mp-start-method", "spawn", "--opencv-threads", 0, program, "forkserver")
+    assert done.code == 0 and done.out.count("forkserver 0") == 1, done
+    for wrong in (["--mp-start-method", "thread"], ["--opencv-threads", "many"], ["--no-adapt", "--opencv-threads", "1"]):
+        assert place.run(*(wrong + [program])).code == 2
+
+
+@pytest.mark.skipif(not has_module("cv2"), reason="this Python has no OpenCV")
+def test_the_real_opencv_takes_the_threads(place):
+    program = place.write("settings.py", "import cv2\nprint('threads', cv2.getNumThreads())\n")
+    done = place.run("--nproc-per-node", 1, "--opencv-threads", 1, program)
+    assert done.code == 0 and "threads 1" in done.out, done
+
+
+# ---- S2.7: what a run reached
+
+LOOP = """
+import sys, time
+from fulldeck import board
+
+mine = board.ours()
+told = mine.figures
+for step in range(1, int(sys.argv[1]) + 1):
+    time.sleep(0.25)
+    told.step = step
+    told.samples += 8
+    told.data_ns += 10
+    told.compute_ns += 70
+    told.communication_ns += 20
+    mine.tell()
+"""
+
+
+def test_every_run_that_reports_steps_ends_with_a_summary(place):
+    program = place.write("loop.py", LOOP)
+    done = place.run("--nproc-per-node", 2, program, 12)
+    assert done.code == 0, done
+    summary, = [event for event in events(place) if event["id"] == "run-summary"]
+    assert (summary["steps"], summary["ranks"], summary["global_batch"]) == (12, 2, 16), summary
+    assert 0 < summary["steps_per_second"] <= 4.5
+    assert abs(summary["samples_per_second"] / summary["steps_per_second"] - 16) < 4
+    assert (summary["data_percent"], summary["compute_percent"], summary["communication_percent"]) == (10, 70, 20)
+    assert summary["message"] in done.err
+
+
+def test_a_run_without_steps_has_no_summary(place):
+    assert place.run_shell(2, "exit 0").code == 0
+    assert not [event for event in events(place) if event["id"] == "run-summary"]
