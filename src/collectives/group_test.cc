@@ -81,6 +81,34 @@ TEST(Group, SaysWhereAKeyComesFromWhenItHasNone) {
   unsetenv("MASTER_PORT");
 }
 
+TEST(Group, OfARunIsClosedToWhoeverLacksTheSecretOfTheRun) {
+  const std::string port = FreshName("port");
+  // Two ranks of one run, by its variables; whether both get the group.
+  const auto both_join = [&](const char* other_secret, base::Duration timeout) {
+    GroupOptions options;
+    options.name = FreshName("secret");
+    options.size = 2;
+    options.timeout = timeout;
+    setenv("MASTER_PORT", port.c_str(), 1);
+    setenv("FULLDECK_COLLECTIVES_KEY", "the secret of the run", 1);
+    const pid_t other = fork();
+    if (other == 0) {
+      setenv("FULLDECK_COLLECTIVES_KEY", other_secret, 1);
+      options.rank = 1;
+      _exit(Group::Create(options).status.ok() ? 0 : 1);
+    }
+    const bool joined = Group::Create(options).status.ok();
+    int status = 0;
+    waitpid(other, &status, 0);
+    unsetenv("MASTER_PORT");
+    unsetenv("FULLDECK_COLLECTIVES_KEY");
+    EXPECT_EQ(joined, status == 0);
+    return joined;
+  };
+  EXPECT_FALSE(both_join("a guess", std::chrono::milliseconds(500)));
+  EXPECT_TRUE(both_join("the secret of the run", std::chrono::minutes(1)));
+}
+
 TEST(Group, RefusesVariablesThatMeanNothing) {
   GroupOptions options = OptionsOf({}, 0, 1);
   options.name = FreshName("variables");

@@ -114,7 +114,9 @@ WaitOutcome WaitUntil(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_
     if (done()) return WaitOutcome::kDone;
     time = now();
     if (time >= next_check || time >= deadline) {
-      if (!check()) return WaitOutcome::kInterrupted;
+      // Asked again: the last member may have come, and another gone on and failed, since done() was asked above. What
+      // is complete stays so, and the next call reports the failure.
+      if (!check()) return done() ? WaitOutcome::kDone : WaitOutcome::kInterrupted;
       if (time >= deadline) return WaitOutcome::kTimedOut;
       time = now();
       next_check = time + patience.sleep_slice;

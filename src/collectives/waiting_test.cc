@@ -124,6 +124,19 @@ TEST(Waiting, EndsAtTheDeadline) {
   EXPECT_EQ(place.sleepers.load(), 0U);
 }
 
+TEST(Waiting, IsDoneWhenThatComesWithAFailure) {
+  Place place;
+  // The last member comes, and the next call fails, between two looks.
+  const auto comes_and_fails = [&place] {
+    place.word.store(1);
+    return false;
+  };
+  EXPECT_EQ(
+      WaitUntil(
+          place.word, place.sleepers, [&] { return place.word.load() == 1; }, kSleepAtOnce, Now(), comes_and_fails),
+      WaitOutcome::kDone);
+}
+
 TEST(Waiting, AsksOnceMoreAtADeadlineThatIsOver) {
   Place place;
   int asked = 0;
