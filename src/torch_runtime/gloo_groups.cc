@@ -98,10 +98,37 @@ std::vector<std::shared_ptr<::gloo::transport::Device>> Interfaces(const c10::in
   return {ProcessGroupGloo::createDefaultDevice()};
 }
 
+bool IsPipeSignalPending() {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGPIPE) == 1;
+}
+
+sigset_t PipeSignal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGPIPE);
+  return set;
+}
+
 }  // namespace
+
+WithoutPipeSignal::WithoutPipeSignal() {
+  const sigset_t pipe = PipeSignal();
+  pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+  was_pending_ = IsPipeSignalPending();
+}
+
+WithoutPipeSignal::~WithoutPipeSignal() {
+  const sigset_t pipe = PipeSignal();
+  constexpr timespec kAtOnce{};
+  if (!was_pending_ && IsPipeSignalPending()) sigtimedwait(&pipe, nullptr, &kAtOnce);
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 c10::intrusive_ptr<c10d::Backend> MakeGlooGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                 std::chrono::milliseconds timeout) {
+  const WithoutPipeSignal no_signal;
   auto options = ProcessGroupGloo::Options::create(timeout);
   options->devices = Interfaces(store);
   options->threads = 2;

@@ -394,6 +394,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::MessageOverGloo(Core& core, 
   const auto flat = core.several_hosts->flat();
   if (!flat) core.failures->Throw("send or receive", "the group has failed before.");
   std::vector<at::Tensor> bytes = {operands->Host(message).view(at::kByte)};
+  const WithoutPipeSignal no_signal;
   c10::intrusive_ptr<c10d::Work> inner;
   if (title.type == c10d::OpType::SEND) {
     inner = flat->send(bytes, peer, tag);
