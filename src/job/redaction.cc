@@ -20,7 +20,11 @@ using Json = nlohmann::ordered_json;
 
 // Shorter ones would take pieces out of other words.
 constexpr std::size_t kShortestSecret = 6;
+// A token of fewer is a number such as 1, and keeps nobody out.
+constexpr std::size_t kShortestToken = 4;
 constexpr std::size_t kShortestKey = 32;
+// JSON of a run folder that is nested deeper than any of ours is taken as a text.
+constexpr int kDeepestJson = 64;
 
 // The shell's own variable; every other PWD is a password.
 bool IsWorkingDirectory(std::string_view name, std::string_view value) {
@@ -84,9 +88,9 @@ void RemoveUrlUsers(std::string& text) {
     const std::size_t begin = at + 3;
     std::size_t end = begin;
     while (end < text.size() && !IsSpace(text[end]) && text[end] != '/' && text[end] != '"' && text[end] != '\'') ++end;
-    const std::size_t sign = text.rfind('@', end);
-    if (sign == std::string::npos || sign < begin || sign >= end) continue;
-    text.replace(begin, sign - begin, kRemoved);
+    const std::size_t users = std::string_view(text).substr(begin, end - begin).rfind('@');
+    if (users == std::string_view::npos) continue;
+    text.replace(begin, users, kRemoved);
   }
 }
 
@@ -145,6 +149,12 @@ Span QuotedValue(std::string_view text, std::size_t begin, std::string_view quot
   return {begin, line};
 }
 
+// Tokens in base64 for URLs may begin with a dash; behind the name of a secret such a word is taken for one, unless it
+// is short as a flag.
+bool MayBeSecretWithDash(std::string_view word) {
+  return word.size() > 8 && word.starts_with("-") && !word.starts_with("--");
+}
+
 // The value that belongs to the name which ends at `at`: behind an assignment on the same line, or behind a blank where
 // the name is a flag. A quoted one goes to its closing quote, a list to its bracket, anything else to the next blank.
 // Nothing when there is none.
@@ -154,7 +164,11 @@ std::optional<Span> ValueBehind(std::string_view text, std::size_t at, bool is_f
   const std::size_t sign = SkipBlanks(text, behind_name);
   std::size_t begin = sign < text.size() ? SkipAssignment(text, sign) : sign;
   const bool by_blank = begin == sign;
-  if (by_blank && (!is_flag || sign == behind_name || text.substr(sign).starts_with("-"))) return std::nullopt;
+  const auto flag_follows = [&] {
+    const std::string_view word = text.substr(sign, text.find_first_of(" \t\n", sign) - sign);
+    return word.starts_with("-") && !MayBeSecretWithDash(word);
+  };
+  if (by_blank && (!is_flag || sign == behind_name || flag_follows())) return std::nullopt;
   begin = SkipBlanks(text, begin);
   if (begin >= text.size() || text[begin] == '\n' || text[begin] == '{') return std::nullopt;
   // b'…' and the like of Python.
@@ -263,8 +277,9 @@ void RemoveBareUsers(std::string& text) {
            std::string_view("\"'`/<>()[]{},;=@").find(text[begin - 1]) == std::string_view::npos) {
       --begin;
     }
-    const std::size_t colon = text.find(':', begin);
-    if (colon == std::string::npos || colon == begin || colon + 1 >= at) continue;
+    const std::size_t user = std::string_view(text).substr(begin, at - begin).find(':');
+    const std::size_t colon = begin + user;
+    if (user == std::string_view::npos || user == 0 || colon + 1 == at) continue;
     const std::string_view host = std::string_view(text).substr(at + 1);
     if (host.empty() || std::isalnum(static_cast<unsigned char>(host.front())) == 0 || host.starts_with("sha256:"))
       continue;
@@ -285,29 +300,48 @@ bool TakesPassword(std::string_view program) {
   return false;
 }
 
-// What stands in the place of an argument; nothing: it may stay. `before`: the arguments before it.
-std::optional<std::string> WithoutPassword(const std::vector<std::string_view>& before, std::string_view argument) {
-  const auto program = std::find_if(before.rbegin(), before.rend(), TakesPassword);
-  if (program != before.rend()) {
-    const bool is_sshpass = program->ends_with("sshpass");
-    // Behind the program that sshpass starts, -p is a port.
-    const bool first_flag = !is_sshpass || std::all_of(before.rbegin(), program,
-                                                       [](std::string_view word) { return word.starts_with("-"); });
-    if (is_sshpass && first_flag && before.back() == "-p") return kRemoved;
-    if (first_flag && argument.starts_with("-p") && argument.size() > 2) return std::string("-p") + kRemoved;
+// The words of a line, or the arguments of a command, up to one of them. Constant time per word: a line may have
+// hundreds of thousands.
+class WordsBefore {
+ public:
+  void Add(std::string_view word) {
+    if (TakesPassword(word)) {
+      program_ = word;
+      only_flags_since_ = true;
+    } else if (!word.starts_with("-")) {
+      only_flags_since_ = false;
+    }
+    is_netrc_ = is_netrc_ || word == "login" || word == "machine";
+    last_ = word;
+    ++count_;
   }
-  if (before.empty()) return std::nullopt;
-  // curl -u user:secret
-  const bool user = before.back() == "-u" || before.back() == "--user" || before.back() == "--proxy-user";
-  const std::size_t colon = argument.find(':');
-  if (user && colon != std::string_view::npos && !IsOrdinaryValue(argument.substr(colon + 1))) return kRemoved;
-  // A line of .netrc.
-  const bool netrc = before.back() == "password" &&
-                     std::any_of(before.begin(), before.end(),
-                                 [](std::string_view word) { return word == "login" || word == "machine"; });
-  if (netrc) return kRemoved;
-  return std::nullopt;
-}
+
+  std::size_t count() const { return count_; }
+  std::string_view last() const { return last_; }
+
+  // What stands in the place of the next word; nothing: it may stay.
+  std::optional<std::string> WithoutPassword(std::string_view word) const {
+    const bool is_sshpass = program_.ends_with("sshpass");
+    // Behind the program that sshpass starts, -p is a port.
+    if (!program_.empty() && (!is_sshpass || only_flags_since_)) {
+      if (is_sshpass && last_ == "-p") return kRemoved;
+      if (word.starts_with("-p") && word.size() > 2) return std::string("-p") + kRemoved;
+    }
+    // curl -u user:secret
+    const bool user = last_ == "-u" || last_ == "--user" || last_ == "--proxy-user";
+    const std::size_t colon = word.find(':');
+    if (user && colon != std::string_view::npos && !IsOrdinaryValue(word.substr(colon + 1))) return kRemoved;
+    if (last_ == "password" && is_netrc_) return kRemoved;
+    return std::nullopt;
+  }
+
+ private:
+  std::string_view program_;  // the last that takes a password behind -p
+  bool only_flags_since_ = false;
+  bool is_netrc_ = false;
+  std::string_view last_;
+  std::size_t count_ = 0;
+};
 
 // Line by line, word by word: what a command or .netrc has at a place of its own.
 std::string WithoutPlacedPasswords(std::string_view text) {
@@ -315,7 +349,7 @@ std::string WithoutPlacedPasswords(std::string_view text) {
   kept.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t line = EndOfLine(text, at);
-    std::vector<std::string_view> before;
+    WordsBefore before;
     while (at < line) {
       const std::size_t begin = at;
       while (at < line && IsSpace(text[at])) ++at;
@@ -324,10 +358,10 @@ std::string WithoutPlacedPasswords(std::string_view text) {
       while (at < line && !IsSpace(text[at])) ++at;
       const std::string_view argument = text.substr(word, at - word);
       // A line that is nothing but "password X" is of .netrc, too.
-      const bool alone = before.size() == 1 && before[0] == "password" && SkipBlanks(text, at) >= line;
-      const auto shown = alone ? std::optional<std::string>(kRemoved) : WithoutPassword(before, argument);
+      const bool alone = before.count() == 1 && before.last() == "password" && SkipBlanks(text, at) >= line;
+      const auto shown = alone ? std::optional<std::string>(kRemoved) : before.WithoutPassword(argument);
       kept += shown ? std::string_view(*shown) : argument;
-      if (!argument.empty()) before.push_back(argument);
+      if (!argument.empty()) before.Add(argument);
     }
     if (at < text.size()) kept += text[at++];
   }
@@ -451,7 +485,7 @@ void Redaction::Learn(const base::Environment& environment) {
 }
 
 void Redaction::LearnSecret(const std::string& secret) {
-  if (!secret.empty()) secrets_.insert(secrets_.begin(), secret);
+  if (secret.size() >= kShortestToken) secrets_.insert(secrets_.begin(), secret);
 }
 
 void Redaction::Learn(SecretMarks marks) {
@@ -506,7 +540,7 @@ std::string Redaction::Variable(std::string_view name, std::string_view value) c
 
 std::string Redaction::Text(std::string_view text) const {
   std::string shown(text);
-  for (const std::string& secret : secrets_) ReplaceAll(shown, secret, kRemoved, false);
+  for (const std::string& secret : secrets_) ReplaceAll(shown, secret, kRemoved, secret.size() < kShortestSecret);
   shown = WithoutMarked(std::move(shown));
   RemovePrivateKeys(shown);
   RemoveUrlUsers(shown);
@@ -522,15 +556,20 @@ std::string Redaction::Text(std::string_view text) const {
 }
 
 std::string Redaction::JsonText(std::string_view text) const {
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return Text(text);
+  bool too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kDeepestJson;
+    return !too_deep;
+  };
+  Json json = Json::parse(text, watch, false);
+  if (json.is_discarded() || too_deep) return Text(text);
   RedactJson(json, *this);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::vector<std::string> Redaction::Arguments(const std::vector<std::string>& arguments) const {
   std::vector<std::string> shown;
-  std::vector<std::string_view> before;
+  WordsBefore before;
   SecretName follows = SecretName::kNone;
   for (const std::string& argument : arguments) {
     const auto equals = argument.find('=');
@@ -538,9 +577,9 @@ std::vector<std::string> Redaction::Arguments(const std::vector<std::string>& ar
     const std::string name = argument.substr(0, equals);
     // A flag, or a setting such as db.password=…; not a sentence or a script that has a '=' somewhere.
     const bool is_setting = equals != std::string::npos && name.find_first_of(" \t\n;") == std::string::npos;
-    if (!is_flag && HoldsSecret(follows, argument)) {
+    if ((!is_flag || MayBeSecretWithDash(argument)) && HoldsSecret(follows, argument)) {
       shown.emplace_back(kRemoved);
-    } else if (const auto without = WithoutPassword(before, argument)) {
+    } else if (const auto without = before.WithoutPassword(argument)) {
       shown.push_back(*without);
     } else if (is_setting && HoldsSecret(JudgeName(name), std::string_view(argument).substr(equals + 1))) {
       shown.push_back(name + "=" + kRemoved);
@@ -549,11 +588,11 @@ std::vector<std::string> Redaction::Arguments(const std::vector<std::string>& ar
     }
     if (is_flag) {
       follows = equals == std::string::npos ? JudgeName(argument) : SecretName::kNone;
-    } else if (before.empty() || !(before.back().ends_with("s") && before.back().starts_with("-"))) {
+    } else if (!(before.last().ends_with("s") && before.last().starts_with("-"))) {
       // --tokens A B
       follows = SecretName::kNone;
     }
-    before.push_back(argument);
+    before.Add(argument);
   }
   return shown;
 }

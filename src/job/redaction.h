@@ -32,7 +32,7 @@ class Redaction {
   // From now on the values of secret variables are taken out of every text, wherever they stand in it.
   void Learn(const base::Environment& environment);
   void Learn(SecretMarks marks);
-  // One that no variable holds.
+  // One that no variable holds. Below 6 characters whole words only, below 4 none: they would be all over the text.
   void LearnSecret(const std::string& secret);
 
   // Whether a variable, flag or key of that name can hold a secret (job/secret_names.h).

@@ -197,5 +197,35 @@ TEST_F(RedactedText, OfACommandLineHasNoValueBehindASecretFlag) {
                           kRemoved, "--max-tokens", "512", std::string("db.password=") + kRemoved, "--user", kRemoved));
 }
 
+TEST_F(RedactedText, OfASecretFlagHasNoTokenThatBeginsWithADash) {
+  EXPECT_THAT(
+      redaction_.Arguments({"--password", "-Ab3xY9kQ0", "--token", "-v", "--secret", "--verbose", "-Ab3xY9kQ0"}),
+      ElementsAre("--password", kRemoved, "--token", "-v", "--secret", "--verbose", "-Ab3xY9kQ0"));
+  EXPECT_EQ(redaction_.Text("--password -Ab3xY9kQ0 --token -v"), std::string("--password ") + kRemoved + " --token -v");
+}
+
+TEST_F(RedactedText, KeepsItsNumbersWhereTheTokenIsOne) {
+  redaction_.LearnSecret("1");
+  redaction_.LearnSecret("7777");
+  EXPECT_EQ(redaction_.Text("rank 1 of 17777: 7777"), std::string("rank 1 of 17777: ") + kRemoved);
+}
+
+// Files of a run folder may be anybody's: none may take hours, or the stack.
+TEST_F(RedactedText, IsFoundInOneLineOfManyWordsAndInDeepJson) {
+  std::string words;
+  std::string urls;
+  std::string signs;
+  for (int i = 0; i < 400'000; ++i) {
+    words += "a ";
+    urls += "x://";
+    signs += "a@";
+  }
+  EXPECT_EQ(redaction_.Text(words).size(), words.size());
+  EXPECT_EQ(redaction_.Text(urls).size(), urls.size());
+  EXPECT_EQ(redaction_.Text(signs).size(), signs.size());
+  const std::string deep = std::string(200'000, '[') + "\"password=abc123def\"" + std::string(200'000, ']');
+  EXPECT_THAT(redaction_.JsonText(deep), Not(HasSubstr("abc123def")));
+}
+
 }  // namespace
 }  // namespace fulldeck::job
