@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/open_without_links.h"
 
 namespace fulldeck::launcher {
 namespace {
@@ -30,7 +31,7 @@ AppendedLog::~AppendedLog() {
 
 bool AppendedLog::Open() {
   if (!file_.valid())
-    file_.Reset(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, 0666));
+    file_.Reset(base::OpenWithoutLinks(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666));
   if (!file_.valid()) Failed(errno);
   return file_.valid();
 }

@@ -131,6 +131,7 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, SharedNote& note) {
   std::optional<int> status;
   int gave_up_after = 0;  // the stop signal after which the supervisor was killed
   base::EventLoop::Id patience = 0;
+  std::optional<base::TimePoint> gives_up_at;
   const std::vector<int> stops = StopSignals(flags);
   const auto watching = loop.OnSignals(TakenSignals(flags), [&](int signal_number) {
     if (status) return;
@@ -141,14 +142,20 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, SharedNote& note) {
     // One that was stopped can act on it then. One that hangs, in the kernel or in a debugger, is waited for no longer
     // than it needs to stop the ranks; whoever asks a second time does not want to wait for their grace.
     kill(supervisor, SIGCONT);
-    const bool again = patience != 0;
+    const base::Duration wait =
+        (gives_up_at ? std::chrono::milliseconds(0) : flags.grace) + kKillPatience + kSupervisorPatience;
+    const base::TimePoint deadline = loop.clock().Now() + wait;
+    // More signals make it shorter, never longer.
+    if (gives_up_at && *gives_up_at <= deadline) return;
+    gives_up_at = deadline;
     loop.Remove(patience);
-    patience = loop.After(
-        (again ? std::chrono::milliseconds(0) : flags.grace) + kKillPatience + kSupervisorPatience, [&, signal_number] {
-          gave_up_after = signal_number;
-          base::Log(Severity::kError, fmt::format("the supervisor (pid {}) does not answer: killing it", supervisor));
-          kill(supervisor, SIGKILL);
-        });
+    patience = loop.After(wait, [&, signal_number] {
+      gave_up_after = signal_number;
+      base::Log(Severity::kError, fmt::format("the supervisor (pid {}) does not answer: killing it", supervisor));
+      kill(supervisor, SIGKILL);
+      // One that hangs in the kernel does not end by that either; its ranks have to.
+      loop.After(kKillPatience, [&] { loop.Stop(); });
+    });
   });
   if (!watching) return RefuseRun(wire::ExitCode::kFailed, watching.error().message);
   const auto child = loop.WhenExited(supervisor, [&](std::optional<int> wait_status) {
@@ -157,6 +164,10 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, SharedNote& note) {
   });
   if (!child) return RefuseRun(wire::ExitCode::kFailed, child.error().message);
   loop.Run();
+  if (!status) {
+    CleanUpAfterSupervisor(note);
+    return 128 + gave_up_after;
+  }
   const Ending ending{*status};
   if (ending.signal_number() != 0) {
     base::Log(Severity::kError, fmt::format("the supervisor (pid {}) was {}", supervisor, ending.InWords()));

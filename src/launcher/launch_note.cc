@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/open_without_links.h"
 #include "base/system_root.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -93,7 +94,7 @@ std::string FormatLaunchNote(const std::vector<std::string>& arguments, const ba
 
 base::Result<void> WriteLaunchNote(const base::Environment& environment, const job::RunRecord& record) {
   const std::string path = record.directory + "/" + kLaunchNote;
-  const base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const base::UniqueFd file(base::OpenWithoutLinks(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!file.valid()) return base::ErrnoError("cannot write " + base::Printable(path));
   return base::WriteAllTo(file.get(), FormatLaunchNote(OwnArguments(), environment, record), path);
 }

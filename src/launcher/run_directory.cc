@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "base/open_without_links.h"
 #include "base/text.h"
 #include "wire/private_folder.h"
 
@@ -26,9 +27,17 @@ base::Result<void> MakeFolders(const std::string& path) {
 }
 
 base::Result<base::UniqueFd> OpenToAppend(const std::string& path) {
-  base::UniqueFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  base::UniqueFd file(base::OpenWithoutLinks(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
   if (!file.valid()) return base::ErrnoError(base::Printable(path));
   return file;
+}
+
+// Makes FOLDER/name. FOLDER is reached through no link, whoever may have put one there since it was made.
+base::Result<void> MakeFolderIn(const std::string& folder, const std::string& name) {
+  const base::UniqueFd parent(base::OpenWithoutLinks(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!parent.valid()) return base::ErrnoError(base::Printable(folder));
+  if (mkdirat(parent.get(), name.c_str(), 0777) != 0) return base::ErrnoError(base::Printable(folder + "/" + name));
+  return {};
 }
 
 base::Error CannotLog(const base::Error& why) {
@@ -51,15 +60,16 @@ base::Result<RunDirectory> RunDirectory::Make(const std::string& log_dir, const 
     if (mkdir(made.path_.c_str(), mode) == 0) break;
     if (errno != EEXIST || number == kSameNames) return CannotLog(base::ErrnoError(base::Printable(made.path_)));
   }
-  if (mkdir((made.path_ + "/logs").c_str(), 0777) != 0) return CannotLog(base::ErrnoError(made.path_ + "/logs"));
+  if (const auto logs = MakeFolderIn(made.path_, "logs"); !logs) return CannotLog(logs.error());
   return made;
 }
 
 base::Result<RankFiles> RunDirectory::MakeRankFiles(int attempt, int local_rank) const {
   const std::string attempt_path = attempt_folder(attempt);
   const std::string folder = attempt_path + "/" + std::to_string(local_rank);
-  if (mkdir(attempt_path.c_str(), 0777) != 0 && errno != EEXIST) return CannotLog(base::ErrnoError(attempt_path));
-  if (mkdir(folder.c_str(), 0777) != 0) return CannotLog(base::ErrnoError(folder));
+  const auto made = MakeFolderIn(path_, attempt_path.substr(path_.size() + 1));
+  if (!made && made.error().system_error != EEXIST) return CannotLog(made.error());
+  if (const auto own = MakeFolderIn(attempt_path, std::to_string(local_rank)); !own) return CannotLog(own.error());
   RankFiles files{folder + "/stdout.log",
                   folder + "/stderr.log",
                   folder + "/error.json",

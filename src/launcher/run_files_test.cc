@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -5,9 +6,11 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <set>
 
+#include "base/open_without_links.h"
 #include "base/subprocess.h"
 #include "launcher/failure_report.h"
 #include "launcher/launch_note.h"
@@ -37,6 +40,25 @@ TEST(RunDirectory, GivesEveryRunAFolderOfItsOwn) {
   ASSERT_TRUE(files.ok());
   EXPECT_EQ(files->stdout_path, first->path() + "/attempt_0/3/stdout.log");
   EXPECT_TRUE(Exists(files->stderr_path));
+}
+
+TEST(RunDirectory, WritesNothingBehindALinkThatSomebodyPutInItsPlace) {
+  const testing::TemporaryFolder folder;
+  const testing::TemporaryFolder elsewhere;
+  const auto is_empty = [&] { return std::filesystem::is_empty(elsewhere.string()); };
+  const auto run = RunDirectory::Make(folder.string() + "/logs", "run");
+  ASSERT_TRUE(run.ok());
+  // Below a log folder that is open to everybody, anybody can rename what lies in it.
+  std::filesystem::create_directory_symlink(elsewhere.string(), run->attempt_folder(0));
+  EXPECT_FALSE(run->MakeRankFiles(0, 0).ok());
+  std::filesystem::rename(run->path(), run->path() + "-renamed");
+  std::filesystem::create_directory_symlink(elsewhere.string(), run->path());
+  EXPECT_FALSE(run->MakeRankFiles(1, 0).ok());
+  EXPECT_TRUE(is_empty());
+  const int file = base::OpenWithoutLinks((run->path() + "/crash.txt").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (file >= 0 && !is_empty()) GTEST_SKIP() << "this kernel has no openat2";
+  EXPECT_LT(file, 0);
+  EXPECT_TRUE(is_empty());
 }
 
 TEST(PrivateLogFolder, IsOnlyEverAFolderThatNobodyElseCanUse) {

@@ -144,7 +144,8 @@ void Supervisor::CopyErrorFile(const Rank& rank) const {
     text = fmt::format("{{\"message\": \"{} {}\", \"timestamp\": {}}}\n", NameOf(rank), rank.ending->ending.InWords(),
                        std::time(nullptr));
   }
-  const base::UniqueFd file(open(target->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  // A pipe that nobody reads must not hold up the report.
+  const base::UniqueFd file(open(target->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));
   if (file.valid()) [[maybe_unused]]
     const auto written = write(file.get(), text.data(), text.size());
 }

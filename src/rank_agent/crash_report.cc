@@ -9,6 +9,7 @@
 
 #include <cstring>
 
+#include "base/open_without_links.h"
 #include "rank_agent/crash_signals.h"
 #include "rank_agent/module_names.h"
 #include "rank_agent/native_stack.h"
@@ -42,7 +43,7 @@ constexpr int kTurnMilliseconds = 2000;
 
 int OpenReport() {
   // Not blocking, in case somebody put a pipe there; and not through a link that somebody put there.
-  return open(report_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW, 0600);
+  return base::OpenWithoutLinks(report_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
 }
 
 // A function that runs out of stack faults next to its stack pointer, where every other access would find memory.

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/open_without_links.h"
 #include "rank_agent/fault_guard.h"
 #include "rank_agent/module_names.h"
 #include "rank_agent/native_stack.h"
@@ -123,7 +124,7 @@ Entry* EntryOf(int thread) {
 
 int OpenStacks() {
   const int file =
-      open(stack_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW, 0600);
+      base::OpenWithoutLinks(stack_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
   if (file < 0) return -1;
   struct stat facts {};
   if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode) ||
