@@ -53,6 +53,9 @@ for _ in range(2):
     torch.backends.cudnn.deterministic = False
     torch.backends.cuda.matmul.allow_tf32 = True
 assert torch.backends.cudnn.benchmark is True
+if hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # then the older name can be set, and not be read
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = False
 print("settings")
 
 dist.init_process_group("nccl", timeout=datetime.timedelta(seconds=70))

@@ -10,6 +10,7 @@ D9          a hand-written eccl.py that claims to be Enflame's
 import os
 import subprocess
 import sys
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -83,6 +84,15 @@ for epoch in range(2):
     with torch.no_grad():
         for batch, label in DataLoader(validate, 16):
             model(batch)
+# Loaders that torch itself takes, and whose samplers cannot be a key.
+for loader in (DataLoader(train, batch_sampler=[[0, 1], [2, 3]]), DataLoader(train, sampler=range(8), batch_size=None)):
+    assert [len(list(loader)) for _ in range(2)] in ([2, 2], [8, 8])
+# A child that was waited for is let go, and its pipe with it.
+child = subprocess.Popen([sys.executable, os.path.abspath(subprocess.__file__)], stdout=subprocess.PIPE)
+child.wait()
+gone = weakref.ref(child)
+del child
+assert gone() is None
 subprocess.run([sys.executable, "-c" if "C6" not in faults else "no-such-script.py", "pass"])
 if "A7" not in faults:
     dist.destroy_process_group()

@@ -122,9 +122,7 @@ def watch_batches(torch):
         try:
             batch = real(self)
         except StopIteration:
-            ended = _loaders.get(self._index_sampler)
-            pass_ended(ended)
-            validation(ended)
+            pass_over(self)
             raise
         a_batch(torch, self, batch)
         return batch
@@ -132,11 +130,29 @@ def watch_batches(torch):
     iterator.__next__ = following
 
 
+def _key_of(iterator):
+    """What a DataLoader keeps from pass to pass; its pass itself where that is a list or the like, which nothing can be remembered of."""
+    sampler = iterator._index_sampler
+    try:
+        weakref.ref(sampler)
+        hash(sampler)
+        return sampler
+    except TypeError:
+        return iterator
+
+
+@guarded
+def pass_over(iterator):
+    loaded = _loaders.get(_key_of(iterator))
+    pass_ended(loaded)
+    validation(loaded)
+
+
 @guarded
 def a_batch(torch, iterator, batch):
     global _latest, _integers, fetched
     fetched += 1
-    sampler = iterator._index_sampler
+    sampler = _key_of(iterator)
     loaded = _loaders.get(sampler)
     if loaded is None:
         try:

@@ -552,8 +552,13 @@ def _report_setting(path, kind, names):
 
     @functools.wraps(real)
     def set_attribute(self, name, value):
-        if name in names and getattr(self, name, value) != value:
-            say_once("{}.{}={} has no effect on {}: it is a setting of CUDA's libraries".format(path, name, value, card.kind()))
+        if name in names:
+            try:
+                changes = getattr(self, name) != value
+            except Exception:  # some cannot be read any more once their newer names were set
+                changes = True
+            if changes:
+                say_once("{}.{}={} has no effect on {}: it is a setting of CUDA's libraries".format(path, name, value, card.kind()))
         real(self, name, value)
 
     kind.__setattr__ = set_attribute
@@ -571,7 +576,10 @@ def _watch_set_device(torch):
     @functools.wraps(real)
     def set_device(device):
         real(device)
-        number = device if isinstance(device, int) else card.real_device(device).index
+        try:
+            number = device if isinstance(device, int) else card.real_device(device).index
+        except Exception:  # torch takes more kinds of objects
+            number = torch.cuda.current_device()
         if number not in (None, card.index()) and number >= 0 and number not in [place.index for place in card.cuda_places()]:
             say_once("WARNING: B8: the program chose cuda:{} with set_device, and this rank's card is {}: two ranks may share a card. Use "
                      "cuda:LOCAL_RANK".format(number, card.name()))

@@ -4,13 +4,14 @@
 A step is one of the optimizer's, whoever's loop it is: torch tells of it. Where several optimizers step in turns, the turns are counted. A
 framework that counts itself (MMEngine) takes the lead, and so does a program that tells its steps through fulldeck.board. The thread that steps
 is the loop's; what others do is not looked at. Without a board nothing is told."""
+import sys
 import threading
 import time
 
 from fulldeck import board as boards
 from fulldeck.adapters import say
 
-LOSS_EVERY_NS = 1000000000  # a loss on a card is read at most so often: reading waits for the card
+LOSS_EVERY_NS = 1000000000  # at least between two losses that are read from a card
 
 _now = time.perf_counter_ns
 _ident = threading.get_ident
@@ -102,11 +103,21 @@ def _tell():
     if _loss is not None:
         device = getattr(_loss, "device", None)
         now = _now()
-        if device is None or device.type == "cpu" or now - _loss_read_at >= LOSS_EVERY_NS:
-            told = figures()
-            told.loss, told.has_loss = float(_loss), 1
+        if device is None or device.type == "cpu":
+            _show_loss([float(_loss)])
+            _loss = None
+        elif now - _loss_read_at >= LOSS_EVERY_NS:
+            from fulldeck.adapters import observing
+            # A card without events or pinned memory has to be waited for.
+            if not observing.read_later(sys.modules["torch"], _loss.reshape(1), _show_loss):
+                _show_loss([float(_loss)])
             _loss, _loss_read_at = None, now
     board().tell()
+
+
+def _show_loss(values):
+    told = figures()
+    told.loss, told.has_loss = values[0], 1
 
 
 def note_loss(loss):
