@@ -18,7 +18,7 @@ import time
 import traceback
 import uuid
 
-from launching import FOREIGN, PROGRAMS, wait_until
+from launching import FOREIGN, PROGRAMS, state_of, wait_until
 
 COLLECTIVES_RANK = os.path.join(PROGRAMS, "collectives_rank")
 RANKS = 4
@@ -213,32 +213,64 @@ def rank_of_another_pid_namespace_is_killed(victim):
 
 # ---- a rank is late
 
+STOP_LIMIT = 1.5
+
+
 def rank_is_stopped(victim, operation, count, watch, delay):
-    """At a random moment. The others time out, say that it is stopped and where everybody is; it hears the same later."""
-    limit = 1.5
-    with ranks_of(RANKS, watch, op=operation, count=count, timeout=int(limit * 1000)) as ranks:
-        # Whoever is stopped before its first call is in none: the report would rightly say so, and nothing of a call.
-        all_ready(ranks, "calling")
+    """In a call that one more rank has yet to make. Only that one has the short time-out: nobody takes a rank that is merely slow for a
+    stopped one before the accident."""
+    last = (victim + 1) % RANKS
+    with ranks_of(RANKS, watch, last, ["hold=2", "call_timeout=%d" % (STOP_LIMIT * 1000)], op=operation, count=count) as ranks:
+        all_ready([ranks[last]], "holding")
+        for rank in ranks:
+            if rank is not ranks[last]:
+                all_ready([rank], "calling")
+                wait_until(lambda: state_of(rank.pid) == "S", "it to wait in call 2: %r" % rank.lines, PATIENCE)
         time.sleep(delay)
         since = time.monotonic()
         pid = ranks[victim].pid
         os.kill(pid, signal.SIGSTOP)
-        others = [rank for rank in ranks if rank is not ranks[victim]]
-        failures = [rank.failure() for rank in others]
-        slowest = same_end(failures, TIMEOUT, since, limit + PATIENCE)
-        text = failures[0].text
-        check(re.search(r"waited 1\.5 s for rank %d\." % victim, text), text)
-        check(re.search(r"rank %d [^|]*\(pid %d, stopped \(SIGSTOP\)\)" % (victim, pid), text), text)
-        for number in range(RANKS):
-            check(re.search(r"\| +rank %d (is in|has finished) call \d+, " % number, text), text)
-        os.kill(pid, signal.SIGCONT)
-        same_end(failures + [ranks[victim].failure()], TIMEOUT, time.monotonic())
-        return {"SIGSTOP → time-out of %.1f s told" % limit: slowest}
+        wait_until(lambda: state_of(pid) == "T", "rank %d to stop" % victim, PATIENCE)
+        os.kill(ranks[last].pid, signal.SIGUSR1)
+        return stop_is_told(ranks, victim, since)
+
+
+def rank_is_stopped_among_calls(victim, operation, count, watch, delay):
+    """At a random moment, also between two calls. All ranks have the short time-out in all calls: for a machine that does nothing else."""
+    with ranks_of(RANKS, watch, op=operation, count=count, call_timeout=int(STOP_LIMIT * 1000)) as ranks:
+        # Whoever is stopped before its first call is in none: the report would rightly say so, and nothing of a call.
+        all_ready(ranks, "calling")
+        time.sleep(delay)
+        since = time.monotonic()
+        os.kill(ranks[victim].pid, signal.SIGSTOP)
+        return stop_is_told(ranks, victim, since)
+
+
+def stop_is_told(ranks, victim, since):
+    """The others time out, say that it is stopped and where everybody is; it hears the same later."""
+    pid = ranks[victim].pid
+    failures = [rank.failure() for rank in ranks if rank is not ranks[victim]]
+    slowest = same_end(failures, TIMEOUT, since, STOP_LIMIT + PATIENCE)
+    text = failures[0].text
+    # On a busy machine others may be late beside it.
+    check("waited %.1f s for rank" % STOP_LIMIT in text, text)
+    check(re.findall(r"rank (\d+) [^|]*\(pid (\d+), stopped \(SIGSTOP\)\)", text) == [(str(victim), str(pid))], text)
+    for number in range(RANKS):
+        check(re.search(r"\| +rank %d (is in|has finished) call \d+, " % number, text), text)
+    os.kill(pid, signal.SIGCONT)
+    same_end(failures + [ranks[victim].failure()], TIMEOUT, time.monotonic())
+    return {"SIGSTOP → time-out of %.1f s told" % STOP_LIMIT: slowest}
 
 
 def rank_makes_no_call(victim, watch):
-    with ranks_of(RANKS, watch, victim, ["fault=hang", "at=3"], count=1000, timeout=1000) as ranks:
-        failures = [rank.failure() for rank in ranks if rank is not ranks[victim]]
+    """The others have the short time-out in that call only, which they make once it is sure that this one does not."""
+    with ranks_of(RANKS, watch, victim, ["fault=hang", "at=3"], count=1000, hold=3, call_timeout=1000) as ranks:
+        others = [rank for rank in ranks if rank is not ranks[victim]]
+        all_ready(others, "holding")
+        all_ready([ranks[victim]], "accident")
+        for rank in others:
+            os.kill(rank.pid, signal.SIGUSR1)
+        failures = [rank.failure() for rank in others]
         same_end(failures, TIMEOUT, ranks[victim].time_of("accident"), 1 + PATIENCE)
         check("rank %d has finished call 2, all_reduce(sum, float32 × 1000) (pid %d, " % (victim, ranks[victim].pid)
               in failures[0].text, failures[0].text)
@@ -324,9 +356,9 @@ def all_cells(repeats, only, seed):
                     add("kill %s × %d, %s" % (operation, count, watch), rank_is_killed, victim, operation, count, watch,
                         draws.uniform(0, 0.3))
                 if operation != "message":
-                    add("stop %s × %d" % (operation, count), rank_is_stopped, draws.randrange(RANKS),
-                        operation if operation != "mixed" else "all_to_all", count, draws.choice(WATCHES),
-                        draws.uniform(0, 0.3))
+                    add("stop %s × %d" % (operation, count), draws.choice((rank_is_stopped, rank_is_stopped_among_calls)),
+                        draws.randrange(RANKS), operation if operation != "mixed" else "all_to_all", count,
+                        draws.choice(WATCHES), draws.uniform(0, 0.3))
         for watch in WATCHES:
             for fault in ("kill", "segv", "exit"):
                 add("%s by itself, %s" % (fault, watch), rank_dies_by_itself, fault, draws.randrange(RANKS), watch)

