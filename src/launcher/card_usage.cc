@@ -217,7 +217,10 @@ CardVerdict CardUsage::Verdict(std::size_t index) const {
   const bool enough = card.counter && card.stepped ? true
                       : card.counter               ? looked >= kShortestLook && verdict.intervals >= kSeveral
                                                    : verdict.intervals >= kSeveral;
-  return enough ? idle() : unknown("run-too-short");
+  if (!enough) return unknown("run-too-short");
+  // Readings are no steps: a rank that reports none may have little to compute.
+  if (card.phase == Phase::kQuiet && verdict.active + ambiguous > 0) return unknown("few-readings");
+  return idle();
 }
 
 std::vector<CardVerdict> CardUsage::Verdicts() const {
@@ -349,6 +352,8 @@ events::Event CardUnknownEvent(const UsedCard& card, const CardVerdict& verdict)
     why = "no source reports its utilization";
   } else if (verdict.reason == "holder-unknown") {
     why = "it is busy, and no source reports which processes use it";
+  } else if (verdict.reason == "few-readings") {
+    why = "it worked in too few readings, and the program reports no steps to compare them with";
   } else if (verdict.reason == "shared") {
     why = "it is busy, but processes other than those of its rank have it open too";
   } else {

@@ -5,10 +5,10 @@
 //   - Work counts only after the rank's first training step (its first collective where it reports no step; after
 //     kQuietDelay where it reports neither). A rank without our hook or runtime counts from its start.
 //   - Work counts only if a process of the rank itself does it: by the vendor's counter per process, else by the list
-//   of
-//     processes that have the card open. Work of another rank or of a foreign process on the card is idle for its rank.
+//     of processes that have the card open. Work of another rank or of a foreign process on the card is idle for its rank.
 //   - Work is looked for in intervals: from one step (or collective, or reading) to the next. It must be in several of
-//     them, and in a tenth of those that end with a step: a burst at the start is not training on the card.
+//     them, and in a tenth of those that end with a step: a burst at the start is not training on the card. Of a rank that
+//     reports neither steps nor collectives, work in fewer readings is unknown: they do not show how much it had to do.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,8 @@ const char* NameOf(Usage usage);  // "unknown", "busy", "idle"
 struct CardVerdict {
   Usage usage = Usage::kUnknown;
   // Of idle: burst, other-rank, foreign-process, rank-on-other-card, not-opened, no-work.
-  // Of unknown: run-too-short, no-telemetry, not-read, holder-unknown, shared. Of busy: counter, readings.
+  // Of unknown: run-too-short, few-readings, no-telemetry, not-read, holder-unknown, shared.
+  // Of busy: counter, readings.
   std::string reason;
   int intervals = 0;               // in which work was looked for
   int active = 0;                  // in which the rank's own processes worked

@@ -176,6 +176,16 @@ TEST_F(CardUsageOfTwo, AProgramThatReportsNothingCountsAfterADelay) {
   EXPECT_EQ(usage_.Verdict(0).usage, Usage::kBusy);
 }
 
+TEST_F(CardUsageOfTwo, AProgramThatReportsNothingAndWorksInTwoReadingsOfManyIsUnknown) {
+  for (int i = 0; i < 50; ++i, Wait(100ms)) Counter(0, {.work = {Busy(100, 5000)}});
+  for (int i = 0; i < 80; ++i, Wait(100ms)) Counter(0, {.work = {Busy(100, i < 10 ? 5000 : i < 40 ? 6000 : 7000)}});
+  EXPECT_EQ(usage_.Verdict(0).active, 2);
+  EXPECT_EQ(usage_.Verdict(0).usage, Usage::kUnknown);
+  EXPECT_EQ(usage_.Verdict(0).reason, "few-readings");
+  for (int i = 0; i < 80; ++i, Wait(100ms)) Counter(1, {.work = {Busy(200, 5000)}});
+  EXPECT_EQ(usage_.Verdict(1).usage, Usage::kIdle) << "what it did in the first five seconds may be the probe's";
+}
+
 TEST_F(CardUsageOfTwo, CollectivesCountWhereNoStepIsReported) {
   Counter(0, {.work = {Busy(100, 5000)}, .collectives = 1});
   for (std::uint64_t call = 2; call < 6; ++call) {
