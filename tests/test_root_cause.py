@@ -8,6 +8,7 @@ import pytest
 from launching import BUILD
 from python_ranks import run_python
 
+NONFINITE_TRAINING = os.path.join(BUILD, "tests", "nonfinite_training")
 PACKAGE = os.path.join(BUILD, "lib", "python")
 
 # Three ranks of the collectives library, without torch.
@@ -75,6 +76,18 @@ sys.exit(3)
     done = place.run("--nproc-per-node", 3, "train.py", extra={"PYTHONPATH": PACKAGE})
     failed = place.event("run-failed")
     assert (failed["root_rank"], failed["reason"], failed["exit_code"]) == (2, "nonfinite", 3) and done.code == 3, done
+
+
+@pytest.mark.skipif(not os.path.exists(NONFINITE_TRAINING), reason="this build has no torch")
+@pytest.mark.parametrize("cards", [None, "gcu:3"], ids=["cpu", "gcu"])
+def test_the_rank_whose_batch_has_a_nan_is_the_root_cause_in_data_parallel_training(place, cards):
+    if cards:
+        place.simulate(cards)
+    done = place.run("--nproc-per-node", 3, "--no-python", NONFINITE_TRAINING, 1, 4, seconds=300)
+    failed = place.event("run-failed")
+    assert (failed["root_rank"], failed["reason"]) == (1, "nonfinite") and done.code == 1, done
+    assert "layer." in done.ours, done
+    assert "no NaN was noticed" not in done.out
 
 
 def test_a_rank_that_fails_by_itself_after_another_has_ended_well_is_the_root_cause(place):
