@@ -64,7 +64,7 @@ SERIES = [
     Series("C6", "retention while saves fail: no verified checkpoint", "never fewer than one", "faults", 0, "faults", 1),
     Series("S1", "NaN in a gradient: not named before the step", "rank, tensor and step named", "faults", 0, "faults", 1),
     Series("S2", "flipped parameter bit: not named", "the rank named within 100 steps", "faults", 0, "faults", 1),
-    Series("S3", "rank 1.3 times slower: steps until named", "named within 20 steps", "max", 20, "steps", 10),
+    Series("S3", "rank 1.3 times slower (C program): steps until named", "named within 20 steps", "max", 20, "steps", 10),
     Series("S3", "clean steps: ranks called slow", "0 in 10,000 steps", "faults", 0, "faults", 10000),
     Series("Q1", "clean collectives: alarms", "0 in a million", "faults", 0, "faults", 1000000),
     Series("Q2", "a record on the board", "at most 1 µs", "max", 1000, "ns", 1),
@@ -505,7 +505,7 @@ def measure_s3(scale):
     print(said.getvalue(), file=sys.stderr)
     if any(one[0] != one[1] for one in slow):
         raise AssertionError("another rank, or none, was named slow: %s" % slow)
-    return {"rank 1.3 times slower: steps until named": ([one[3] for one in slow], None),
+    return {"rank 1.3 times slower (C program): steps until named": ([one[3] for one in slow], None),
             "clean steps: ranks called slow": ([len(false) + len(alarms)], made)}
 
 
