@@ -2,7 +2,10 @@
 import os
 import signal
 
+import pytest
+
 import hang_grid
+from launching import BUILD, HERE
 
 
 def ids_of(run, *ids):
@@ -49,6 +52,17 @@ def test_on_hang_fail_saves_stacks_and_ends_with_a_code_of_its_own():
         assert action["action"] == "fail", action
     finally:
         run.close()
+
+
+@pytest.mark.parametrize("card,code", [("works", 0), ("rests", 90)])
+def test_a_rank_whose_main_thread_spins_is_hung_only_if_its_card_rests(place, card, code):
+    place.simulate("gcu:2")
+    place.variables["FULLDECK_TEST_LIB"] = os.path.join(BUILD, "lib")
+    script = os.path.join(HERE, "scripts", "spinning_rank.py")
+    done = place.run("--on-hang", "fail", "--shutdown-timeout", 2, "--idle-card", "warn", script, card, 8 if card == "works" else 1000)
+    assert done.code == code, done
+    assert [event["awaited_rank"] for event in place.events("waiting")] == [0], done
+    assert [event["evidence"] for event in place.events("hang")] == (["spinning"] if card == "rests" else []), done
 
 
 def test_on_hang_restart_begins_anew_with_all_ranks():

@@ -12,7 +12,9 @@ using std::chrono::milliseconds;
 
 // After this a call is looked at closely; a healthy one is over long before.
 constexpr Duration kStall = milliseconds(500);
-constexpr double kBusyShare = 0.05;             // of a processor
+constexpr double kBusyShare = 0.05;  // of a processor
+// Readings of a card are a second apart, and show the second before.
+constexpr Duration kCardIsFresh = std::chrono::seconds(3);
 constexpr std::uint64_t kIoOfLife = 16 * 1024;  // bytes in the time that is looked at
 constexpr double kFaultsOfLife = 20;            // a second: whoever works on data touches new memory
 constexpr std::size_t kPlacesInOnePlace = 3;    // who polls is seen in the call, before it and behind it
@@ -179,7 +181,8 @@ bool HangJudge::SomeAreElsewhere(const Group& group) const {
 Duration HangJudge::LimitFor(const RankNow& rank, const Member& waiting) const {
   const wire::Phase phase = rank.loop ? rank.loop->phase : wire::Phase::kNotTold;
   const bool told = phase != wire::Phase::kNotTold;
-  Duration limit = told || !IsRecorded(waiting.call.name) ? limits_.known : limits_.unknown;
+  // The adapters report phases of scripts that do anything between two steps, without knowing of it.
+  Duration limit = IsRecorded(waiting.call.name) ? limits_.unknown : limits_.known;
   // Where no steps are told: a wrapper of the model makes some calls of its own before the first one.
   const bool before_first_step =
       told ? rank.loop->step_at_ns == 0 : waiting.call.completed < (IsRecorded(waiting.call.name) ? kFirstCalls : 2);
@@ -223,6 +226,8 @@ HangJudge::Window HangJudge::Since(const Known& known, TimePoint from) const {
 
 HangJudge::Finding HangJudge::Examine(int local_rank, const RankNow& rank, TimePoint now, Duration limit,
                                       Duration waited) {
+  // It computes there, and its main thread spins or sleeps in the driver until a kernel ends.
+  if (rank.card_worked && now - *rank.card_worked <= kCardIsFresh && waited < limits_.io) return {};
   const Window near = Since(known_[static_cast<std::size_t>(local_rank)], now - limit);
   if (near.traced || near.span < kLooksBusy || near.seconds <= 0 || near.io_bytes >= kIoOfLife) return {};
   if (near.main_busy / near.seconds < kBusyShare) return ExamineIdle(local_rank, rank, now, limit);
@@ -267,7 +272,7 @@ HangJudge::Finding HangJudge::ExamineIdle(int local_rank, const RankNow& rank, T
   return {by_io ? Evidence::kBlockedIo : Evidence::kSleeping, blocked, by_io};
 }
 
-// It computes, or it goes round in a circle: its stack tells.
+// It computes, or it spins: its stack shows which.
 bool HangJudge::SpinsInPlace(int local_rank, TimePoint now, Duration limit, Duration waited) {
   Known& known = known_[static_cast<std::size_t>(local_rank)];
   std::deque<StackSeen>& stacks = known.stacks;

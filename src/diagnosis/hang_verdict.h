@@ -1,6 +1,6 @@
 // Who waits for whom among the ranks of this node, and whether there is evidence that the awaited rank is stuck:
 // nothing, *waiting* (reported as it is, never an alarm), or a hang with exactly one culprit, the evidence, the call
-// that the others wait in and its number. docs/hangs.md has the rules in words.
+// that the others wait in and its number. docs/hangs.md describes the rules.
 //
 // Pure: it is shown what was read of every rank, moment after moment, and gives a verdict; it reads no clock, no file
 // and no board, and sends nothing (launcher/hang_watch.h does). The same moments give the same verdicts.
@@ -55,6 +55,7 @@ struct RankNow {
   std::optional<ProcessSample> process;  // absent: not looked at
   std::optional<wire::Loop> loop;
   std::vector<wire::Collective> groups;
+  std::optional<base::TimePoint> card_worked;  // when the rank's card was last seen at work for it; absent: not known
 };
 
 enum class VerdictKind {
@@ -116,12 +117,13 @@ struct HangVerdict {
 // step where that is longer. The first two are for a verdict after 3 s by who looks four times a second.
 struct HangLimits {
   base::Duration shown = std::chrono::milliseconds(2'650);  // of level waiting; of stopped, deadlocked, mismatched …
-  base::Duration known = std::chrono::milliseconds(2'650);  // spinning, where the program reports phases or calls
-  base::Duration unknown = std::chrono::seconds(10);        // spinning, in a script that knows nothing of fulldeck
+  base::Duration known = std::chrono::milliseconds(2'650);  // spinning, where the calls are reported by themselves
+  base::Duration unknown = std::chrono::seconds(10);        // spinning, where torch's flight recorder is their source
   base::Duration first = std::chrono::seconds(30);          // spinning or sleeping, before the first step
   base::Duration slow = std::chrono::seconds(60);  // the same in a phase that may take long: compiling, a checkpoint …
   base::Duration sleeping = std::chrono::seconds(10);
-  base::Duration io = std::chrono::seconds(120);  // also where /proc does not show what the main thread waits for
+  // Also where /proc does not show what the main thread waits for, and where the rank's card works.
+  base::Duration io = std::chrono::seconds(120);
 };
 
 class HangJudge {
@@ -192,7 +194,7 @@ class HangJudge {
   // What a rank's process did since a moment.
   struct Window {
     base::Duration span{0};  // from the first to the last moment
-    double seconds = 0;      // of it, without those in which it told its stack
+    double seconds = 0;      // excluding the time in which it printed its stack
     double busy = 0;         // seconds of CPU time
     double main_busy = 0;
     std::uint64_t io_bytes = 0;

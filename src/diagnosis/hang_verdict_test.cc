@@ -137,6 +137,46 @@ class Hangs : public ::testing::Test {
   int asked_ = 0;
 };
 
+TEST_F(Hangs, ARankWhoseCardWorksIsNotStuckForTwoMinutes) {
+  const auto card_works = [this] { Rank(3).card_worked = now_; };
+  for (const bool spins : {true, false}) {
+    SCOPED_TRACE(spins ? "its main thread spins in the driver" : "its main thread sleeps in the driver");
+    Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks});
+    processes_.clear();
+    now_ += seconds(1'000);
+    AllIn(19);
+    Run(0.5);
+    AllIn(20);
+    for (int i = 0; i < kRanks; ++i) Tell(i, wire::Phase::kCompute);
+    Did(3, 19);
+    if (spins) Computes(3);
+    for (int i = 0; i < 100; ++i) {
+      card_works();
+      ASSERT_FALSE(Run(1).alarm()) << "after " << i << " s";
+    }
+    // It has stopped working: from then on it is as any other.
+    const HangVerdict verdict = Run(spins ? 8 : 14);
+    EXPECT_TRUE(verdict.alarm());
+    EXPECT_EQ(verdict.culprit, 3);
+    EXPECT_EQ(verdict.evidence, spins ? Evidence::kSpinning : Evidence::kSleeping);
+  }
+  // A card that never rests is no proof of life for ever: a kernel may loop too.
+  Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks});
+  processes_.clear();
+  now_ += seconds(1'000);
+  AllIn(19);
+  Run(0.5);
+  AllIn(20);
+  for (int i = 0; i < kRanks; ++i) Tell(i, wire::Phase::kCompute);
+  Did(3, 19);
+  bool alarm = false;
+  for (int i = 0; i < 130 && !alarm; ++i) {
+    card_works();
+    alarm = Run(1).alarm();
+  }
+  EXPECT_TRUE(alarm);
+}
+
 TEST_F(Hangs, CallsThatGoOnGiveNothingAndNoLookAtProcesses) {
   for (std::uint64_t call = 1; call < 40; ++call) {
     AllIn(call);
@@ -336,6 +376,14 @@ TEST_F(Hangs, AScriptThatKnowsNothingOfUsGetsTenSecondsAndItsFirstStepHalfAMinut
   Record();
   EXPECT_EQ(Run(9).kind, VerdictKind::kWaiting);
   EXPECT_EQ(Run(2).kind, VerdictKind::kHang);
+  // The adapters report the phases of its DataLoader; that says nothing about what the script does in between.
+  for (int i = 0; i < kRanks; ++i) Tell(i, wire::Phase::kCompute);
+  Computes(4);
+  AllIn(34);
+  Did(4, 33);
+  Record();
+  EXPECT_EQ(Run(9).kind, VerdictKind::kWaiting);
+  EXPECT_EQ(Run(3).kind, VerdictKind::kHang);
 }
 
 TEST_F(Hangs, ARankThatTakesProcessorTimeIsNamedOnlyWhenItsStackStaysTheSame) {

@@ -142,6 +142,7 @@ void CardUsage::Observe(const CardReading& reading, const RankOf& rank_of) {
                     : old_percent ? Work::kNone
                                   : WorkByPercent(card, reading, rank_of);
   card.ever_own = card.ever_own || work != Work::kNone;
+  if (work != Work::kNone) card.worked = reading.at;
   const bool first = !card.read;
   card.read = true;
   card.last = reading.at;

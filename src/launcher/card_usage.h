@@ -5,10 +5,12 @@
 //   - Work counts only after the rank's first training step (its first collective where it reports no step; after
 //     kQuietDelay where it reports neither). A rank without our hook or runtime counts from its start.
 //   - Work counts only if a process of the rank itself does it: by the vendor's counter per process, else by the list
-//     of processes that have the card open. Work of another rank or of a foreign process on the card is idle for its rank.
+//     of processes that have the card open. Work of another rank or of a foreign process on the card is idle for its
+//     rank.
 //   - Work is looked for in intervals: from one step (or collective, or reading) to the next. It must be in several of
-//     them, and in a tenth of those that end with a step: a burst at the start is not training on the card. Of a rank that
-//     reports neither steps nor collectives, work in fewer readings is unknown: they do not show how much it had to do.
+//     them, and in a tenth of those that end with a step: a burst at the start is not training on the card. Of a rank
+//     that reports neither steps nor collectives, work in fewer readings is unknown: they do not show how much it had
+//     to do.
 #pragma once
 
 #include <cstdint>
@@ -97,11 +99,13 @@ class CardUsage {
 
   // What the card does now, for displays: a busy card that has done nothing for `idle_after` is idle.
   Usage Now(std::size_t card) const;
+  // When it was last seen at work, for its ranks as far as that is known.
+  std::optional<base::TimePoint> Worked(std::size_t card) const { return cards_[card].worked; }
   // How long a card that was busy has done nothing, once it is `idle_after`; nothing otherwise.
   std::optional<base::Duration> FellIdle(std::size_t card) const;
 
  private:
-  // Stronger evidence that the rank trains starts the count anew.
+  // Stronger evidence that the rank trains restarts the count.
   enum class Phase { kBefore, kQuiet, kCollectives, kSteps };
   enum class Work { kNone, kAmbiguous, kOwn };
 
@@ -125,6 +129,7 @@ class CardUsage {
     std::set<int> own_holders;                                            // ranks of the card that have it open
     std::set<int> other_ranks, foreign_pids;                              // that work on it
     std::set<int> working_ranks;                                          // any rank, since `began`
+    std::optional<base::TimePoint> worked;
   };
 
   bool IsOwner(const Card& card, std::optional<int> rank) const;

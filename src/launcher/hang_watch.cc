@@ -162,6 +162,7 @@ std::vector<RankNow> HangWatch::ReadRanks() const {
       now.life = RankLife::kStopped;
     }
     now.loop = board.ReadLoop(rank.local_rank);
+    now.card_worked = card_worked_(rank.local_rank);
     for (int slot = 0; slot < FULLDECK_BOARD_GROUPS; ++slot) {
       auto call = board.ReadCollective(rank.local_rank, slot);
       if (call) now.groups.push_back(std::move(*call));

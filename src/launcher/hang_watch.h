@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,8 +29,12 @@ std::optional<diagnosis::CallSeen> LatestCall(const wire::RankBoard& board, int 
 
 class HangWatch {
  public:
+  // When the card of a local rank was last seen at work for it; nothing if that is not known.
+  using CardWorked = std::function<std::optional<base::TimePoint>(int local_rank)>;
+
   // The group must outlive it.
-  explicit HangWatch(const RankGroup& group) : group_(group), judge_(group.board().run()) {}
+  HangWatch(const RankGroup& group, CardWorked card_worked)
+      : group_(group), card_worked_(std::move(card_worked)), judge_(group.board().run()) {}
 
   diagnosis::HangVerdict Look(base::TimePoint now);
   // The calls of a run that has just failed: who made another than the rest.
@@ -46,6 +51,7 @@ class HangWatch {
   void AddProcesses(std::vector<diagnosis::RankNow>& ranks, base::TimePoint now);
 
   const RankGroup& group_;
+  CardWorked card_worked_;
   base::SystemRoot root_;
   diagnosis::HangJudge judge_;
   diagnosis::StragglerJudge stragglers_;

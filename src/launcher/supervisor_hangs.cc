@@ -60,7 +60,10 @@ void Supervisor::WatchHangs() {
   waiting_note_.clear();
   // Ranks that are alone wait for nobody.
   if (group_->start().world_size < 2) return;
-  hang_watch_ = std::make_unique<HangWatch>(*group_);
+  hang_watch_ = std::make_unique<HangWatch>(*group_, [this](int local_rank) -> std::optional<base::TimePoint> {
+    const auto card = plan_->ranks[static_cast<std::size_t>(local_rank)].placement.card;
+    return card && card_usage_ ? card_usage_->Worked(static_cast<std::size_t>(*card)) : std::nullopt;
+  });
   // On hosts with thousands of ranks the looks are further apart.
   const auto pause = kLookInterval + milliseconds(plan_->ranks.size() / 4);
   hang_timer_ = loop_.After(pause, [this] { LookForHangs(); });
