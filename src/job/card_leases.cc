@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -32,6 +33,21 @@ constexpr std::size_t kLongestField = 128;
 constexpr std::size_t kLongestLine = 3 * kLongestField;
 constexpr int kAttempts = 100;
 constexpr uid_t kUnknownUser = 65534;  // of a file whose owner this user namespace does not know
+
+// Root's own link of that name leads to the folder that is meant.
+std::string TemporaryFolder() {
+  struct stat status {};
+  std::array<char, PATH_MAX> real{};
+  const bool link = lstat(kTemporary, &status) == 0 && S_ISLNK(status.st_mode) && status.st_uid == 0;
+  return link && realpath(kTemporary, real.data()) != nullptr ? real.data() : kTemporary;
+}
+
+// In a container of a user who is not root, the root of the machine is an unknown user.
+bool MayBeTheMachinesRoot(const struct stat& status) {
+  if (status.st_uid != kUnknownUser || (status.st_mode & S_ISVTX) == 0) return false;
+  const auto map = base::SystemRoot().ReadLine("/proc/self/uid_map");
+  return map && map->find("4294967295") == std::string::npos;  // not the user namespace of the machine
+}
 
 std::string Sanitised(std::string_view text) {
   std::string name(text.substr(0, kLongestName));
@@ -67,8 +83,8 @@ base::Result<void> CheckSharedFolder(const std::string& folder) {
     return base::Error{fmt::format("{} lets other users remove the leases of others; chmod 1777 it, or set {}", folder,
                                    wire::kLeaseDirVariable)};
   }
-  const bool trusted =
-      status.st_uid == 0 || status.st_uid == geteuid() || (folder == kTemporary && status.st_uid == kUnknownUser);
+  const bool trusted = status.st_uid == 0 || status.st_uid == geteuid() || MayBeTheMachinesRoot(status) ||
+                       (folder == kTemporary && status.st_uid == kUnknownUser);
   if (!trusted) {
     return base::Error{
         fmt::format("{} belongs to user {}, who can remove the leases of others; chown it to root, or set {}", folder,
@@ -250,7 +266,8 @@ std::string CardLeases::FolderFor(const device::Card& card, const base::Environm
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   if (!folder.empty()) return folder;
   // A folder of our own there would belong to whoever came first. Only where /tmp is no place for that, it has to do.
-  return CheckSharedFolder(kTemporary) ? kTemporary : std::string(kTemporary) + "/fulldeck-leases";
+  const std::string temporary = TemporaryFolder();
+  return CheckSharedFolder(temporary) ? temporary : temporary + "/fulldeck-leases";
 }
 
 // Whoever wants a card locks a file of its own, and only then looks for others. So of two at the same time at least one
@@ -264,8 +281,8 @@ base::Result<bool> CardLeases::Take(const device::Card& card, const LeaseOwner& 
   if (!made) return made.error();
   const std::string prefix = PrefixOf(card);
   for (int attempt = 1;; ++attempt) {
-    Lease lease{device::NameOf(card), "", {}, getpid()};
-    lease.lock = MakeLockFile(folder + "/" + prefix, &lease.path);
+    Lease lease{device::NameOf(card), "", {}, getpid(), folder + "/" + prefix, owner};
+    lease.lock = MakeLockFile(lease.prefix, &lease.path);
     if (!lease.lock.valid()) return base::ErrnoError("cannot make a lease in " + folder);
     std::optional<LeaseOwner> whose;
     const Other other = LookAtOthers(folder, prefix, lease.path, &whose);
@@ -288,6 +305,21 @@ void CardLeases::GiveBack(const std::string& card) {
   if (found == held_.end()) return;
   Release(*found);
   held_.erase(found);
+}
+
+void CardLeases::Refresh() {
+  for (Lease& lease : held_) {
+    if (IsStillAt(lease.lock.get(), lease.path)) {
+      futimens(lease.lock.get(), nullptr);
+      continue;
+    }
+    std::string path;
+    base::UniqueFd lock = MakeLockFile(lease.prefix, &path);
+    if (!lock.valid()) continue;  // tried again next time
+    WriteOwner(lock.get(), lease.owner);
+    lease.lock = std::move(lock);
+    lease.path = path;
+  }
 }
 
 CardLeases::~CardLeases() {

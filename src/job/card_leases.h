@@ -23,7 +23,9 @@ struct Lease {
   std::string card;  // "gcu 3"
   std::string path;
   base::UniqueFd lock;
-  int process = 0;  // that took it, and alone gives it back
+  int process = 0;     // that took it, and alone gives it back
+  std::string prefix;  // what the path begins with for this card
+  LeaseOwner owner;
 };
 
 // Not thread safe. Leases end when this object does, and with the process. Descriptors are close-on-exec; a child that
@@ -42,7 +44,7 @@ class CardLeases {
   CardLeases& operator=(const CardLeases&) = delete;
 
   // Real cards: $FULLDECK_LEASE_DIR, else /tmp, shared by all users; it must belong to root or to this user, and let
-  // nobody remove files of others. Simulated ones: beside the state of their simulated server. Made by Take when it is
+  // nobody remove files of others. Simulated ones: next to the state of their simulated server. Made by Take when it is
   // not there.
   static std::string FolderFor(const device::Card& card, const base::Environment& environment);
 
@@ -54,6 +56,10 @@ class CardLeases {
 
   // Gives the lease of `card` (Lease::card) back before the end; nothing when it is not held.
   void GiveBack(const std::string& card);
+
+  // Makes every lease as new, for programs that remove old files of /tmp (systemd-tmpfiles does after 10 days), and
+  // makes one that was removed again. To be called every hour or so.
+  void Refresh();
 
   const std::vector<Lease>& held() const { return held_; }
 

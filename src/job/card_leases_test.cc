@@ -369,6 +369,28 @@ TEST_F(CardLeasesTest, OfSimulatedCardsBelongToTheirSimulatedServer) {
   EXPECT_THAT(leases.held().at(0).path, StartsWith(state + "/simulated-gcu-8.leases/fulldeck-lease-gcu-SIM-gcu-0000."));
 }
 
+TEST_F(CardLeasesTest, AreKeptYoungAndMadeAgainWhereTheyWereCleanedUp) {
+  CardLeases leases;
+  ASSERT_TRUE(Take(leases, Card(0, "A1")));
+  const std::string first = leases.held().at(0).path;
+  const timespec old[2] = {{1'000'000, 0}, {1'000'000, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, first.c_str(), old, 0), 0);
+  leases.Refresh();
+  struct stat status {};
+  ASSERT_EQ(stat(first.c_str(), &status), 0);
+  EXPECT_GT(status.st_mtime, 1'000'000);
+  EXPECT_EQ(leases.held().at(0).path, first);
+
+  ASSERT_EQ(unlink(first.c_str()), 0);
+  leases.Refresh();
+  CardLeases others;
+  EXPECT_FALSE(Take(others, Card(0, "A1")));
+  ASSERT_TRUE(held_by_);
+  EXPECT_EQ(held_by_->pid, getpid());
+  leases.GiveBack("gcu 0");
+  EXPECT_TRUE(Take(others, Card(0, "A1"))) << "the one that was made again is given back too";
+}
+
 TEST_F(CardLeasesTest, OfRealCardsAreKeptInOneFolderOfTheMachine) {
   EXPECT_EQ(CardLeases::FolderFor(Card(0, "A1"), {}), "/tmp");
   EXPECT_EQ(CardLeases::FolderFor(Card(0, "A1"), environment_), folder_);

@@ -99,6 +99,7 @@ int Supervisor::Run() {
   } else {
     StartAlone(0);
   }
+  KeepLeases();
   Tick();
   while (phase_ != Phase::kOver) loop_.RunOnce();
   logs_->Drain(kConsolePatience);
@@ -369,6 +370,13 @@ void Supervisor::DecideAlone() {
     case AfterFailure::kGiveUp:
       return Finish(code, of_a_rank);
   }
+}
+
+void Supervisor::KeepLeases() {
+  loop_.After(std::chrono::hours(1), [this] {
+    plan_->leases.Refresh();
+    KeepLeases();
+  });
 }
 
 void Supervisor::Tick() {

@@ -87,7 +87,7 @@ class Supervisor {
   std::vector<diagnosis::StackTarget> StackTargets() const;
   void CollectStacks(std::vector<diagnosis::StackTarget> targets,
                      std::function<void(const std::vector<diagnosis::RankStacks>&)> then);
-  // `then` gets the place of its main thread in words; it is not called where the rank is gone.
+  // `then` gets a description of where its main thread is; it is not called if the rank is gone.
   void SampleStackOf(int local_rank, std::function<void(const std::string& place)> then);
   void ReportWaiting(const diagnosis::HangVerdict& verdict);
   diagnosis::HangContext HangContextNow() const;
@@ -97,6 +97,7 @@ class Supervisor {
   void SayDifferentCalls();
   std::string LastCallInWords(const Rank& rank) const;
   void Tick();
+  void KeepLeases();
   void NameSilentFaults(bool ended_well);
   // Of ranks whose log files had no room; `last`: with the final count.
   void ReportLostLogs(bool last);
