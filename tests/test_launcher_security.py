@@ -79,6 +79,20 @@ def test_ranks_have_none_of_the_callers_descriptors(place):
     assert done.code == 0 and "secret" not in done.out and " 198 -> " in done.out, done
 
 
+def test_a_run_in_the_foreground_keeps_the_lock_that_it_was_started_with(place):
+    """exec flock --no-fork LOCK fulldeck run ..., so that two jobs take turns."""
+    lock = place.write("lock", "")
+    running = place.start_program(["/bin/sh", "-c", 'exec 8>%s; flock 8; exec "$@"' % lock, "sh", FULLDECK, "run", "--rdzv-id", place.name]
+                                  + place.devices + ["--nproc-per-node", "1", "--no-python", "/bin/sleep", "1000"])
+    place.wait_for_registered_ranks(1)
+    with open(lock) as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        running.signal(signal.SIGTERM)
+        running.wait()
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def test_a_run_in_the_background_keeps_no_lock_of_its_callers(place):
     lock = place.write("lock", "")
     done = place.start_program(["/bin/sh", "-c", 'exec 8>%s; flock 8; "$@"' % lock, "sh", FULLDECK, "run", "--detach", "--rdzv-id", place.name]
@@ -164,10 +178,16 @@ def test_a_launcher_that_is_stopped_blocks_no_rank(place):
 # ---- network
 
 
-def test_the_store_of_a_run_on_one_node_listens_on_loopback_alone(place):
+@pytest.mark.parametrize("arguments", ["by-name", "by-position"])  # torch 2.3 and older pass them by position
+def test_the_store_of_a_run_on_one_node_listens_on_loopback_alone(place, arguments):
     pytest.importorskip("torch")
     place.write("train.py", """
-import os, torch.distributed as dist
+import importlib, os, sys, torch.distributed as dist
+rendezvous = importlib.import_module("torch.distributed.rendezvous")
+adapted = rendezvous.TCPStore
+if sys.argv[1] == "by-position":
+    rendezvous.TCPStore = lambda host_name, port, world_size, is_master, timeout, **more: adapted(
+        host_name, port, world_size, is_master, timeout, **more)
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:
     port = "%04X" % int(os.environ["MASTER_PORT"])
@@ -179,7 +199,7 @@ if dist.get_rank() == 0:
 dist.barrier()
 dist.destroy_process_group()
 """)
-    done = place.run("--nproc-per-node", 2, "train.py", seconds=300)
+    done = place.run("--nproc-per-node", 2, "train.py", arguments, seconds=300)
     assert done.code == 0, done
     assert [line.split()[-1] for line in done.out.splitlines() if "LISTENS" in line] == ["0100007F"], done
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <map>
 
+#include "base/open_without_links.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "base/whole_file.h"
@@ -23,7 +24,7 @@ bool IsInterpreter(const NativeFrame& frame) {
   return frame.file.starts_with("libpython") || frame.file.starts_with("python");
 }
 
-// Of Python itself, of an installed package, or of ours.
+// Of Python itself, of an installed package, or of fulldeck.
 bool IsOfALibrary(const PythonFrame& frame) {
   for (const char* part : {"/site-packages/", "/dist-packages/", "/lib/python", "/fulldeck/", "/fulldeck_hook/"}) {
     if (frame.file.find(part) != std::string::npos) return true;
@@ -216,7 +217,7 @@ base::Result<std::string> SaveStacks(const std::string& folder, const std::vecto
   for (const RankStacks& rank : ranks) text += base::Join(rank.AllLines(), "\n") + "\n\n";
   for (int number = 0; number < kMaxSaved; ++number) {
     const std::string path = folder + "/stacks-" + std::to_string(number) + ".txt";
-    const base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    const base::UniqueFd file(base::OpenWithoutLinks(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!file.valid() && errno == EEXIST) continue;
     if (!file.valid()) return base::ErrnoError("cannot write " + base::Printable(path));
     const auto written = base::WriteAllTo(file.get(), text, path);

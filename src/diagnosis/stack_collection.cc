@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/open_without_links.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "base/whole_file.h"
@@ -74,7 +75,7 @@ off_t SizeOf(const std::string& path) {
 }
 
 std::string ReadFrom(const std::string& path, off_t begin) {
-  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const base::UniqueFd file(base::OpenWithoutLinks(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat facts {};
   if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return "";
   // It was begun anew.

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/open_without_links.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "base/whole_file.h"
@@ -108,7 +109,7 @@ std::vector<std::string> CrashLines(std::string_view crash) {
 }  // namespace
 
 std::string ReadTail(const std::string& path, std::size_t limit) {
-  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const base::UniqueFd file(base::OpenWithoutLinks(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat facts {};
   if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return "";
   const off_t size = facts.st_size;

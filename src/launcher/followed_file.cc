@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/open_without_links.h"
+
 namespace fulldeck::launcher {
 namespace {
 
@@ -24,7 +26,7 @@ bool HoldsAnyOf(std::string_view line, const std::vector<std::string>& texts) {
 
 base::Result<base::UniqueFd> FollowedFile::Open(const std::string& path) {
   // Not blocking: a path that turns out to be a named pipe must not hold the loop.
-  base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW));
+  base::UniqueFd file(base::OpenWithoutLinks(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.valid()) return base::ErrnoError("cannot follow " + path);
   struct stat status {};
   if (fstat(file.get(), &status) != 0) return base::ErrnoError("cannot follow " + path);

@@ -46,8 +46,10 @@ SharedNote* MakeNote() {
   return static_cast<SharedNote*>(memory);
 }
 
-// What the caller had open beyond the standard streams, a lock or the end of a pipe, is not for a run that may outlive
-// it. Our own descriptors close on exec, which tells them apart.
+// What the caller had open beyond the standard streams, a lock or the end of a pipe, is not for the ranks, nor for a
+// run in the background that outlives the caller. The front of a run in the foreground keeps it: `exec flock --no-fork
+// LOCK fulldeck run ...` holds the lock for as long as the run lives. Our own descriptors close on exec, which
+// distinguishes them.
 void CloseCallersDescriptors() {
   std::vector<int> open_ones;
   for (const std::string& name : base::SystemRoot().List("/proc/self/fd")) {
@@ -69,7 +71,6 @@ void MendInheritance() {
     if (fcntl(standard, F_GETFD) >= 0) continue;
     [[maybe_unused]] const int opened = open("/dev/null", O_RDWR);
   }
-  CloseCallersDescriptors();
 }
 
 int RefuseRun(wire::ExitCode code, const std::string& message) {
@@ -203,6 +204,7 @@ int RunBoth(const job::LaunchFlags& flags, const base::Environment& environment,
     setsid();
     prctl(PR_SET_PDEATHSIG, FrontDiedSignal());
     if (getppid() != front) _exit(1);
+    CloseCallersDescriptors();
     const auto own_subreaper = BecomeSubreaper();
     _exit(own_subreaper ? Supervise(flags, environment, cluster, *note, std::move(started_notice)) : 1);
   }
@@ -264,6 +266,7 @@ int RunFront(const job::LaunchFlags& flags, const base::Environment& environment
   if (background < 0) return RefuseRun(wire::ExitCode::kFailed, base::ErrnoError("fork").message);
   if (background == 0) {
     setsid();
+    CloseCallersDescriptors();
     pipe->read_end.Reset();
     _exit(RunBoth(flags, environment, cluster, std::move(pipe->write_end)));
   }

@@ -83,6 +83,12 @@ std::string PythonNextTo(const std::string& folder) {
   for (const char* shared : {"", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin"}) {
     if (folder == shared) return name;
   }
+  // Whoever may write into the folder decides which Python runs.
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0 || (status.st_uid != 0 && status.st_uid != geteuid()) ||
+      (status.st_mode & S_IWOTH) != 0) {
+    return name;
+  }
   const std::string path = folder + "/" + name;
   return IsFile(path) && access(path.c_str(), X_OK) == 0 ? path : name;
 }

@@ -202,7 +202,8 @@ base::Result<RunDirectory> MakeRunDirectory(const RunPlan& plan, const std::stri
   if (plan.flags.style != job::LaunchStyle::kTorchrun) return RunDirectory::Make("fulldeck_runs", name);
   // torchrun writes nothing into the working directory, so neither does its stand-in. In a folder that all users share
   // nobody else is to read the logs, or to put links in their place.
-  const auto folder = PrivateLogFolder(plan.environment.Get("TMPDIR").value_or("/tmp"));
+  const std::string temporary = plan.environment.Get("TMPDIR").value_or("");
+  const auto folder = PrivateLogFolder(temporary.empty() ? "/tmp" : temporary);
   if (!folder) return folder.error();
   return RunDirectory::Make(*folder, name, false);
 }

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <thread>
@@ -16,6 +17,8 @@
 #include "torch_runtime/gloo_groups.h"
 #include "torch_runtime/quiet_dispatch.h"
 #include "torch_runtime/start_call.h"
+#include "wire/sha256.h"
+#include "wire/variables.h"
 
 namespace fulldeck::torch_runtime {
 namespace {
@@ -28,6 +31,14 @@ constexpr milliseconds kShutdownGrace = std::chrono::seconds(5);
 constexpr milliseconds kExitGrace = std::chrono::seconds(1);
 // After it was told to end.
 constexpr milliseconds kAbortGrace = std::chrono::seconds(5);
+
+// The store's secret keeps groups apart. Other users of this node may be able to read it there (torch's store knows no
+// access control); the launcher's secret, which is in the environment of the run's ranks alone, they cannot.
+std::string KeyOf(const std::string& store_secret) {
+  const char* of_run = std::getenv(wire::kCollectivesKeyVariable);
+  if (of_run == nullptr || *of_run == '\0') return store_secret;
+  return wire::HexOf(wire::HmacSha256(of_run, store_secret));
+}
 
 const c10d::Store* BelowAllPrefixes(const c10::intrusive_ptr<c10d::Store>& store) {
   c10::intrusive_ptr<c10d::Store> under = store;
@@ -154,7 +165,7 @@ std::shared_ptr<SharedMemoryBackend::Core> SharedMemoryBackend::Meet() {
   options.rank = hosts.LocalRank(rank_);
   options.size = static_cast<int>(hosts.members[static_cast<std::size_t>(here)].size());
   options.name = name;
-  options.key = introduction.secret;
+  options.key = KeyOf(introduction.secret);
   options.timeout = timeout;
   options.check_finite = request_.check_finite;
   options.expects_cards = HasCards();

@@ -1,12 +1,17 @@
 """torch's own store of a run on one node listens on the loopback address alone: docs/several-hosts.md
 
-`init_process_group` lets rank 0 serve a TCPStore, which torch opens on every interface, without any token: whoever reaches the
-port can read and change what the ranks agree on, the secret of their collectives included. A run on one node has a loopback
-address, so rank 0 gives the store a socket that is bound to it."""
+`init_process_group` lets rank 0 serve a TCPStore, which torch opens on every interface, without any access control: whoever reaches
+the port can read and change what the ranks agree on. A run on one node has a loopback address, so rank 0 gives the store a socket
+that is bound to it."""
 import functools
 import importlib
 import ipaddress
 import socket
+
+from fulldeck.adapters import say_once
+
+# Of torch's TCPStore, in its order; torch 2.3 and older pass them by position.
+PARAMETERS = ("host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers", "multi_tenant", "master_listen_fd", "use_libuv")
 
 
 def adapt(torch):
@@ -18,17 +23,20 @@ def adapt(torch):
 
     @functools.wraps(real, updated=())
     def tcp_store(*arguments, **named):
-        host, port = named.get("host_name"), named.get("port")
-        if arguments or not named.get("is_master") or not is_loopback(host) or "master_listen_fd" in named:
+        asked = dict(zip(PARAMETERS, arguments), **named)
+        host, port = asked.get("host_name"), asked.get("port")
+        if len(arguments) > len(PARAMETERS) or not asked.get("is_master") or not is_loopback(host) or "master_listen_fd" in asked:
             return real(*arguments, **named)
         listener = listen(port)
         if listener is None:  # taken, by an earlier store of this process for example: torch knows, or says what is wrong
-            return real(**named)
+            return real(*arguments, **named)
         try:
-            store = real(master_listen_fd=listener.fileno(), **named)
+            store = real(master_listen_fd=listener.fileno(), **asked)
         except TypeError:  # a torch whose store takes no socket
             listener.close()
-            return real(**named)
+            say_once("warning: the store of this torch listens on every interface of this node, port {}, without access control; "
+                     "close that port to other nodes".format(port))
+            return real(*arguments, **named)
         except Exception:
             listener.close()
             raise
