@@ -186,13 +186,21 @@ wire::ExitCode Listen(int port, const std::string& named) {
   if (made) {
     for (const char byte : doctor::NewPeerNonce()) token += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   }
-  auto listener = doctor::PeerListener::Open(addresses->front(), token);
+  launcher::HostAddress address = addresses->front();
+  if (!launcher::IsNumericAddress(node) && node != "localhost") {
+    const auto reachable = doctor::ReachableAddress(node, address, doctor::Kernel::OfThisMachine().Interfaces());
+    if (!reachable) return Refuse(wire::ExitCode::kFailed, reachable.error().message);
+    const auto resolved = launcher::ResolveHost(*reachable, port);
+    if (!resolved) return Refuse(wire::ExitCode::kFailed, resolved.error().message);
+    address = resolved->front();
+  }
+  auto listener = doctor::PeerListener::Open(address, token);
   if (!listener) {
     base::Log(base::Severity::kError,
               listener.error().message + "; name another port with --listen, or another address with --address");
     return wire::ExitCode::kFailed;
   }
-  const std::string at = addresses->front().Numeric();
+  const std::string at = address.Numeric();
   base::Log(base::Severity::kInfo,
             fmt::format("answering the doctors of other nodes on port {} of {}, TCP and UDP, for an hour or "
                         "until Ctrl-C. There: {}fulldeck doctor --only network --hosts {}:{}",

@@ -197,6 +197,23 @@ TEST(NetworkChecks, NameEveryHost) {
   EXPECT_EQ(findings[1].verdict, Verdict::kCannotTell);
 }
 
+TEST(PeerListener, ListensWhereOtherNodesReachIt) {
+  const auto loopback = launcher::ResolveHost("127.0.1.1", 0);
+  const auto outside = launcher::ResolveHost("10.0.0.7", 0);
+  ASSERT_TRUE(loopback.ok() && outside.ok());
+  const NetworkInterface lo{"lo", true, true, 65536, {"127.0.0.1", "::1"}};
+  const NetworkInterface eth0{"eth0", true, false, 1500, {"fe80::1", "10.0.0.7"}};
+  const NetworkInterface eth1{"eth1", true, false, 1500, {"10.0.1.7"}};
+  const NetworkInterface down{"eth2", false, false, 1500, {"10.0.2.7"}};
+  EXPECT_EQ(*ReachableAddress("node2", outside->front(), {lo, eth0, eth1}), "10.0.0.7") << "the name's own";
+  EXPECT_EQ(*ReachableAddress("node2", loopback->front(), {lo, eth0, down}), "10.0.0.7");
+  EXPECT_EQ(*ReachableAddress("node2", loopback->front(), {lo, down}), "127.0.1.1")
+      << "no other node can reach this one";
+  const auto several = ReachableAddress("node2", loopback->front(), {lo, eth0, eth1});
+  ASSERT_FALSE(several.ok());
+  EXPECT_NE(several.error().message.find("10.0.0.7, 10.0.1.7"), std::string::npos) << several.error().message;
+}
+
 // What a stranger could make two listeners do to each other, or to a third.
 TEST(PeerListener, AnswersNoStrangerNoAnswerAndNotTooOften) {
   const auto loopback = launcher::ResolveHost("127.0.0.1", 0);

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/text.h"
 #include "launcher/host_address.h"
 #include "wire/sha256.h"
 
@@ -82,6 +83,25 @@ std::optional<std::uint32_t> ReadPeerAnswer(const PeerMessage& bytes, PeerReques
   std::memcpy(&number, bytes.data() + kAnswer.size() + sizeof number, sizeof number);
   const PeerMessage wanted = Signed(kAnswer, static_cast<std::uint32_t>(what), ntohl(number), nonce, token);
   return bytes == wanted ? std::optional(ntohl(number)) : std::nullopt;
+}
+
+base::Result<std::string> ReachableAddress(const std::string& name, const launcher::HostAddress& address,
+                                           const std::vector<NetworkInterface>& interfaces) {
+  if (!address.IsLoopback()) return address.Numeric();
+  std::vector<std::string> others;
+  for (const NetworkInterface& interface : interfaces) {
+    if (!interface.up || interface.loopback) continue;
+    const auto usable = std::find_if(interface.addresses.begin(), interface.addresses.end(),
+                                     [](const std::string& one) { return !one.starts_with("fe80"); });
+    if (usable != interface.addresses.end()) others.push_back(*usable);
+  }
+  if (others.empty()) return address.Numeric();
+  if (others.size() == 1) return others.front();
+  return base::Error{
+      "the name " + base::Printable(name) +
+      " leads to the loopback address, which no other node reaches. Name the address of an interface with "
+      "--address: " +
+      base::Join(others, ", ")};
 }
 
 base::Result<PeerListener> PeerListener::Open(const launcher::HostAddress& address, std::string token,

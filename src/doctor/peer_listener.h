@@ -8,7 +8,7 @@
 // TCP: each echo (1) is answered on the same connection. After a sink (2) everything up to the end of the client's half
 // is counted and thrown away; the answer is the count, a big-endian 64-bit number, and the connection ends. UDP: a
 // datagram that begins with a request (3) is answered with 64 bytes whose second number is the datagram's length. No
-// answer is larger than what it answers, and there are so many in a second at most.
+// answer is larger than what it answers, and their number per second is limited.
 #pragma once
 
 #include <array>
@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "doctor/kernel.h"
 #include "launcher/host_address.h"
 
 namespace fulldeck::doctor {
@@ -43,6 +44,12 @@ struct PeerFaults {
   std::size_t largest_datagram = 65536;  // larger ones get no answer, as on a path with a small MTU
   base::Duration pause{};                // before each read of a sink: a slow path
 };
+
+// The address at which other nodes reach this one, whose name leads to `address`. Many systems let a node's own name
+// lead to loopback (127.0.1.1): then it is the address of the only other interface; an error names them where there are
+// several. `address` itself where there is no other interface.
+base::Result<std::string> ReachableAddress(const std::string& name, const launcher::HostAddress& address,
+                                           const std::vector<NetworkInterface>& interfaces);
 
 // Not thread safe: one thread opens and serves.
 class PeerListener {
