@@ -137,6 +137,9 @@ def run_rank(options):
             "losses": (mean_losses / options.ranks).tolist()}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
+    # Python up to 3.13 ends a thread of torch's that asks for the interpreter lock too late with pthread_exit, which aborts the process.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 # ---- all of them ----

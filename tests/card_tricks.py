@@ -158,14 +158,16 @@ BOTH_IDLE = {"gcu 0": "idle", "gcu 1": "idle"}
 
 TRICKS = [
     Trick("own", "every rank works on its own card", ranks("own"), 0, BUSY),
-    Trick("cpu", "the cards are probed, and the training runs on the CPU", on_the_cpu, 86, BOTH_IDLE, "no-work or burst", needs_torch=True),
+    Trick("cpu", "the cards are probed, and the training runs on the CPU", on_the_cpu, 86, BOTH_IDLE, "no-work or burst", needs_torch=True,
+          quick=True),
     Trick("all", "rank 0 works on all cards", ranks("all"), 86, SECOND_IDLE, "other-rank", quick=True),
     Trick("swapped", "two ranks work on each other's card", ranks("swapped"), 86, BOTH_IDLE, "other-rank", quick=True),
     Trick("foreign", "a process that is not of the run keeps a card busy", foreign, 86, SECOND_IDLE, "foreign-process", quick=True),
     Trick("short", "a run of two seconds on good cards", in_c("gcu:2"), 0, BUSY),
     Trick("short-idle", "a run of two seconds, one card reports no work", in_c("gcu:2,idle=1"), 86, SECOND_IDLE, "no-work", quick=True),
     Trick("train", "`fulldeck train` on good cards", train("gcu:2"), 0, BUSY, needs_torch=True),
-    Trick("train-idle", "`fulldeck train`, one card reports no work", train("gcu:2,idle=1"), 86, SECOND_IDLE, "no-work", needs_torch=True),
+    Trick("train-idle", "`fulldeck train`, one card reports no work", train("gcu:2,idle=1"), 86, SECOND_IDLE, "no-work", needs_torch=True,
+          quick=True),
     Trick("burst", "the first steps on the cards, the rest on the CPU", ranks("burst", 60, 50), 86, BOTH_IDLE, "burst"),
     Trick("warmup", "the cards work only before the first step", ranks("warmup"), 86, BOTH_IDLE, "no-work or burst"),
     Trick("stray", "a detached process of rank 0 keeps rank 1's card busy", ranks("stray"), 86, SECOND_IDLE, "other-rank"),

@@ -3,6 +3,8 @@ fault grid is tests/host_grid.py."""
 # Runs alone: nodes that hear nothing from each other for 4 s give the link up, and on a starved machine that happens.
 import concurrent.futures
 import importlib.util
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 from cluster import host_cells, hosts, launch
 from cluster.host_cells import Pair
 from cluster.launch import FULLDECK, places, script
+from launching import BUILD
 
 REASON = hosts.why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -19,6 +22,7 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 
 PORT = 29511
 HOSTS_DID_NOT_MEET = 85
+IDLE_CARD = 86
 ENDPOINT = "{}:{}".format(hosts.ADDRESSES[0], PORT)
 C10D = ["--rdzv-backend", "c10d", "--rdzv-endpoint", ENDPOINT, "--rdzv-id", "grid"]
 
@@ -86,6 +90,23 @@ def test_two_hosts_make_one_world(pair, numbered):
     both = pair(by_node_rank=numbered, rank_flags=["--steps", "3"])
     assert both.wait(60) == [0, 0], both.said()
     assert_two_times_four(places(both.places))
+
+
+def test_a_card_that_does_nothing_on_one_node_fails_the_run_on_both(start, tmp_path):
+    program = os.path.join(BUILD, "examples", "simulated_rank")
+    launchers = []
+    for side, cards in enumerate(("gcu:2", "gcu:2,idle=1")):
+        variables = {"FULLDECK_SIMULATE": cards, "FULLDECK_TEST_LIB": os.path.join(BUILD, "lib"),
+                     "FULLDECK_EVENTS": str(tmp_path / "events-{}.jsonl".format(side))}
+        for name in ("SIMULATE_DIR", "LEASE_DIR", "RUNTIME_DIR"):
+            path = tmp_path / "{}-{}".format(name, side)
+            path.mkdir(mode=0o700)
+            variables["FULLDECK_" + name] = str(path)
+        launchers.append(start(side, by_node_rank(side) + ["--idle-card", "fail", "--no-python", program, "20", "100"], **variables))
+    codes = [launcher.wait() for launcher in launchers]
+    events = [[json.loads(line) for line in (tmp_path / "events-{}.jsonl".format(side)).read_text().splitlines()] for side in (0, 1)]
+    idle = [[event["card"] for event in events[side] if event["id"] == "card-idle"] for side in (0, 1)]
+    assert (codes, idle) == ([IDLE_CARD, IDLE_CARD], [[], ["gcu 1"]]), [launcher.said() for launcher in launchers]
 
 
 def test_min_and_max_start_with_those_that_came(start, tmp_path):

@@ -300,6 +300,28 @@ def test_a_number_that_is_not_finite_stops_all_ranks_with_one_message(straight, 
     refused(done, "step 1: rank", "is not finite")
 
 
+def test_too_little_memory_halves_the_micro_batch_and_keeps_the_curve(place):
+    """42 MiB hold 8 samples of a rank, not 16."""
+    curves = {}
+    for folder, cards in (("small", "gcu:2,memory=42MiB"), ("large", "gcu:2")):
+        place.simulate(cards)
+        job = Job(place, folder)
+        job.sets += ["--set", "steps=6", "--set", "train.global_batch=32", "--set", "train.batch=16", "--set", "train.oom=halve",
+                     "--set", "data.size=64", "--set", "data.synthetic.size=64", "--set", "train.hash_every=2", "--set", "model.head=linear",
+                     "--set", "model.auxiliary_weight=0"]
+        done = job.finished()
+        assert ("OUT OF MEMORY in step 1" in done.err + done.out) == (folder == "small"), done
+        curves[folder] = job.losses()
+    assert sorted(curves["small"]) == list(range(1, 7))
+    assert curves["small"] == pytest.approx(curves["large"], rel=1e-5)
+    place.simulate("gcu:2,memory=42MiB")
+    job = Job(place, "small")
+    job.sets += ["--set", "steps=6", "--set", "train.global_batch=32", "--set", "train.batch=16", "--set", "train.oom=fail",
+                 "--set", "data.size=64", "--set", "data.synthetic.size=64", "--set", "model.head=linear", "--set", "model.auxiliary_weight=0"]
+    done = job.run("--fresh")
+    assert done.code == 1 and "known failure I1" in done.err, done
+
+
 def test_other_classes_are_refused_on_resume(place):
     root = folders(place)
     job = Job(place)
