@@ -125,8 +125,8 @@ FULLDECK_BOARD_API void fulldeck_board_memory(fulldeck_board* board, uint64_t by
  * two ranks of a host means that both wrote the same file. */
 FULLDECK_BOARD_API void fulldeck_board_saved(fulldeck_board* board, uint64_t file);
 
-/* So many bytes of this rank's standard output or error could not be written to its log file, for lack of room on its
- * disk. For the agent. Any thread; may be called in a signal handler. */
+/* Counts bytes of standard output or error that could not be written to the log file of this rank because its
+ * disk is full. For the agent. Any thread; may be called in a signal handler. */
 FULLDECK_BOARD_API void fulldeck_board_log_lost(fulldeck_board* board, uint64_t bytes);
 
 /* ---- card ---- */

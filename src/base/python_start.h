@@ -20,7 +20,7 @@ struct PythonStart {
   std::vector<std::string> Variables() const;  // "NAME=value", as Spawn takes them
 };
 
-// For a script of ours that lies in a file: PYTHONPATH without the entries that lead to the working directory of this
+// For one of our scripts that lies in a file: PYTHONPATH without the entries that lead to the working directory of this
 // process (empty ones and relative ones do).
 Environment WithoutWorkingDirectory(Environment environment);
 

@@ -293,7 +293,7 @@ int Mappings() {
   fclose(maps);
   return lines;
 }
-// Without the folders and files of tests that run beside this one.
+// Ignores the folders and files of tests that run at the same time.
 int EntriesOfShm() {
   int count = 0;
   if (DIR* const folder = opendir("/dev/shm"); folder != nullptr) {

@@ -186,7 +186,7 @@ TEST(Meeting, TheNextOneOfTheNameWorksAfterOneThatFailed) {
 }
 
 TEST(Meeting, LeavesNoDescriptorAndNoFileBehind) {
-  // Without the folders and files of tests that run beside this one.
+  // Ignores the folders and files of tests that run at the same time.
   const auto files = [] {
     int count = 0;
     if (DIR* const folder = opendir("/dev/shm")) {

@@ -32,7 +32,7 @@ struct Telemetry {
   std::optional<double> power_limit_watts;
   std::optional<double> temperature_celsius;
   std::optional<std::string> state;              // the vendor's word: Sleep, Active, OK, P0 …
-  std::optional<std::vector<Holder>> holders;    // absent: cannot be told; empty: nobody
+  std::optional<std::vector<Holder>> holders;    // absent: not known; empty: no process
   std::optional<std::vector<ProcessWork>> work;  // absent: the vendor has no such counter
 };
 

@@ -23,7 +23,7 @@ constexpr std::size_t kShortestSecret = 6;
 // A token of fewer is a number such as 1, and keeps nobody out.
 constexpr std::size_t kShortestToken = 4;
 constexpr std::size_t kShortestKey = 32;
-// JSON of a run folder that is nested deeper than any of ours is taken as a text.
+// JSON of a run folder that is nested deeper than any that fulldeck writes is treated as text.
 constexpr int kDeepestJson = 64;
 
 // The shell's own variable; every other PWD is a password.
@@ -128,7 +128,7 @@ std::string_view QuoteAt(std::string_view text, std::size_t at) {
   return text.substr(at, end + 1 - at);
 }
 
-// Past '=', ':', "=>", ":=" or a full-width sign; `at` itself where there is none.
+// Past '=', ':', "=>", ":=" or a full-width sign; `at` itself if there is none.
 std::size_t SkipAssignment(std::string_view text, std::size_t at) {
   for (const std::string_view sign : {"=>", ":=", "==", "=", ":", "：", "＝"}) {
     if (text.substr(at).starts_with(sign)) return at + sign.size();

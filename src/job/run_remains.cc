@@ -19,7 +19,7 @@ namespace fulldeck::job {
 namespace {
 
 // Whether a process was started in this run: it has the run's variables from its start, whatever group, session or
-// parent it has taken since. The folder tells runs of one name apart.
+// parent it has taken since. The folder distinguishes runs of one name.
 bool WasStartedIn(const RunRecord& record, int pid) {
   const std::string path = fmt::format("/proc/{}", pid);
   struct stat facts {};

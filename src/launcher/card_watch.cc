@@ -18,8 +18,8 @@
 namespace fulldeck::launcher {
 namespace {
 
-// What a source tells of processes counts only where its pids are ours: in a container drivers report those of the
-// node.
+// What a source reports of processes counts only if its pids are those of our namespace: in a container drivers report
+// those of the node.
 std::optional<std::vector<int>> CertainHolders(const device::Card& card, bool has_pids_of_the_host) {
   if (!card.telemetry.holders) return std::nullopt;
   std::vector<int> pids;

@@ -32,7 +32,7 @@ struct TracebackSummary {
   std::string error;
   std::vector<std::string> own_frames;
 };
-// Of the last traceback in a text; nothing where there is none.
+// Of the last traceback in a text; empty if there is none.
 std::optional<TracebackSummary> SummarizeTraceback(std::string_view text);
 
 // The last `lines` lines of a text; from the last Python traceback on when one begins in the last 200 lines.

@@ -19,7 +19,7 @@ namespace fulldeck::launcher {
 // One thread: the loop's. Destroying it closes the door and all connections that were not handed over.
 class HostReception {
  public:
-  // As many are listened to at once, and as many more are still told why they were turned away; fewer where this
+  // As many are served at once, and as many more are sent the reason why they are rejected; fewer where this
   // process may open few files: together they take at most half of those, and the other half stays for the run.
   static constexpr std::size_t kMostStrangers = 128;
 

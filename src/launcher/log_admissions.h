@@ -13,7 +13,8 @@
 
 namespace fulldeck::launcher {
 
-// One thread. Bounded whatever the flood: of each interval between two calls of Found only so many lines are looked at.
+// One thread. Bounded whatever the flood: of each interval between two calls of Found only a bounded number of lines is
+// read.
 class LogAdmissions {
  public:
   // Some lines are admissions only in a run of several ranks, or on cards.

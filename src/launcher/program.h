@@ -20,7 +20,7 @@ base::Result<std::vector<std::string>> ResolveProgram(const job::LaunchFlags& fl
                                                       const base::Environment& environment,
                                                       const std::string& own_folder);
 
-// The interpreter of a resolved line; empty where a rank is no Python of ours.
+// The interpreter of a resolved line; empty if the rank is not a Python program.
 std::string PythonOf(const std::vector<std::string>& resolved, const job::LaunchFlags& flags);
 
 // The same line for one local rank: the older launch mode adds --local-rank=N after the script.

@@ -29,7 +29,7 @@ namespace fulldeck::launcher {
 struct RankObservations {
   int rank = 0;                // in the whole run
   std::string card;            // the launcher's: "gcu 3"; empty: the rank has none
-  std::optional<double> loss;  // as the loop told it last
+  std::optional<double> loss;  // as the loop last reported it
   std::uint64_t step = 0;
   bool in_group = false;  // it has joined a group that the board shows
   std::array<std::optional<wire::Observation>, FULLDECK_BOARD_CHECKS> checks;

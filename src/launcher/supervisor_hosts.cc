@@ -69,7 +69,7 @@ void Supervisor::JoinHosts() {
     ReportFailure();
     if (user_signal_ != 0) return Finish(128 + user_signal_);
     if (crash_loop_) return Finish(static_cast<int>(ExitCode::kCrashLoop));
-    // A code of ours may be a script's own where its ranks are ours; of other hosts it is taken for a verdict.
+    // A local rank may exit with one of fulldeck's own codes; from other hosts such a code is taken for a verdict.
     const int code = std::max(failure->exit_code, 1);
     const auto began = FindRoot();
     Finish(code, !wire::IsVerdict(code) || (!hung_ && !idle_failed_ && began && ExitCodeOf(*began) == code));

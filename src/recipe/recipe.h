@@ -157,7 +157,7 @@ struct Recipe {
   bool operator==(const Recipe&) const = default;
 };
 
-// What -1 means for a job of so many steps: defaults that fit short jobs too.
+// What -1 means for a job of the given number of steps; the defaults fit short jobs too.
 constexpr std::int64_t WarmupSteps(const Train& train, std::int64_t total) {
   return train.warmup >= 0 ? train.warmup : std::min<std::int64_t>(1000, total / 10);
 }

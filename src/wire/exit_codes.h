@@ -34,7 +34,7 @@ struct ExitCodeRow {
 
 std::span<const ExitCodeRow> ExitCodes();
 
-// Whether it is one of ours from 80 on. A script may exit with such a code too; events say which it was.
+// Whether it is one of fulldeck's own, from 80 on. A script may exit with such a code too; events say which it was.
 bool IsVerdict(int exit_code);
 
 }  // namespace fulldeck::wire

@@ -143,7 +143,7 @@ struct CollectiveBytes {
 struct ErrorBytes {
   std::uint64_t at_ns;
   std::uint64_t count;
-  std::uint32_t code;     // FULLDECK_BOARD_FAILURE_…; 0: not told
+  std::uint32_t code;     // FULLDECK_BOARD_FAILURE_…; 0: not set
   std::uint32_t culprit;  // RANK + 1 of the rank that began; 0: not known
   BoardText<416> text;
 };

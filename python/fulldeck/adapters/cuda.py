@@ -1,5 +1,5 @@
 """CUDA redirected: where a rank has a card that torch does not call cuda, what a program asks of torch.cuda, of .cuda() and of device
-strings goes to that card. On a rank without a card it ends in a sentence of ours. On a rank with a CUDA card nothing is redirected; set_device of another rank's card
+strings goes to that card. On a rank without a card it raises an error that explains what to do. On a rank with a CUDA card nothing is redirected; set_device of another rank's card
 is reported (B8).
 
 ROWS is the whole of it, the source of the table in docs/python.md and of the test that goes through it row by row. The functions that

@@ -154,7 +154,7 @@ class Recorder:
             with self.looking:
                 self.look()
             return True
-        except Exception as error:  # a record of another form: then nothing is told, and nothing may break
+        except Exception as error:  # a record of another form: nothing is reported, and nothing may break
             self.failure = "{}: {}".format(type(error).__name__, error)
             return False
 
