@@ -179,6 +179,17 @@ TEST(RootOf, IsTheRankThatLeftWithCode0WhileOthersCommunicatedWithIt) {
   root = RootOf({lost, leaver, follower}, 3);
   EXPECT_THAT(root->local_ranks, ElementsAre(1));
   EXPECT_EQ(root->reason, RootReason::kLeftEarly);
+  // An abort ends what the report began; a crash begins by itself.
+  root = RootOf({Facts(0, End(0, SIGABRT, 2), FailureCode::kPeerLost), Facts(1, End(1, 0, 1))}, 2);
+  EXPECT_THAT(root->local_ranks, ElementsAre(1));
+  EXPECT_EQ(root->reason, RootReason::kLeftEarly);
+  for (const int crash : {SIGSEGV, SIGBUS}) {
+    root = RootOf({Facts(0, End(0, crash, 2), FailureCode::kPeerLost), Facts(1, End(1, 0, 1))}, 2);
+    EXPECT_THAT(root->local_ranks, ElementsAre(0));
+    EXPECT_EQ(root->reason, RootReason::kSignal);
+  }
+  root = RootOf({Facts(0, End(0, SIGABRT, 2)), Facts(1, End(1, 0, 1))}, 2);
+  EXPECT_THAT(root->local_ranks, ElementsAre(0)) << "it reported nothing";
   // It came to that call, or the one that failed was in none: then it failed by itself.
   left.groups = {{77, 2, 11, false}};
   EXPECT_THAT(RootOf({waiting, left}, 2)->local_ranks, ElementsAre(0));

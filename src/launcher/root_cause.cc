@@ -1,5 +1,7 @@
 #include "launcher/root_cause.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <chrono>
 #include <tuple>
@@ -22,6 +24,13 @@ const RankFacts* FindRank(const std::vector<RankFacts>& ranks, int rank) {
 
 bool FailedByItself(const RankFacts& rank) {
   return rank.ending && !rank.ending->after_stop && !rank.ending->ending.ok();
+}
+
+// A crash is a beginning, whatever was reported before it. An abort after a report is not: a C++ exception that nobody
+// catches ends in one, and so does torch now and then, when Python ends while a Gloo group lives.
+bool Crashed(const RankFacts& rank) {
+  if (!FailedByItself(rank) || rank.ending->ending.signal_number() == 0) return false;
+  return rank.ending->ending.signal_number() != SIGABRT || rank.code == FailureCode::kNotTold;
 }
 
 // Whether `waiting` was in a call of a group that `other` had not come to.
@@ -139,9 +148,7 @@ std::optional<Root> RootOf(const std::vector<RankFacts>& ranks, int world_size) 
       return Named(blamed, ReasonOf(blamed, earliest.code), noticed_by);
     }
     path.push_back(at);
-    // A crash is a beginning, whatever was reported before it.
-    if (FailedByItself(*at) && at->ending->ending.signal_number() != 0)
-      return Named(*at, RootReason::kSignal, noticed_by);
+    if (Crashed(*at)) return Named(*at, RootReason::kSignal, noticed_by);
     if (at->culprit >= 0 && at->culprit != at->rank && at->code != FailureCode::kNotTold) {
       const RankFacts* const blamed = FindRank(ranks, at->culprit);
       if (blamed == nullptr) {
