@@ -147,3 +147,19 @@ def test_a_rank_that_cleans_up_after_a_failed_call_reports_the_failure_and_does_
     assert program.board.news()[-1] == ("failure", "peer-lost", None)
     program.world.pg_names.clear()
     assert ("leave", 0) not in program.look(after=2)
+
+
+def test_the_end_waits_for_threads_of_gloo_that_still_run(recorder, monkeypatch):
+    def sleep(seconds):
+        recorder.clock[0] += seconds
+
+    recorder.time.sleep = sleep
+    states = [["R", "S"], ["S", "S"], ["D"], ["S"], ["S"], ["S"], ["S"]]
+    monkeypatch.setattr(recorder, "states_of_gloo_threads", lambda: states.pop(0))
+    recorder.wait_for_gloo(60)
+    assert states == [["S"]], "three looks in a row"
+    states[:] = [[], ["R"]]
+    recorder.wait_for_gloo(60)
+    assert states == [["R"]], "no thread of Gloo: nothing to wait for"
+    monkeypatch.setattr(recorder, "states_of_gloo_threads", lambda: ["R"])
+    recorder.wait_for_gloo(0.02)  # one that never rests holds nobody for ever

@@ -10,6 +10,7 @@ that may be stuck in C++.
 Groups of the backend `fulldeck` tell the board themselves, and are in no record of torch's."""
 import atexit
 import functools
+import glob
 import hashlib
 import json
 import os
@@ -83,6 +84,32 @@ def name_thread():
         pass
 
 
+def wait_for_gloo(seconds):
+    """Until Gloo's threads have let go of the tensors of their last calls: one that wants the GIL when Python ends aborts the process."""
+    end = time.monotonic() + seconds
+    quiet = 0
+    while quiet < 3 and time.monotonic() < end:
+        states = states_of_gloo_threads()
+        if not states:
+            return
+        quiet = quiet + 1 if set(states) == {"S"} else 0
+        time.sleep(0.005)
+
+
+def states_of_gloo_threads():
+    states = []
+    for path in glob.glob("/proc/self/task/*/stat"):
+        try:
+            with open(path) as file:
+                text = file.read()
+        except OSError:
+            continue
+        name, _, rest = text.partition("(")[2].rpartition(")")
+        if name.startswith("pt_gloo"):
+            states.append(rest.split()[0])
+    return states
+
+
 class Group:
     """One group, as its counters were told last."""
 
@@ -125,6 +152,7 @@ class Recorder:
         self.thread.join(2.0)
         if not self.thread.is_alive():
             self.quietly()
+        wait_for_gloo(1.0)
 
     def run(self):
         name_thread()
