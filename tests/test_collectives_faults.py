@@ -11,7 +11,8 @@ DRAWS = random.Random(16)
 
 def run(cell, *arguments):
     try:
-        cell(*arguments)
+        figures = cell(*arguments)
+        assert all(grid.bound_of(series) for series in figures), "`make collectives-grid` has no bound for one of %s" % sorted(figures)
     except grid.NotHere as reason:
         pytest.skip(str(reason))
 
@@ -21,7 +22,7 @@ def run(cell, *arguments):
     (0, "all_reduce", 100, "pidfd"), (1, "all_reduce", 5000000, "connection"), (2, "broadcast", 600000, "both"),
     (3, "all_to_all", 600000, "pidfd"), (0, "barrier", 0, "connection"), (2, "mixed", 600000, "both"),
     (1, "message", 600000, "pidfd")])
-def test_a_rank_that_is_killed_in_a_call_ends_the_others_in_time(victim, operation, count, watch):
+def test_a_rank_that_is_killed_in_a_call_ends_the_others_and_is_named(victim, operation, count, watch):
     run(grid.rank_is_killed, victim, operation, count, watch, DRAWS.uniform(0, 0.2))
 
 

@@ -37,6 +37,55 @@ def test_results_are_merged_by_series_in_the_order_of_the_table():
     assert [(row["id"], row["verdict"]) for row in rows] == [("R2", "not kept"), ("R9", "kept")]
 
 
+def test_what_cannot_be_measured_here_replaces_what_was_kept_and_is_no_success(monkeypatch, tmp_path, capsys):
+    def lacks_root(_):
+        raise promises.NotHere("network namespaces need root")
+
+    results = str(tmp_path / "results.json")
+    links = next(series for series in promises.SERIES if series.id == "R10")
+    promises.write_results(results, [promises.judge(SOME, [1.0] * 100), promises.judge(links, [1.0] * 100)])
+    monkeypatch.setattr(promises, "why_not_idle", lambda: None)
+    monkeypatch.setattr(promises, "machine", lambda: {})
+    monkeypatch.setitem(promises.MEASURES, "R10", lacks_root)
+    monkeypatch.setattr(promises.sys, "argv", ["promises.py", "--only", "R10", "--output", results])
+    assert promises.main() == 1
+    assert "network namespaces need root" in capsys.readouterr().out
+    found = {row["series"]: row for row in promises.read_results(results)}
+    assert found[SOME.name]["verdict"] == "kept"
+    for series in (one for one in promises.SERIES if one.id == "R10"):
+        row = found[series.name]
+        assert (row["verdict"], row["reason"], row["n"], row["max"]) == ("not measured here", "network namespaces need root", 0, None)
+        assert "| %s | %s | – | – | – | – | not measured here |" % (series.name, series.promise) in promises.table(found.values())
+
+
+def test_a_row_with_fewer_runs_than_its_promise_asks_for_by_now_is_not_quoted_as_kept():
+    row = dict(promises.judge(FAULTS, [0], 300), n=299)
+    assert row["verdict"] == "kept"
+    line, = [line for line in promises.table([row]).splitlines() if FAULTS.name in line]
+    assert line.endswith("| too few runs |")
+
+
+def test_the_tries_of_cpp_tests_are_the_faults_that_they_recorded():
+    report = {"testsuites": [{"testsuite": [{"name": "Some", "tries": "58"}, {"name": "InjectsNothing"}]}, {"testsuite": [{"name": "More", "tries": "2"}]}]}
+    assert promises.recorded_tries(report) == 60
+    with pytest.raises(AssertionError):
+        promises.recorded_tries({"testsuites": [{"testsuite": [{"name": "InjectsNothing"}]}]})
+
+
+def test_the_hangs_of_two_promises_are_made_once(monkeypatch):
+    import hang_grid
+
+    made = []
+    monkeypatch.setattr(hang_grid, "run_kind", lambda kind, repeats, results, seconds: made.append(kind))
+    monkeypatch.setattr(promises, "crashes", lambda scale: (promises.Tries(), [], []))
+    monkeypatch.setattr(promises, "stops", lambda scale: (promises.Tries(), []))
+    promises.hangs.cache_clear()
+    promises.measure_r3(0.25)
+    promises.measure_r4(0.25)
+    promises.hangs.cache_clear()
+    assert made == ["c", "gloo"]
+
+
 def test_every_promise_has_a_measure_and_every_series_a_name_of_its_own():
     assert set(promises.MEASURES) == set(promises.IDS)
     assert promises.IDS == (["R%d" % n for n in range(1, 12)] + ["C%d" % n for n in range(1, 7)] + ["S1", "S2", "S3"] + ["Q1", "Q2", "Q3", "Q4"])
@@ -54,7 +103,8 @@ def test_the_evidence_says_on_which_machine_and_commit_and_not_where():
     text = open(promises.RESULTS, encoding="utf-8").read()
     for row in json.loads(text)["results"]:
         assert re.fullmatch("[0-9a-f]{12}", row["commit"]) and set(row["machine"]) == {"cores", "kernel", "machine", "floor_kill_to_wait_ms"}
-        assert row["verdict"] in ("kept", "not kept", "too few runs")
+        assert row["verdict"] in promises.VERDICTS
+        assert ("reason" in row) == (row["verdict"] == promises.NOT_HERE)
     assert os.uname().nodename not in text and TOP not in text and "/home" not in text
 
 

@@ -70,6 +70,7 @@ TEST(BackgroundSaver, KeepsAFailureUntilItIsAskedFor) {
   saver.Start(sample.contents());
   ASSERT_TRUE(saver.Wait(std::chrono::seconds(60)));
   EXPECT_EQ(saver.last_durable_step(), 10U);
+  RecordProperty("tries", 1);
 }
 
 TEST(BackgroundSaver, FinishesWhatIsUnderWayBeforeItGoes) {
@@ -86,12 +87,13 @@ TEST(BackgroundSaver, FinishesWhatIsUnderWayBeforeItGoes) {
 }
 
 // C1 with a real process and a real kill: at sampled operations, or at all of them (FULLDECK_CHECKPOINT_KILLS=all), and
-// at moments that nobody chose.
+// at moments that nobody chose. The property "tries" is the number of kills, for tests/promises.py.
 TEST(CheckpointKill, OfTheWriterAtAnyOperationLosesNothing) {
   const char* wanted = std::getenv("FULLDECK_CHECKPOINT_KILLS");
   const bool all = wanted != nullptr && std::string(wanted) == "all";
   RealFiles real;
   std::uint64_t operations = 0;
+  int tries = 0;
   {
     TemporaryFolder folder;
     FaultyFiles files(real, {});
@@ -112,6 +114,7 @@ TEST(CheckpointKill, OfTheWriterAtAnyOperationLosesNothing) {
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << at;
+    ++tries;
     auto store = Store::Open(real, folder.string(), {{2, 0}}, Ignore);
     ASSERT_TRUE(store.ok()) << at << ": " << store.error().message;
     std::vector<std::string> passed;
@@ -123,6 +126,7 @@ TEST(CheckpointKill, OfTheWriterAtAnyOperationLosesNothing) {
       EXPECT_TRUE(Sample(found->manifest().step).IsIn(*found)) << at;
     }
   }
+  RecordProperty("tries", tries);
 }
 
 TEST(CheckpointKill, AtARandomMomentLosesNothingThatWasAnnounced) {
@@ -162,6 +166,7 @@ TEST(CheckpointKill, AtARandomMomentLosesNothingThatWasAnnounced) {
     EXPECT_GE(found->manifest().step, last);
     EXPECT_TRUE(Sample(found->manifest().step, 50).IsIn(*found));
   }
+  RecordProperty("tries", rounds);
 }
 
 TEST(KeptBuffer, CopiesPiecesOfAnyLengthAndPlace) {

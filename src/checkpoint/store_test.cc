@@ -109,6 +109,8 @@ TEST(Checkpoint, FolderNamesAndStepsAgree) {
     EXPECT_EQ(StepOfFolderName(bad), std::nullopt) << bad;
 }
 
+// The property "tries" of a test is the number of faults that it injected, for tests/promises.py.
+
 // ---- C1: the writer dies at every operation ----
 
 // What a run that saves step 300 over 100 and 200, replacing a 200 and removing the oldest, does before it dies.
@@ -170,6 +172,7 @@ TEST_P(CheckpointDeath, AtAnyOperationLosesNothingThatWasDurable) {
     ExpectNothingLostAfter(folder.string(), "death at operation " + std::to_string(at));
     if (HasFatalFailure()) return;
   }
+  RecordProperty("tries", static_cast<int>(operations));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointDeath,
@@ -181,6 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointDeath,
 
 TEST(Checkpoint, AnErrorAtAnyOperationIsToldAndKeepsWhatWasThere) {
   const std::uint64_t operations = OperationsOfSaveSome();
+  int tries = 0;
   for (const int error : {ENOSPC, EIO}) {
     const bool lasting = error == ENOSPC;  // a full disk stays full
     for (std::uint64_t at = 0; at < operations; ++at) {
@@ -192,6 +196,7 @@ TEST(Checkpoint, AnErrorAtAnyOperationIsToldAndKeepsWhatWasThere) {
       {
         auto store = Store::Open(files, folder.string(), {{2, 0}}, Ignore);
         if (!store) continue;  // the first operation of all; nothing is there to go wrong yet
+        ++tries;
         for (const std::uint64_t step : {200, 300}) {
           const auto saved = store->Save(Sample(step).contents());
           const auto found = OpenNewestGood(real, folder.string());
@@ -215,6 +220,7 @@ TEST(Checkpoint, AnErrorAtAnyOperationIsToldAndKeepsWhatWasThere) {
       ASSERT_TRUE(found.ok() && Sample(400).IsIn(*found)) << when;
     }
   }
+  RecordProperty("tries", tries);
 }
 
 TEST(Checkpoint, ShortWritesAreGoneOnWith) {
@@ -227,6 +233,7 @@ TEST(Checkpoint, ShortWritesAreGoneOnWith) {
   const auto reader = OpenNewestGood(real, folder.string());
   ASSERT_TRUE(reader.ok());
   EXPECT_TRUE(Sample(5).IsIn(*reader));
+  RecordProperty("tries", 1);
 }
 
 // ---- C3: damage ----
@@ -296,6 +303,7 @@ TEST_F(Damaged, AnyFlippedBitIsFoundNamedAndPassedOver) {
   const auto reader = OpenNewestGood(real_, folder_.string());
   ASSERT_TRUE(reader.ok());
   EXPECT_EQ(reader->manifest().step, 200U);
+  RecordProperty("tries", Damages());
 }
 
 TEST_F(Damaged, AnyMissingEndIsFoundNamedAndPassedOver) {
@@ -307,6 +315,7 @@ TEST_F(Damaged, AnyMissingEndIsFoundNamedAndPassedOver) {
     if (HasFatalFailure()) return;
     Spill(Newest() / file, whole_.at(file));
   }
+  RecordProperty("tries", Damages());
 }
 
 TEST_F(Damaged, AFileThatIsGoneOrTooLongIsNamedToo) {
@@ -396,6 +405,7 @@ TEST(Store, KeepsTheLastAndTheBestAndNothingElse) {
 // C6: whatever fails and however often, a good checkpoint is there at every moment.
 TEST(Store, NeverHasFewerThanOneVerifiedCheckpointWhileSavesFail) {
   std::mt19937_64 draw(3);
+  int tries = 0;
   for (int round = 0; round < 60; ++round) {
     QuickFolder folder;
     RealFiles real(/*syncs=*/false);
@@ -408,7 +418,10 @@ TEST(Store, NeverHasFewerThanOneVerifiedCheckpointWhileSavesFail) {
       fault.lasting = draw() % 2 == 0;
       FaultyFiles files(real, fault);
       auto store = Store::Open(files, folder.string(), {{1, 0}}, Ignore);
-      if (!store) continue;
+      if (!store) {
+        ++tries;
+        continue;
+      }
       for (std::uint64_t step = 1; step <= 4; ++step) {
         saved_once |= store->Save(Sample(run * 10 + step).contents()).ok();
         const auto found = OpenNewestGood(real, folder.string());
@@ -417,8 +430,10 @@ TEST(Store, NeverHasFewerThanOneVerifiedCheckpointWhileSavesFail) {
           ASSERT_TRUE(Sample(found->manifest().step).IsIn(*found));
         }
       }
+      if (files.operations() > fault.operation) ++tries;  // else the run was over before its fault
     }
   }
+  RecordProperty("tries", tries);
 }
 
 TEST(Store, KeepsADamagedNewestFromPushingOutTheGoodOne) {
