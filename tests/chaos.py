@@ -319,10 +319,12 @@ KINDS = {
 
 
 class Chaos:
-    """A series of faults. Each one has a seed of its own, so that one alone can be repeated: --seed SEED --start NUMBER."""
+    """A series of faults. Each one has a seed of its own, so that one alone can be repeated: --seed SEED --start NUMBER. With `once` every kind
+    comes once before one comes a second time, whatever its weight."""
 
-    def __init__(self, seed, kinds):
-        self.seed, self.kinds = seed, kinds
+    def __init__(self, seed, kinds, once=False):
+        self.seed = seed
+        self.kinds = [kind for kind in kinds for _ in range(1 if once else KINDS[kind][1])]
         self.handled, self.failed, self.skipped = {}, [], {}
         self.folder = self.training = None
         self.trainings = 0
@@ -333,8 +335,8 @@ class Chaos:
         return Training(folder)
 
     def kind_of(self, number):
-        """Every kind is drawn before one comes a second time, in an order that the seed decides."""
-        bag = [kind for kind in self.kinds for _ in range(KINDS[kind][1])]
+        """One bag after the other is emptied, in an order that the seed decides."""
+        bag = list(self.kinds)
         random.Random("%d bag %d" % (self.seed, number // len(bag))).shuffle(bag)
         return bag[number % len(bag)]
 

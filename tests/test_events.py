@@ -1,4 +1,5 @@
 """events.jsonl: written for every run, and documented id by id (docs/events.md)."""
+import collections
 import glob
 import json
 import os
@@ -52,13 +53,86 @@ def test_a_stopped_rank_and_its_restart_are_events(place):
     assert place.events("run-finished")[0]["attempt"] == 1
 
 
-def test_every_id_that_the_sources_report_is_documented():
-    documented = set(re.findall(r"^\| `([a-z-]+)` \|", read(os.path.join(TOP, "docs", "events.md")), re.M))
-    documented -= {"version", "time", "monotonic_ns", "id", "severity", "attempt", "message"}
-    reported = set()
+# ---- docs/events.md against the sources
+
+# An Event is written as {"the-id", Severity::kX or events::Severity::kX, {fields}, …}, or its id and fields are set one by one.
+EVENT = re.compile(r'\{\s*"([a-z]+(?:-[a-z]+)*)",\s*((?:\w+ \? )?(?:events::)?(?:Severity::|severity)[\w :]*),\s*')
+ID = re.compile(r'\bevent\.id = "([a-z-]+)"')
+SET = re.compile(r'\bfields\.Set\("(\w+)"')
+# What every event has; the first table.
+OF_ALL = {"version", "time", "monotonic_ns", "id", "severity", "attempt", "message"}
+
+
+def in_braces(text, begin):
+    """What the braces at `begin` hold, strings skipped."""
+    depth = 0
+    for match in re.compile(r'"(?:\\.|[^"\\])*"|[{}]').finditer(text, begin):
+        depth += {"{": 1, "}": -1}.get(match.group(), 0)
+        if depth == 0:
+            return text[begin + 1:match.start()]
+    raise AssertionError("no end of the braces: " + text[begin:begin + 200])
+
+
+def functions():
+    """The text of every function of the sources: what ends with a brace in the first column."""
     for path in glob.glob(os.path.join(TOP, "src", "**", "*.cc"), recursive=True):
         if not path.endswith("_test.cc"):
-            # An Event is written as {"the-id", Severity::kX or events::Severity::kX, …}, or its id is assigned.
-            reported.update(re.findall(r'\{\s*"([a-z]+(?:-[a-z]+)*)",\s*(?:\w+ \? )?(?:events::)?(?:Severity::|severity)', read(path)))
-            reported.update(re.findall(r'\bevent\.id = "([a-z-]+)"', read(path)))
-    assert reported == documented
+            yield from read(path).split("\n}\n")
+
+
+def reported():
+    """{id: (fields, severities)} as the sources report it; a severity that is a variable is not among them."""
+    texts = list(functions())
+    makers = {name: text for text in texts for name in re.findall(r"^events::(?:Event|Fields) (?:\w+::)*(\w+)\(", text, re.M)}
+
+    def set_in(text):
+        fields, severities = set(SET.findall(text)), set(re.findall(r"event\.severity = (?:events::)?Severity::k(\w+)", text))
+        for name in re.findall(r"= (?:\w+::)*(\w+)\(", text):
+            if name in makers:
+                more = set_in(makers[name])
+                fields, severities = fields | more[0], severities | more[1]
+        return fields, severities
+
+    found = collections.defaultdict(lambda: (set(), set()))
+
+    def add(name, fields, severities):
+        found[name][0].update(fields)
+        found[name][1].update(severity.lower() for severity in severities)
+
+    for text in texts:
+        for match in EVENT.finditer(text):
+            inside = in_braces(text, match.end())
+            add(match.group(1), re.findall(r'\{"(\w+)",', inside) if inside else set_in(text)[0], re.findall(r"Severity::k(\w+)", match.group(2)))
+        for name in ID.findall(text):
+            add(name, *set_in(text))
+    return found
+
+
+def documented():
+    """{id: (fields, severities)} as docs/events.md has it. Values of a field stand in parentheses; "as `other`" takes its fields over, and
+    "less `one` and `two`" leaves some out."""
+    found = {}
+    for name, severities, cell in re.findall(r"^\| `([a-z-]+)` \| ([a-z, ]+) \|([^|]*)\|", read(os.path.join(TOP, "docs", "events.md")), re.M):
+        cell = re.sub(r"\([^)]*\)", "", cell)
+        fields = set()
+        for other, less in re.findall(r"as `([a-z-]+)`(?: less ((?:`\w+`(?:, | and )?)+))?", cell):
+            fields |= found[other][0] - set(re.findall(r"`(\w+)`", less))
+        rest = re.sub(r"as `[a-z-]+`(?: less (?:`\w+`(?:, | and )?)+)?", "", cell)
+        found[name] = (fields | set(re.findall(r"`(\w+)`", rest)), set(severities.split(", ")))
+    return found
+
+
+def test_every_id_that_the_sources_report_is_documented():
+    assert set(reported()) == set(documented())
+
+
+def test_every_field_that_the_sources_report_is_documented_and_no_other():
+    sources, document = reported(), documented()
+    assert {name: sorted(fields) for name, (fields, _) in sources.items()} == {name: sorted(fields) for name, (fields, _) in document.items()}
+    assert not any(fields & OF_ALL for fields, _ in sources.values())
+
+
+def test_no_event_has_a_severity_that_is_not_documented():
+    document = documented()
+    for name, (_, severities) in reported().items():
+        assert severities <= document[name][1], name

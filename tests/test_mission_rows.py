@@ -2,6 +2,7 @@
 the ranks (S0.6), the summary at the end (S2.7)."""
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -22,6 +23,11 @@ def events(place):
 
 # ---- S0.1: no CUDA where there is none
 
+# What may not be called, and what may not be loaded: the name in the table of a process's memory, and a file of it.
+CALLS = ("_cuda_init", "_cuda_getDeviceCount", "_cuda_setDevice", "_nvml_getDeviceCount", "_cuda_getCurrentRawStream")
+LIBRARIES = {"libcuda.so": "libcuda.so.1", "libnvidia-ml.so": "libnvidia-ml.so.1", "libnccl.so": "libnccl.so.2"}
+
+# Without an argument it trains; with one it commits that violation, and the traps are to catch it.
 TRAPPED = """
 import ctypes, sys
 import torch
@@ -29,55 +35,78 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
-def trap(*_, **__):
-    raise SystemExit("CUDA was called")
+def trapped(name):
+    def trap(*_, **__):
+        raise SystemExit("CUDA was called: " + name)
+    return trap
 
 
-for name in ("_cuda_init", "_cuda_getDeviceCount", "_cuda_setDevice", "_nvml_getDeviceCount", "_cuda_getCurrentRawStream"):
-    setattr(torch._C, name, trap)
+def loaded():
+    with open("/proc/self/maps") as maps:
+        text = maps.read()
+    return [name for name in LIBRARIES if "/" + name in text]
 
-if sys.argv[1] == "call":
-    torch._C._cuda_init()
-if sys.argv[1] == "load":
-    ctypes.CDLL("libcuda.so.1")
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-torch.cuda.set_device(rank)
-torch.cuda.manual_seed_all(1)
-model = DistributedDataParallel(torch.nn.Linear(4, 2).cuda(), device_ids=[rank])
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(3):
-    optimizer.zero_grad()
-    model(torch.randn(8, 4).cuda()).pow(2).mean().backward()
-    optimizer.step()
-torch.cuda.synchronize()
-torch.cuda.empty_cache()
-dist.destroy_process_group()
-with open("/proc/self/maps") as maps:
-    loaded = [name for name in ("libcuda.so", "libnvidia-ml.so", "libnccl.so") if name in maps.read()]
-if loaded:
-    raise SystemExit("of CUDA is loaded: " + ", ".join(loaded))
-print("rank %d: no CUDA" % rank)
+
+def train():
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)
+    torch.cuda.manual_seed_all(1)
+    model = DistributedDataParallel(torch.nn.Linear(4, 2).cuda(), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4).cuda()).pow(2).mean().backward()
+        optimizer.step()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    dist.destroy_process_group()
+
+
+# A torch that was built for CUDA is linked to NCCL.
+of_torch = loaded() if torch.version.cuda else []
+for name in CALLS:
+    setattr(torch._C, name, trapped(name))
+if len(sys.argv) == 1:
+    train()
+elif sys.argv[1] in CALLS:
+    getattr(torch._C, sys.argv[1])(0)
+else:
+    ctypes.CDLL(sys.argv[1])
+found = [name for name in loaded() if name not in of_torch]
+if found:
+    raise SystemExit("of CUDA is loaded: " + ", ".join(found))
+print("no CUDA")
 """
 
 
-@with_torch
-def test_a_run_without_nvidia_cards_touches_nothing_of_cuda(place):
-    """The loader finds a driver, so that who asks for one gets one, and is seen."""
+def run_trapped(place, ranks, *arguments):
+    """A run of TRAPPED where the loader finds a driver: who asks for one gets one, and is seen."""
     import _ctypes
 
     folder = os.path.join(place.folder, "driver")
     os.mkdir(folder)
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1", "libnccl.so.2"):
+    for name in LIBRARIES.values():
         shutil.copyfile(_ctypes.__file__, os.path.join(folder, name))
     place.variables["LD_LIBRARY_PATH"] = folder
-    place.simulate("gcu:2")
-    program = place.write("trapped.py", TRAPPED)
-    for planted, ranks, code in (("none", 2, 0), ("call", 1, 1), ("load", 1, 1)):
-        done = place.run("--nproc-per-node", ranks, program, planted, seconds=PATIENCE)
-        assert done.code == code, (planted, done)
-        assert done.out.count(": no CUDA") == (ranks if code == 0 else 0), (planted, done)
+    program = place.write("trapped.py", "CALLS = %r\nLIBRARIES = %r\n" % (CALLS, list(LIBRARIES)) + TRAPPED)
+    return place.run("--nproc-per-node", ranks, program, *arguments, seconds=PATIENCE)
 
+
+@with_torch
+def test_a_run_without_nvidia_cards_touches_nothing_of_cuda(place):
+    place.simulate("gcu:2")
+    done = run_trapped(place, 2)
+    assert (done.code, done.out.count("no CUDA")) == (0, 2), done
+
+
+@with_torch
+@pytest.mark.parametrize("violation,expected", [(name, "CUDA was called: " + name) for name in CALLS] +
+                         [(file, "of CUDA is loaded: " + name) for name, file in LIBRARIES.items()])
+def test_each_trap_catches_what_it_is_for(place, violation, expected):
+    done = run_trapped(place, 1, violation)
+    assert done.code == 1 and "no CUDA" not in done.out, done
+    assert re.search("^%s$" % re.escape(expected), done.err, re.M), done
 
 
 CHOICE = """
