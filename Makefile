@@ -23,15 +23,21 @@ TORCH_SUITE_FLAGS ?=
 ifeq ($(origin PYTHON),command line)
   python := $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/null)
   setup := scripts/setup --use "$(PYTHON)"
+  setup_train := $(setup)
 else
   unexport PYTHON
   python := $(CURDIR)/.venv/bin/python
   setup := scripts/setup --quiet
+  setup_train := $(setup) --for train
 endif
 
-# $(call configure,PRESET,FOLDER): runs CMake where it has not run yet, or ran with another Python.
-configure = @[[ -f $(2)/build.ninja ]] && grep -qsxF 'FULLDECK_PYTHON:FILEPATH=$(python)' $(2)/CMakeCache.txt || \
-  cmake --preset $(1) --no-warn-unused-cli -DFULLDECK_PYTHON:FILEPATH="$(python)" -DPython3_EXECUTABLE:FILEPATH="$(python)"
+# $(call configure,PRESET,FOLDER[,FLAG]): runs CMake where it has not run yet, ran with another Python, or without the tests. With
+# FLAG (-DBUILD_TESTING=OFF) a folder that has run it before stays as it is.
+has = grep -qsxF '$(2)' $(1)/CMakeCache.txt
+configure = @[[ -f $(2)/build.ninja ]] && $(call has,$(2),FULLDECK_PYTHON:FILEPATH=$(python)) && \
+  { [[ -n "$(3)" ]] || ! $(call has,$(2),BUILD_TESTING:BOOL=OFF); } || \
+  cmake --preset $(1) --no-warn-unused-cli -DFULLDECK_PYTHON:FILEPATH="$(python)" -DPython3_EXECUTABLE:FILEPATH="$(python)" \
+    $(or $(3),-DBUILD_TESTING=ON)
 
 .PHONY: help setup train test build bench bench-adapters lint format portable asan tsan fuzz fault-grid hang-grid hang-quiet slow-ranks host-grid card-tricks \
   test-repeat test-long promises chaos cgroup-v2 collectives-soak collectives-grid collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops framework-suite clean-scripts clean
@@ -45,7 +51,10 @@ help: ## show this list
 setup: ## install what is missing: Debian packages, and .venv with torch
 	@$(setup)
 
-train: build ## the main job on a simulated server of 8 cards: learns land cover, fails if a card does no work for its rank, writes a report
+train: ## the main job on a simulated server of 8 cards: learns land cover, fails if a card does no work for its rank, writes a report
+	@$(setup_train)
+	$(call configure,release,build,-DBUILD_TESTING=OFF)
+	@cmake --build build -j $(JOBS) --target demo
 	FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck devices
 	@if [[ -x build/bin/fulldeck-train ]]; then \
 	  set -x; FULLDECK_SIMULATE=gcu:8 build/bin/fulldeck train configs/demo.toml --fresh --idle-card fail; \

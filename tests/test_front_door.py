@@ -65,6 +65,17 @@ def machine(tmp_path):
     return Machine(tmp_path)
 
 
+def test_setup_installs_for_train_what_stands_above_the_line(machine):
+    machine.debian.write_text("no-such-a  # why\n\n# == The rest is not needed by make train ==\nno-such-b\n")
+    machine.python.write_text("pytest=={}\n# == The rest is not needed by make train ==\nno-such-c==1\n".format(pytest.__version__))
+    done = machine.setup("--for", "train", "--check")
+    assert done.returncode == 1 and "no-such-a" in done.stdout and "no-such-b" not in done.stdout and "no-such-c" not in done.stdout, done
+    done = machine.setup("--check")
+    assert done.returncode == 1 and all(name in done.stdout for name in ("no-such-a", "no-such-b", "no-such-c==1")), done
+    assert machine.setup("--for", "tests").returncode == 2 and machine.setup("--for").returncode == 2
+
+
+
 def test_setup_installs_nothing_when_nothing_is_missing(machine):
     done = machine.setup()
     assert (done.returncode, done.stdout) == (0, "fulldeck setup: nothing is missing\n"), done.stderr
