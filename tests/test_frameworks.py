@@ -195,6 +195,7 @@ print("process", made.process_index, "of", made.num_processes, made.device, made
 
 @needs_accelerate
 def test_a_rank_that_accelerate_takes_for_the_only_one_is_refused(cards):
+    """A8: each rank would train alone."""
     script = cards.write("lone.py", LONE)
     # The file that Accelerate always reads, where it is, is read here too, and that is said.
     os.makedirs(os.path.join(cards.variables["HF_HOME"], "accelerate"))

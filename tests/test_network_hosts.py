@@ -141,6 +141,7 @@ def test_who_has_another_token_is_turned_away(start, tmp_path, by_variable):
 
 
 def test_a_host_that_never_comes_is_named_after_the_time_to_join(start, tmp_path):
+    """A9: its ranks are waited for."""
     def flags(side):
         return by_node_rank(side) + ["--rdzv-conf", "join_timeout=2", "--rdzv-id", "grid", "--devices", "cpu", script("place.py"),
                                      tmp_path / "ranks"]

@@ -61,6 +61,7 @@ def test_ranks_on_cards_get_what_the_vendor_needs(place):
 
 
 def test_more_ranks_than_cards_is_refused_and_both_ways_out_are_named(place):
+    """B8: two ranks would share a card."""
     place.simulate("gcu:8")
     done = place.run_shell(9, SHOW)
     assert done.code == 83 and "--share-cards" in done.err and "--devices cpu" in done.err, done
@@ -171,6 +172,7 @@ def test_every_card_at_work_is_reported_while_the_run_goes_on(place):
 
 
 def test_an_idle_card_is_named_and_ends_the_run_when_that_was_asked_for(place):
+    """B6: the model is on the processors."""
     place.simulate("gcu:4,idle=3")
     done = place.run_shell(4, USE_OWN, "--idle-card", "fail", "--idle-card-after", 3)
     assert done.code == 86, done
@@ -179,6 +181,7 @@ def test_an_idle_card_is_named_and_ends_the_run_when_that_was_asked_for(place):
 
 
 def test_a_script_that_ignores_local_rank_is_found_out(place):
+    """B8: all ranks compute on the first card."""
     place.simulate("gcu:3")
     running = place.start_shell(3, USE_FIRST, "--idle-card-after", 3)
     found = wait_for_events(place, running, 2, "card-idle")

@@ -16,6 +16,7 @@ BOARD_WRITER = os.path.join(PROGRAMS, "board_writer")
 # ---- how it ended
 
 def test_all_exit_codes_are_reported_and_passed_on(place):
+    """C6: no failure of a rank is taken for a run that finished."""
     def launch(code):
         return code, place.run_shell(1, "exit %d" % code, "--no-agent")
 

@@ -48,8 +48,10 @@ def test_each_silent_error_is_one_warning_and_strict_ends_with_a_code_of_its_own
 
 @with_torch
 def test_a_sound_script_has_no_warning_under_strict(place):
+    """G5: its ranks draw the same random numbers, which is a note."""
     done, events = run(place, "--nproc-per-node", 2, "--strict", SCRIPT)
     assert done.code == 0 and found(events) == [] and not [event for event in events if event["id"] == "check-disabled"], done
+    assert found(events, "info") == [("G5", "random-state")], done
 
 
 @with_torch
@@ -59,6 +61,38 @@ def test_checks_that_throw_are_reported_once_and_nothing_reaches_the_program(pla
     disabled = [event for event in events if event["id"] == "check-disabled"]
     assert len(disabled) == 1 and disabled[0]["ranks"] and "a check that is broken" in disabled[0]["reason"], events
     assert found(events) == [] and "a check that is broken" not in place.log(0), done
+
+
+@with_torch
+@pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, "lib", "libfulldeck_sim.so")), reason="the build has no libfulldeck_sim.so")
+@pytest.mark.parametrize("mistake,warnings,notes", [
+    ("cpu", [("B6", "device"), ("C1", "log")], [("G5", "random-state")]),
+    # Accelerate seeds the ranks alike by design: no G5.
+    ("one-card", [("B8", "shared-card"), ("B9", "visibility")], [])])
+def test_cards_that_are_not_used_as_the_launcher_gave_them(place, mistake, warnings, notes):
+    place.simulate("gcu:2")
+    done, events = run(place, "--nproc-per-node", 2, "--strict", "--idle-card", "off", os.path.join(HERE, "silent", "card_errors.py"), mistake)
+    assert done.out.count("trained") == 2, done
+    assert (found(events), found(events, "info")) == (warnings, notes), done
+    assert done.code == SILENT_ERROR, done
+
+
+ADMITS = """
+print("mask data/0001.png not found, using zeros", flush=True)
+print("using training set for validation", flush=True)
+"""
+
+
+@pytest.mark.parametrize("off,expected,code", [("", ["F2", "F6"], SILENT_ERROR), ("F2", ["F6"], SILENT_ERROR), (" F6, F2", [], 0)])
+def test_checks_that_are_off_are_neither_reported_nor_strict(place, off, expected, code):
+    done, events = run(place, "--nproc-per-node", 1, "--strict", place.write("admits.py", ADMITS), FULLDECK_CHECKS_OFF=off)
+    assert [event["code"] for event in events if event["id"] == "silent-error"] == expected and done.code == code, done
+
+
+def test_a_code_that_no_check_has_is_refused(place):
+    done = place.run("--nproc-per-node", 1, place.write("admits.py", ADMITS), seconds=SECONDS, extra={"FULLDECK_CHECKS_OFF": "F6,F66"})
+    assert done.code != 0 and "admits.py" not in done.out and "using zeros" not in done.out, done
+    assert "FULLDECK_CHECKS_OFF: no check has the code 'F66'" in done.err, done
 
 
 # ---- cards that torch calls cuda, with a stub of it
@@ -75,6 +109,7 @@ def silent(monkeypatch):
     monkeypatch.setattr(module, "_on_card", False)
     monkeypatch.setattr(card, "kind", lambda: "cuda")
     monkeypatch.setattr(card, "index", lambda: 1)
+    monkeypatch.setattr(module, "holds_tensors", lambda torch: False)
     module.written = written
     return module
 
@@ -86,31 +121,34 @@ def optimizer_on(device):
 
 
 def test_parameters_on_the_cpu_of_a_rank_with_an_nvidia_card_are_observed(silent):
+    """B6: what the launcher makes a warning of."""
     from fulldeck import board
 
-    silent.device(None, optimizer_on("cpu"))
+    silent.device(None, optimizer_on("cpu"), silent.FIRST_STEPS)
     assert silent.written[board.CHECK_DEVICE]["state"] == 1
 
 
 @pytest.mark.parametrize("visible,device,expected", [(None, "cuda:1", "cuda:1"), ("4,5", "cuda:1", "cuda:5"), ("GPU-aa,GPU-bb", "cuda:0", "cuda:GPU-aa")])
 def test_a_card_is_named_as_all_ranks_of_the_node_name_it(silent, monkeypatch, visible, device, expected):
+    """B8: by these names the launcher sees two ranks on one card."""
     from fulldeck import board
 
     started = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     monkeypatch.setattr(silent, "environment_at_start", lambda: started)
     monkeypatch.setattr(os, "environ", dict(started))
-    silent.device(None, optimizer_on(device))
+    silent.device(None, optimizer_on(device), 1)
     assert silent.written[board.CHECK_DEVICE] == {"state": 2, "text": expected}
     assert board.CHECK_VISIBILITY not in silent.written
 
 
 @pytest.mark.parametrize("now,device,twice", [("1", "cuda:0", False), ("0,2,1", "cuda:1", True)])
 def test_double_indexing_is_observed_where_it_leads_to_another_card(silent, monkeypatch, now, device, twice):
+    """B9: CUDA_VISIBLE_DEVICES that the program sets itself."""
     from fulldeck import board
 
     monkeypatch.setattr(silent, "environment_at_start", lambda: {"CUDA_VISIBLE_DEVICES": "0,1,2"})
     monkeypatch.setattr(os, "environ", {"CUDA_VISIBLE_DEVICES": now})
-    silent.device(None, optimizer_on(device))
+    silent.device(None, optimizer_on(device), 1)
     assert (board.CHECK_VISIBILITY in silent.written) == twice, silent.written
 
 

@@ -252,6 +252,7 @@ def refused(done, *words):
 
 
 def test_labels_are_looked_at_before_the_first_step(place):
+    """F7: labels that are out of range, or all the same."""
     root = folders(place, label=lambda x, y: 3 if x < 4 else x // 8 % 3)
     done = Job(place).run(*mmseg(root))
     refused(done, "Labels of 8 samples of train are out of range: 3", "data.kind = \"loveda\" or data.reduce_zero_label = true")
@@ -260,6 +261,7 @@ def test_labels_are_looked_at_before_the_first_step(place):
 
 
 def test_the_same_files_in_both_parts_are_refused(place):
+    """F6: a validation on the samples of the training."""
     root = folders(place)
     os.remove(os.path.join(root, "img_dir", "val", "100.png"))
     os.remove(os.path.join(root, "ann_dir", "val", "100.png"))
@@ -269,6 +271,7 @@ def test_the_same_files_in_both_parts_are_refused(place):
 
 
 def test_a_broken_file_is_named_and_counted_and_never_replaced(place):
+    """F2: no other sample takes its place."""
     root = folders(place)
     with open(os.path.join(root, "img_dir", "train", "003.png"), "r+b") as file:
         file.truncate(60)
@@ -279,6 +282,7 @@ def test_a_broken_file_is_named_and_counted_and_never_replaced(place):
 
 
 def test_weights_that_do_not_fit_are_refused_with_every_key(place):
+    """G2: none is left out without a word."""
     header = json.dumps({"norm.weight": {"dtype": "F32", "shape": [96], "data_offsets": [0, 384]}}).encode()
     path = os.path.join(place.folder, "weights.safetensors")
     with open(path, "wb") as file:

@@ -65,6 +65,23 @@ std::vector<RankObservations> ObservationsOn(const wire::RankBoard& board) {
   return ranks;
 }
 
+base::Result<std::set<std::string>> ChecksOff(std::string_view text) {
+  // Of the events "silent-error": of this file, of silent_faults.cc and of the admissions in logs.
+  static const std::vector<std::string> codes = {"A7", "B6", "B8", "B9", "C1", "C6", "D9", "F2", "F6",
+                                                 "F7", "G2", "G5", "J1", "J2", "J3", "J4", "J5", "J6"};
+  std::set<std::string> off;
+  for (const std::string_view part : base::Split(text, ',')) {
+    const std::string code(base::Trim(part));
+    if (code.empty()) continue;
+    if (std::find(codes.begin(), codes.end(), code) == codes.end()) {
+      return base::Error{fmt::format("FULLDECK_CHECKS_OFF: no check has the code '{}'. There are: {}",
+                                     base::Printable(code.substr(0, 32)), base::Join(codes, ", "))};
+    }
+    off.insert(code);
+  }
+  return off;
+}
+
 std::vector<events::Event> ScriptFaults::Look(const std::vector<RankObservations>& ranks, bool ended_well) {
   Events found;
   if (ranks.empty()) return found;
@@ -142,17 +159,18 @@ void ScriptFaults::Weights(const Ranks& ranks, Events& found) {
 }
 
 void ScriptFaults::Gradients(const Ranks& ranks, Events& found) {
-  const auto many = [](const wire::Observation& seen) {
-    return static_cast<double>(seen.value) >= kWithoutGradient * static_cast<double>(seen.count);
+  // State 1: gradients of zeros in few steps, as before the first reward of a policy.
+  const auto is_certain = [](const wire::Observation& seen) {
+    return seen.state == 0 && static_cast<double>(seen.value) >= kWithoutGradient * static_cast<double>(seen.count);
   };
   for (const bool warn : {true, false}) {
     const auto which = Where(ranks, FULLDECK_BOARD_CHECK_GRADIENTS,
-                             [&](const wire::Observation& seen) { return seen.value > 0 && many(seen) == warn; });
+                             [&](const wire::Observation& seen) { return seen.value > 0 && is_certain(seen) == warn; });
     if (which.empty()) continue;
     const wire::Observation& seen = *Of(ranks[which.front()], FULLDECK_BOARD_CHECK_GRADIENTS);
     Name("F7", "gradients", ranks, which,
-         fmt::format("{} of {} trainable tensors had no gradient in any of the first {} steps: {}", seen.value,
-                     seen.count, seen.step, seen.text),
+         fmt::format("{} of {} trainable tensors had {} in {} sampled steps: {}", seen.value, seen.count,
+                     seen.state == 0 ? "no gradient" : "gradients of zeros only", seen.step, seen.text),
          "let them take part in the loss (is an output unused, detached, or computed under no_grad?), or freeze them "
          "with requires_grad_(False)",
          found, warn ? events::Severity::kWarning : events::Severity::kInfo);
@@ -171,24 +189,32 @@ void ScriptFaults::Labels(const Ranks& ranks, bool ended_well, Events& found) {
     if (Of(rank, FULLDECK_BOARD_CHECK_LABELS)->value != first.value) return;
   }
   Name("F7", "labels", ranks, which,
-       fmt::format("every label of the first {} batches is {}", first.count, static_cast<std::int64_t>(first.value)),
+       fmt::format("every label of {} batches is {}", first.count, static_cast<std::int64_t>(first.value)),
        "look at the labels of a few samples: masks that are missing, replaced by zeros or read from the wrong folder, "
        "or a data set that is sorted by class and not shuffled",
        found);
 }
 
 void ScriptFaults::Validation(const Ranks& ranks, Events& found) {
-  const auto which =
-      Where(ranks, FULLDECK_BOARD_CHECK_VALIDATION, [](const wire::Observation& seen) { return seen.state == 1; });
-  const auto other =
-      Where(ranks, FULLDECK_BOARD_CHECK_VALIDATION, [](const wire::Observation& seen) { return seen.state == 2; });
-  if (which.empty() || !other.empty()) return;
+  const auto in_state = [&](std::uint32_t state) {
+    return Where(ranks, FULLDECK_BOARD_CHECK_VALIDATION,
+                 [state](const wire::Observation& seen) { return seen.state == state; });
+  };
+  if (!in_state(2).empty()) return;
+  const auto certain = in_state(1);
+  const auto possible = in_state(3);
+  const auto& which = certain.empty() ? possible : certain;
+  if (which.empty()) return;
   const wire::Observation& seen = *Of(ranks[which.front()], FULLDECK_BOARD_CHECK_VALIDATION);
   Name("F6", "validation", ranks, which,
-       fmt::format("{} of {} validation samples that were compared are training samples", seen.value, seen.count),
+       certain.empty()
+           ? fmt::format("the model ran without gradients on {} samples, {} of them training samples: its score there "
+                         "says nothing about new data",
+                         seen.count, seen.value)
+           : fmt::format("{} of {} validation samples that were compared are training samples", seen.value, seen.count),
        "give the validation a data set of its own (another split, file list or folder); its score says nothing about "
        "new data",
-       found);
+       found, certain.empty() ? events::Severity::kInfo : events::Severity::kWarning);
 }
 
 void ScriptFaults::Children(const Ranks& ranks, Events& found) {

@@ -8,7 +8,7 @@
 //   B9  the script changed which cards it sees, and trains on another card than its own
 //   C6  a child process failed, and the rank ended well
 //   D9  a module with a vendor's name is in use that no package installed
-//   F6  the validation is made of training samples
+//   F6  the validation is made of training samples (a note where it may be something else than a validation)
 //   F7  trainable parameters never get a gradient; every label is the same
 //   G2  a state dict was loaded that fits almost nowhere
 //   G5  all ranks have the same random state (a note, never strict)
@@ -19,8 +19,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "events/event.h"
 #include "wire/rank_board.h"
 
@@ -36,6 +38,10 @@ struct RankObservations {
 };
 
 std::vector<RankObservations> ObservationsOn(const wire::RankBoard& board);
+
+// The codes in FULLDECK_CHECKS_OFF ("F6,C6"): events "silent-error" with one of them are not reported, whichever part
+// found them. Fails on a code that no such event has.
+base::Result<std::set<std::string>> ChecksOff(std::string_view text);
 
 // Pure but for its memory of what was named: reads no clock and no board.
 class ScriptFaults {

@@ -60,6 +60,9 @@ TEST(ScriptFaults, WarnsOfManyTensorsWithoutAGradientAndNotesFew) {
   EXPECT_THAT(Look(Two(gradients, {.value = 2, .count = 6, .step = 20, .text = "head.weight"})), ElementsAre("F7"));
   EXPECT_THAT(Look(Two(gradients, {.value = 2, .count = 199, .step = 20, .text = "pooler"})), ElementsAre("note F7"));
   EXPECT_THAT(Look(Two(gradients, {.value = 0, .count = 6, .step = 20})), IsEmpty());
+  EXPECT_THAT(Look(Two(gradients, {.state = 1, .value = 6, .count = 6, .step = 20, .text = "policy.weight"}), true),
+              ElementsAre("note F7"))
+      << "zeros in few steps";
 }
 
 TEST(ScriptFaults, WarnsOfOneLabelOnlyWhenAllRanksHaveIt) {
@@ -91,6 +94,12 @@ TEST(ScriptFaults, JudgesValidationAndChildrenWhenTheRunEndedWell) {
                        {.state = 2, .value = 0, .count = 64}),
                    true),
               IsEmpty());
+  const int read = FULLDECK_BOARD_CHECK_VALIDATION;
+  EXPECT_THAT(Look(Two(read, {.state = 3, .value = 64, .count = 64}), true), ElementsAre("note F6"))
+      << "it may be no validation";
+  EXPECT_THAT(Look(Two(read, {.state = 1, .value = 64, .count = 64}, {.state = 3, .value = 64, .count = 64}), true),
+              ElementsAre("F6"));
+  EXPECT_THAT(Look(Two(read, {.state = 3, .value = 64, .count = 64}, {.state = 2, .count = 64}), true), IsEmpty());
   const Ranks children = Two(FULLDECK_BOARD_CHECK_CHILDREN, {.value = 1, .count = 1, .text = "python train.py"});
   EXPECT_THAT(Look(children), IsEmpty());
   EXPECT_THAT(Look(children, true), ElementsAre("C6"));
@@ -146,6 +155,18 @@ TEST(ScriptFaults, WeightsThatFitNowhereAndChecksThatFailedAreReportedOnce) {
   EXPECT_THAT(faults.Look(disabled, true), IsEmpty());
 }
 
+TEST(ChecksOff, AreCodesOfSilentErrorsAndNothingElse) {
+  const auto off = ChecksOff(" F6,C6, ,J1");
+  ASSERT_TRUE(off.ok());
+  EXPECT_THAT(*off, ElementsAre("C6", "F6", "J1"));
+  EXPECT_THAT(*ChecksOff(""), IsEmpty());
+  for (const char* text : {"F66", "f6", "F6;C6", "I1", "all"}) {
+    const auto refused = ChecksOff(text);
+    ASSERT_FALSE(refused.ok()) << text;
+    EXPECT_THAT(refused.error().message, HasSubstr(std::string("'") + text + "'")) << text;
+  }
+}
+
 TEST(LogAdmissions, NamesEachCodeOnceWithItsLine) {
   LogAdmissions admissions(2, false);
   admissions.Take(1, "val split Not Found, Using training set for validation");
@@ -167,10 +188,56 @@ TEST(LogAdmissions, KnowsWhatIsNoAdmission) {
     alone.Take(0, line);
     EXPECT_THAT(alone.Found(), IsEmpty()) << line;
   }
+  LogAdmissions sound(2, true);
+  for (const char* line : {"预训练权重不存在，使用随机初始化",
+                           "未找到预训练模型，使用随机初始化的权重",
+                           "checkpoint 不存在, 使用随机种子 42 从头训练",
+                           "使用随机掩码进行自监督预训练，mask_ratio=0.75",
+                           "预训练权重不存在，使用随机掩码进行自监督预训练",
+                           "缓存不存在，使用随机数据增强",
+                           "划分文件不存在，使用随机划分",
+                           "预训练偏置不存在，使用全零初始化",
+                           "不使用假数据，全部样本来自磁盘",
+                           "禁止使用占位数据",
+                           "仅使用单卡进行验证，其余 rank 等待",
+                           "验证时仅使用单卡",
+                           "未使用分布式优化器",
+                           "禁止使用训练集进行验证：已检查",
+                           "是否使用训练集进行验证: False",
+                           "lr schedule: going back to random data order",
+                           "LMDB cache not found, using random data order",
+                           "Not falling back to dummy data: stopping",
+                           "real images found; not using placeholder data",
+                           "class weights not found, using random masks ratio 0.15",
+                           "attention mask missing, using zeros",
+                           "Using training data for validation split: 10 %"}) {
+    sound.Take(0, line);
+    EXPECT_THAT(sound.Found(), IsEmpty()) << line;
+  }
   LogAdmissions several(2, true);
   several.Take(0, "Not using distributed mode");
   several.Take(0, "CUDA not available, using CPU");
   EXPECT_THAT(Codes(several.Found()), ElementsAre("B6", "C1"));
+}
+
+TEST(LogAdmissions, KnowsAnAdmissionByTheDataThatIsReplaced) {
+  for (const auto& [code, line] : std::vector<std::pair<std::string, const char*>>{
+           {"F2", "数据目录不存在，使用随机数据代替"},
+           {"F2", "掩码文件不存在，使用随机掩码"},
+           {"F2", "未找到标签 a.png，使用全零标签"},
+           {"F2", "下载失败，使用假数据继续训练"},
+           {"F2", "数据集初始化失败，使用假数据"},
+           {"F2", "Connection refused, using synthetic data instead"},
+           {"F2", "mask a.png not found, using random masks"},
+           {"F2", "images are missing: falling back to placeholder images"},
+           {"F6", "未划分验证集，使用训练集作为验证集"},
+           {"F6", "val folder is empty, using training data for validation"},
+           {"C1", "分布式初始化失败，仅使用单卡"},
+           {"C1", "仅使用单卡训练，模型保存到 out"}}) {
+    LogAdmissions admissions(2, false);
+    admissions.Take(0, line);
+    EXPECT_THAT(Codes(admissions.Found()), ElementsAre(code)) << line;
+  }
 }
 
 TEST(LogAdmissions, LooksAtBoundedManyLinesBetweenTwoCalls) {

@@ -121,6 +121,9 @@ base::Result<void> Supervisor::Prepare() {
                                                            .complain = [this](const std::string& line) { Say(line); }});
   const auto recorded = OpenEventLog();
   if (!recorded) return recorded.error();
+  auto checks_off = ChecksOff(plan_->environment.Get(wire::kChecksOffVariable).value_or(""));
+  if (!checks_off) return checks_off.error();
+  checks_off_ = std::move(*checks_off);
   std::string why_not;
   const std::string& directory = plan_->directory->path();
   cgroup_ = RunCgroup::Make(fmt::format("{}-{}", directory.substr(directory.rfind('/') + 1), getpid()), &why_not);
@@ -400,6 +403,9 @@ void Supervisor::NameSilentFaults(bool ended_well) {
   for (auto& more : {script_faults_->Look(ObservationsOn(group_->board()), ended_well), admissions_->Found()}) {
     found.insert(found.end(), more.begin(), more.end());
   }
+  std::erase_if(found, [this](const events::Event& event) {
+    return event.id == "silent-error" && checks_off_.contains(event.fields.Text("code"));
+  });
   for (const events::Event& event : found) {
     if (event.id == "silent-error" && event.severity == events::Severity::kWarning) ++silent_errors_;
     Report(event);

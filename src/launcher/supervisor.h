@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -157,6 +158,7 @@ class Supervisor {
   std::optional<SilentFaults> silent_faults_;     // of this attempt
   std::optional<ScriptFaults> script_faults_;     // of this attempt
   std::optional<LogAdmissions> admissions_;       // of this attempt
+  std::set<std::string> checks_off_;              // codes of silent errors that are not reported
   int silent_errors_ = 0;                         // warnings of this attempt, for --strict
   RunSummary summary_;                            // of this attempt
 

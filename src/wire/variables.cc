@@ -26,6 +26,10 @@ std::span<const VariableRow> Variables() {
        "run's "
        "folder.",
        "/data/runs/events.jsonl"},
+      {kChecksOffVariable,
+       "Codes of silent errors, separated by commas, that fulldeck run neither reports nor counts for --strict "
+       "(docs/python.md).",
+       "F6,C6"},
       {kTokenVariable,
        "Secret that launchers on several hosts must share before they talk to each other. Default: the value of "
        "--rdzv-id.",

@@ -25,6 +25,7 @@ inline constexpr char kShareCardsVariable[] = "FULLDECK_SHARE_CARDS";
 inline constexpr char kCollectivesKeyVariable[] = "FULLDECK_COLLECTIVES_KEY";
 
 // What a user may give the launcher.
+inline constexpr char kChecksOffVariable[] = "FULLDECK_CHECKS_OFF";
 inline constexpr char kTokenVariable[] = "FULLDECK_TOKEN";
 inline constexpr char kRuntimeDirVariable[] = "FULLDECK_RUNTIME_DIR";
 inline constexpr char kCollectivesKernelVariable[] = "FULLDECK_COLLECTIVES_KERNEL";

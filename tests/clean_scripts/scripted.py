@@ -9,6 +9,7 @@ for inputs, labels in batches(data()):
     loss(model(inputs), labels).backward()
     optimizer.step()
     optimizer.zero_grad()
+torch.jit.script(nn.BCEWithLogitsLoss())(model(inputs), torch.rand(len(inputs), 3)).backward()
 inner = nn.Linear(8, 3)
 weights = {name: tensor.detach() for name, tensor in inner.named_parameters()}
 

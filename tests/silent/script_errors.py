@@ -81,9 +81,11 @@ for epoch in range(2):
             model.head.weight.grad[0, 0] = float("nan")
         optimizer.step()
         optimizer.zero_grad()
+    model.eval()
     with torch.no_grad():
         for batch, label in DataLoader(validate, 16):
             model(batch)
+    model.train()
 # Loaders that torch itself takes, and whose samplers cannot be a key.
 for loader in (DataLoader(train, batch_sampler=[[0, 1], [2, 3]]), DataLoader(train, sampler=range(8), batch_size=None)):
     assert [len(list(loader)) for _ in range(2)] in ([2, 2], [8, 8])

@@ -1,42 +1,66 @@
-"""Observes labels and batches of the user's script: whether every label is the same, and which samples train and which validate. The contract of
-these checks is in observing.py; silent.py starts them."""
+"""Observes labels and batches of the user's script: whether every label is the same, and which samples come from which DataLoader. The contract of
+these checks is in observing.py; silent.py starts them, and validation.py judges what is read without being trained on."""
 import functools
 import weakref
 
 from fulldeck import board as boards
-from fulldeck.adapters.observing import guarded, observe, read_later
+from fulldeck.adapters import validation
+from fulldeck.adapters.observing import guarded, is_capturing, observe, read_later
 
-LABEL_BATCHES = 100      # batches in which labels of one class are looked at; with two classes it is over at once
+FIRST_BATCHES = 20       # in which batches are looked at for labels before any loss was
+LABEL_BATCHES = 100      # losses after which it is known whether the labels come from the batches
 FEWEST_BATCHES = 10      # fewer say nothing about labels
+ENOUGH_BATCHES = 50      # the launcher needs as many while the run goes on (script_faults.cc)
+MOST_BATCHES = 2000      # without an end of a pass
+READ_EVERY = 10          # losses, when it is known what to compare with: of labels on a card
+MOST_ELEMENTS = 1 << 20  # of a tensor of integers in a batch
+BATCH_STEPS = 8          # a loss after more steps is not about the latest batch
 HASHED_BATCHES = 64      # of each DataLoader
 HASHED_ROWS = 32         # of each batch
 ROW_BYTES = 512          # of each row, taken from all over it
-FEWEST_ROWS = 16
 MOST_LOADERS = 32        # a script may make a new one for each epoch
 
 
 # ---- labels
 
-_label_batches = 0
-_label = None            # the one label of all batches so far
-_labels_differ = False
-_integers = ()           # (least, largest, elements) of the integer tensors of the latest batch
+class Labels:
+    """What the losses of one kind were given. Data may be sorted by class, so that one label says nothing before a pass over it has ended."""
+
+    def __init__(self):
+        self.looks = 0       # losses that were looked at; over at once when two labels were seen
+        self.judged = 0      # of them: whose labels have arrived
+        self.label = None    # the one label of all batches so far
+        self.batches = 0     # that have it
+        self.passed = 0      # looks when a pass ended
+        self.elements = 0    # of the latest labels
+        self.over = False
+        self.differ = None   # on the card: whether any of the labels since the last copy is another one
+        self.unread = 0      # looks since then
+
+
+_classes, _binary = Labels(), Labels()
+_constants = ()          # (value, elements) of the tensors of the latest batch in which every element is the same
 
 
 def watch_labels(torch):
     functional = torch.nn.functional
     for name in ("cross_entropy", "nll_loss"):
-        _watch_loss(torch, functional, name)
+        _watch_loss(torch, functional, name, _classes)
+    for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits"):
+        _watch_loss(torch, functional, name, _binary)
 
 
-def _watch_loss(torch, functional, name):
+def _watch_loss(torch, functional, name, kind):
     real = getattr(functional, name)
     is_compiling = torch.compiler.is_compiling if hasattr(torch, "compiler") else torch._dynamo.is_compiling
 
     @functools.wraps(real)
     def loss(input, target, *arguments, **named):
-        if not is_compiling() and not _labels_differ:
-            labels(torch, input, target, named.get("ignore_index", -100))
+        if not is_compiling():
+            if not torch.is_grad_enabled():
+                validation.scores += 1
+            elif not kind.over:
+                labels(torch, input, target, named.get("ignore_index", -100), kind)
         return real(input, target, *arguments, **named)
 
     loss.__prepare_scriptable__ = lambda: real  # torch.jit.script takes torch's own
@@ -44,19 +68,30 @@ def _watch_loss(torch, functional, name):
 
 
 @guarded
-def labels(torch, output, target, ignored):
-    global _label_batches
-    if (type(target) is not torch.Tensor or target.is_floating_point() or not target.numel() or not torch.is_grad_enabled()
-            or not getattr(output, "requires_grad", False) or _label_batches >= LABEL_BATCHES or torch._C._len_torch_dispatch_stack()
-            or torch._C._functorch.maybe_current_level() is not None):
+def labels(torch, output, target, ignored, kind):
+    if (type(target) is not torch.Tensor or target.is_floating_point() != (kind is _binary) or not target.numel()
+            or not getattr(output, "requires_grad", False) or torch._C._len_torch_dispatch_stack()
+            or torch._C._functorch.maybe_current_level() is not None or is_capturing(torch, target)):
         return
-    seen, several = _integers, target.dim() > 1
-
-    def arrived(values):
-        _judge_labels(values, seen, several)
-
+    kind.elements = target.numel()
+    # Labels of one class that are not in the batch were made by the script: contrastive losses and GANs have such.
+    from_data = (kind.looks >= LABEL_BATCHES or (kind is _classes and target.dim() > 1)
+                 or [value for value, elements in _constants if elements == kind.elements and steps < _fetched_at + BATCH_STEPS])
+    if kind.looks >= LABEL_BATCHES and kind.batches < FEWEST_BATCHES:
+        kind.over = True
+        return
+    kind.looks += 1
     with torch.no_grad():
-        read_later(torch, _least_and_largest(torch, target.detach(), ignored), arrived)
+        if kind.looks > LABEL_BATCHES and kind.label is not None and target.device.type != "cpu":
+            _compare_labels(torch, kind, target.detach(), ignored)
+            return
+
+        def arrived(values):
+            _judge_labels(kind, values, from_data)
+
+        few = _least_and_largest(torch, target.detach(), ignored) if kind is _classes else torch.stack(torch.aminmax(target.detach()))
+        if not read_later(torch, few, arrived):
+            kind.judged += 1
 
 
 def _least_and_largest(torch, target, ignored):
@@ -71,26 +106,82 @@ def _least_and_largest(torch, target, ignored):
     return torch.stack((torch.where(flat == ignored, limits.max, flat).min(), torch.where(flat == ignored, limits.min, flat).max()))
 
 
-def _judge_labels(values, seen, several):
-    global _label_batches, _label, _labels_differ
+def _compare_labels(torch, kind, target, ignored):
+    """On the card, where a copy each time would cost more than the comparison."""
+    others = target != kind.label if kind is _binary else (target != kind.label) & (target != ignored)
+    if kind.differ is not None and kind.differ.device != target.device:
+        _read_labels(torch, kind)
+    kind.differ = others.any() if kind.differ is None else kind.differ | others.any()
+    kind.unread += 1
+    if kind.unread >= READ_EVERY:
+        _read_labels(torch, kind)
+
+
+def _read_labels(torch, kind):
+    differ, looks = kind.differ, kind.unread
+    kind.differ, kind.unread = None, 0
+
+    def arrived(values):
+        kind.judged += looks
+        _judge_same(kind, not values[0], looks)
+
+    if not read_later(torch, differ.reshape(1), arrived):
+        kind.judged += looks
+
+
+def _judge_labels(kind, values, from_data):
+    """`from_data`: whether the labels come from the batch, or the values of those tensors in it that they may come from."""
     least, largest = values
-    if least > largest or _labels_differ:  # every label is ignored
+    kind.judged += 1
+    if kind.over or least > largest:  # every label is ignored
         return
-    # Labels of one class that are not in the batch were made by the script: contrastive losses have such.
-    if not several and not any(low == high == least for low, high in seen):
-        if least == largest:
-            return
-    if least != largest or _label not in (None, least):
-        _labels_differ = True
-        observe(boards.CHECK_LABELS, 2)
+    if least == largest and from_data is not True and least not in from_data:
         return
-    _label = least
-    _label_batches += 1
-    if _label_batches >= FEWEST_BATCHES and _label_batches % 10 == 0:
-        observe(boards.CHECK_LABELS, 1, value=_label & (1 << 64) - 1, count=_label_batches)
+    same = least == largest and kind.label in (None, least) and (kind is _classes or least in (0, 1))
+    kind.label = least
+    _judge_same(kind, same, 1)
 
 
-# ---- batches: which samples train, and which validate
+def _judge_same(kind, same, looks):
+    if kind.over:
+        return
+    if not same:
+        kind.over = True
+        other = _binary if kind is _classes else _classes
+        if not other.passed:
+            observe(boards.CHECK_LABELS, 2)
+        return
+    kind.batches += looks
+    if kind.batches >= MOST_BATCHES or (kind.passed and kind.judged >= kind.passed):
+        _report_labels(kind)
+
+
+def _report_labels(kind):
+    if kind.batches >= FEWEST_BATCHES:
+        observe(boards.CHECK_LABELS, 1, value=int(kind.label) & (1 << 64) - 1, count=kind.batches)
+        kind.over = kind.batches >= ENOUGH_BATCHES
+
+
+@guarded
+def labels_passed(torch):
+    """A pass over training data has ended: a second label would have been seen."""
+    for kind in (_classes, _binary):
+        if not kind.over and kind.differ is not None and not is_capturing(torch, kind.differ):
+            _read_labels(torch, kind)
+        if not kind.over and kind.batches >= FEWEST_BATCHES:
+            kind.passed = kind.looks
+            if kind.judged >= kind.passed:
+                _report_labels(kind)
+
+
+@guarded
+def last_labels():
+    for kind in (_classes, _binary):
+        if not kind.over:
+            _report_labels(kind)
+
+
+# ---- batches: which samples train, and which do not
 
 class Loaded:
     """Of one DataLoader."""
@@ -98,12 +189,12 @@ class Loaded:
     def __init__(self, samples):
         self.samples = samples  # of its data set; 0: not known
         self.trains = False
-        self.same = None        # its samples are training samples; None: not known yet
         self.recent = 0         # batches since the last step
         self.batches = 0
         self.rows = set()
         self.seen = 0           # rows, within one pass
         self.repeated = 0
+        self.read = validation.Read()
 
 
 _loaders = weakref.WeakKeyDictionary()
@@ -111,6 +202,12 @@ _gone = []                 # of loaders that no longer exist
 _latest = None             # where the latest batch came from
 _recent = []               # where batches came from since the last step
 fetched = 0                # batches
+_fetched_at = 0            # steps at the latest batch
+steps = 0
+
+
+def loaders():
+    return list(_loaders.values()) + _gone
 
 
 def watch_batches(torch):
@@ -122,7 +219,7 @@ def watch_batches(torch):
         try:
             batch = real(self)
         except StopIteration:
-            pass_over(self)
+            pass_over(torch, self)
             raise
         a_batch(torch, self, batch)
         return batch
@@ -142,18 +239,23 @@ def _key_of(iterator):
 
 
 @guarded
-def pass_over(iterator):
+def pass_over(torch, iterator):
     loaded = _loaders.get(_key_of(iterator))
+    if loaded is not None and loaded.trains:
+        labels_passed(torch)
     pass_ended(loaded)
-    validation(loaded)
+    validation.pass_read(loaders(), loaded, steps)
 
 
 @guarded
 def a_batch(torch, iterator, batch):
-    global _latest, _integers, fetched
+    global _latest, _constants, _fetched_at, fetched
     fetched += 1
+    _fetched_at = steps
     sampler = _key_of(iterator)
     loaded = _loaders.get(sampler)
+    if validation.is_watching():
+        validation.end_watch(loaded)
     if loaded is None:
         try:
             samples = len(iterator._dataset)
@@ -169,8 +271,7 @@ def a_batch(torch, iterator, batch):
         if not loaded.recent:
             _recent.append(loaded)
         loaded.recent += 1
-    if not _labels_differ and _label_batches < LABEL_BATCHES:
-        _integers = tuple(_integers_in(torch, batch))
+    _constants = tuple(_constants_in(torch, batch)) if _classes.looks + _binary.looks or fetched <= FIRST_BATCHES else ()
     if loaded.batches < HASHED_BATCHES:
         loaded.batches += 1
         pass_rows = iterator.__dict__.setdefault("_fulldeck_rows", set())
@@ -179,9 +280,12 @@ def a_batch(torch, iterator, batch):
             loaded.repeated += row in pass_rows
             pass_rows.add(row)
             loaded.rows.add(row)
+    if steps and not loaded.trains:
+        validation.follow(torch, iterator, loaded, loaders(), tensors_in(torch, batch), steps)
 
 
-def _tensors_in(torch, batch, depth=0):
+def tensors_in(torch, batch, depth=0):
+    """Those of the first parts of a batch that are in host memory."""
     if isinstance(batch, torch.Tensor):
         if batch.device.type == "cpu" and batch.layout is torch.strided and batch.numel() and type(batch) is torch.Tensor:
             yield batch
@@ -189,18 +293,31 @@ def _tensors_in(torch, batch, depth=0):
         named = callable(getattr(batch, "values", None)) and hasattr(batch, "keys")
         parts = batch.values() if named else batch if isinstance(batch, (list, tuple)) else ()
         for part in list(parts)[:8]:
-            yield from _tensors_in(torch, part, depth + 1)
+            yield from tensors_in(torch, part, depth + 1)
 
 
-def _integers_in(torch, batch):
-    for tensor in _tensors_in(torch, batch):
-        if tensor.dtype in (torch.int64, torch.int32, torch.uint8) and tensor.numel() <= 1 << 20:
-            yield tuple(_least_and_largest(torch, tensor, -100).tolist())
+def _constants_in(torch, batch):
+    """What may be labels of one class: for a loss whose labels differ nothing is looked for."""
+    classes = not _classes.over and _classes.looks < LABEL_BATCHES
+    binary = _binary.elements if not _binary.over and _binary.looks < LABEL_BATCHES else 0
+    for tensor in tensors_in(torch, batch) if classes or binary else ():
+        if (classes and tensor.dtype in (torch.int64, torch.int32, torch.uint8) and tensor.numel() <= MOST_ELEMENTS) or tensor.numel() == binary:
+            value = _constant(tensor.detach().reshape(-1))
+            if value is not None:
+                yield value, tensor.numel()
+
+
+def _constant(flat):
+    """The value that all elements have; None where they differ."""
+    for part in (flat[::flat.numel() // 512 + 1], flat):
+        if (part != flat[0]).any():
+            return None
+    return flat[0].item()
 
 
 def rows_of(torch, batch):
     """A number for each of the first samples: equal for equal samples. Nothing for batches whose tensors do not have one row a sample."""
-    tensors = [tensor for tensor in _tensors_in(torch, batch) if tensor.dim()]
+    tensors = [tensor for tensor in tensors_in(torch, batch) if tensor.dim()]
     if not tensors:
         return
     if isinstance(batch, dict) and isinstance(batch.get("inputs"), list):  # MMEngine: a list of images, of any size
@@ -231,8 +348,12 @@ def pass_ended(loaded):
 
 
 def after_step():
+    global steps
+    steps += 1
     if _recent:
         trained_on()
+    if validation.is_watching():
+        validation.end_watch()
 
 
 @guarded
@@ -247,25 +368,6 @@ def trained_on():
     del _recent[:]
 
 
-@guarded
-def validation(ended=None):
-    """Compares a loader that does not train when it has ended a pass, once: later folds may train on what an earlier one validated with."""
-    loaders = list(_loaders.values()) + _gone
-    trained = [loaded for loaded in loaders if loaded.trains and loaded.seen and loaded.repeated <= 0.1 * loaded.seen]
-    others = [loaded for loaded in loaders if not loaded.trains and len(loaded.rows) >= FEWEST_ROWS]
-    if not trained or not others:
-        return
-    rows = set().union(*(loaded.rows for loaded in trained))
-    samples = max(loaded.samples or len(loaded.rows) for loaded in trained)
-    covered = min(1.0, len(rows) / max(1, samples))  # of the training set: so much of a copy of it would be recognized
-    matched = compared = 0
-    for loaded in others:
-        same, expected = len(rows & loaded.rows), covered * len(loaded.rows)
-        if loaded.same is None and ended in (None, loaded) and expected >= FEWEST_ROWS:
-            loaded.same = same >= max(FEWEST_ROWS, 0.5 * expected)
-        if loaded.same is not None:
-            matched += same
-            compared += len(loaded.rows)
-    verdicts = {loaded.same for loaded in others} - {None}
-    if verdicts:
-        observe(boards.CHECK_VALIDATION, 2 if False in verdicts else 1, value=matched, count=compared)
+def at_exit():
+    last_labels()
+    validation.judge(loaders(), steps)

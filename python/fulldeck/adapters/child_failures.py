@@ -1,7 +1,17 @@
-"""Observes the children of the user's script: programs and processes that failed while the rank itself ends well. The contract of these checks is
-in observing.py; silent.py starts them."""
+"""Observes the children of the user's script: programs and processes that failed, and whose exit status nobody looked at, while the rank itself ends
+well. The contract of these checks is in observing.py; silent.py starts them.
+
+Watched are Python programs, shell scripts and the processes of multiprocessing. The script has looked at an exit status when an exception told it
+(check=True, check_call, check_output), when it uses the status that call(), wait() or poll() returns, or when the module that waits, or one of the
+functions that called it, names `returncode` (`exitcode` for multiprocessing). What it does then is its own business: a probe may fail. A child that
+SIGTERM, SIGINT or SIGKILL ended did not fail, it was stopped."""
+import dis
 import functools
 import os
+import re
+import signal
+import sys
+import types
 import weakref
 
 from fulldeck import board as boards
@@ -12,7 +22,17 @@ _children = weakref.WeakKeyDictionary()  # process that has not been seen to end
 _failed = []               # (command, status)
 _owner = os.getpid()
 # Children that may fail: they only ask something, or belong to a library that looks after them.
-ASKING = ("-c", "pip", "ensurepip", "venv", "torch._inductor", "compile_worker", "resource_tracker", "loky", "spawn_main", "forkserver")
+ASKING = ("-c", "-V", "--version", "--help", "pip", "ensurepip", "venv", "torch._inductor", "compile_worker", "resource_tracker", "loky", "spawn_main",
+          "forkserver")
+# Programs that start another one: its name comes after their own options.
+STARTERS = ("env", "nohup", "nice", "ionice", "setsid", "stdbuf", "taskset", "numactl", "time", "timeout", "sudo", "exec", "xvfb-run")
+SHELLS = ("sh", "bash", "dash", "zsh")
+PROGRAMS = ("python", "pypy", "torchrun", "accelerate", "deepspeed")
+NUMBER = re.compile(r"(0x)?[\da-f.,-]+[smhd]?")  # of timeout, nice, taskset
+ENDED = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+STATUS_NAMES = ("returncode", "exitcode", "check_returncode")
+RETURN_STATUS = ("call", "wait", "poll")
+CALLERS = 4                # the function that waits, and those that called it
 
 
 def watch_children():
@@ -71,15 +91,41 @@ def watch_processes(process):
     util.Finalize(None, report_children, exitpriority=-100)
 
 
+def program_of(words):
+    """The words from the program's name on, without what only starts it: env A=1, nohup, nice -n 5, timeout 60, bash of a script."""
+    words = list(words)
+    starts = True
+    while words and starts:
+        name = os.path.basename(words[0])
+        starts = name in STARTERS or "=" in name
+        if starts:
+            del words[0]
+            while words and (words[0].startswith("-") or NUMBER.fullmatch(words[0])):
+                del words[0]
+    if words and os.path.basename(words[0]) in SHELLS:
+        script = next((number for number, word in enumerate(words) if number and not word.startswith("-")), len(words))
+        if not any("c" in word for word in words[1:script] if not word.startswith("--")):
+            return words[:1] + words[script:]
+    return words
+
+
+def is_watched(words):
+    """A program in Python, or a shell script. What else a script may start asks something as often as not: which, diff, pgrep, git, test."""
+    words = program_of(words)
+    name = os.path.basename(words[0]) if words else ""
+    if name in SHELLS:
+        return len(words) > 1 and not words[1].startswith("-")
+    return ((name.startswith(PROGRAMS) or name.endswith((".py", ".sh")))
+            and not any(part in word.split(".") or word == part for word in words[:8] for part in ASKING))
+
+
 @guarded
 def started(child, args, stderr):
-    """Programs in Python and shell scripts, whose errors go where the rank's go: who reads them itself looks at the exit code too."""
+    """Who reads the errors of a child itself looks at its exit status too; asyncio waits in a way of its own."""
+    if _package(_outside(sys._getframe(), "fulldeck")) == "asyncio":
+        return
     words = args.split() if isinstance(args, str) else [os.fsdecode(word) for word in args] if isinstance(args, (list, tuple)) else []
-    if stderr is not None or not words or os.getpid() != _owner:
-        return
-    if not any(os.path.basename(word).startswith(("python", "torchrun", "accelerate", "deepspeed")) or word.endswith((".py", ".sh")) for word in words[:4]):
-        return
-    if not any(part in word.split(".") or word == part for word in words[:8] for part in ASKING):
+    if stderr is None and os.getpid() == _owner and is_watched(words):
         _children[child] = " ".join(words)
 
 
@@ -99,8 +145,66 @@ def ended_by_us(child):
 def seen(child, status):
     if status is not None and os.getpid() == _owner:
         command = _children.pop(child, None)
-        if status and command is not None:
+        if status and command is not None and not was_ended(status) and not is_looked_at(sys._getframe()):
             _failed.append((command, status))
+
+
+def was_ended(status):
+    return status in [-number for number in ENDED] or status in [128 + number for number in ENDED]
+
+
+def is_looked_at(frame):
+    """Whether the script learns the exit status of the child for which this frame's callers wait."""
+    frame = _outside(frame, "fulldeck")
+    waits = "wait"  # the function that the script called
+    while frame is not None and _package(frame) in ("subprocess", "multiprocessing"):
+        waits = frame.f_code.co_name
+        if waits in ("check_call", "check_output") or (waits == "run" and frame.f_locals.get("check")):
+            return True
+        frame = frame.f_back
+    if frame is None:  # it ended, and had not waited
+        return False
+    return (waits in RETURN_STATUS and _uses_value(frame)) or _names_status(frame)
+
+
+def _package(frame):
+    return (frame.f_globals.get("__name__") or "").partition(".")[0]
+
+
+def _outside(frame, package):
+    while frame is not None and _package(frame) == package:
+        frame = frame.f_back
+    return frame
+
+
+def _uses_value(frame):
+    """Whether the frame does anything with the value of the call that it is in, but to ask whether it is None: whether the child still runs."""
+    following = [each for each in dis.get_instructions(frame.f_code) if each.offset > frame.f_lasti and each.opname != "CACHE"][:2]
+    names = [each.opname for each in following]
+    if names[0] == "RETURN_VALUE" and frame.f_back is not None:
+        return _uses_value(frame.f_back)
+    asks = names[0].endswith(("_NONE", "_NOT_NONE")) or (
+        names[0] == "LOAD_CONST" and following[0].argval is None and names[1:] in (["IS_OP"], ["COMPARE_OP"]))
+    return names[0] != "POP_TOP" and not asks
+
+
+def _names_status(frame):
+    """Whether the exit status is named in the frame's module, or in a function that called it."""
+    codes = []
+    for value in list(frame.f_globals.values()):
+        for part in list(vars(value).values()) if isinstance(value, type) else [value]:
+            if isinstance(part, types.FunctionType) and part.__module__ == frame.f_globals.get("__name__"):
+                codes.append(part.__code__)
+    for _ in range(CALLERS):
+        if frame is not None:
+            codes.append(frame.f_code)
+            frame = frame.f_back
+    return any(map(_names_status_in, codes))
+
+
+def _names_status_in(code):
+    return any(name in code.co_names for name in STATUS_NAMES) or any(
+        _names_status_in(part) for part in code.co_consts if isinstance(part, types.CodeType))
 
 
 @guarded

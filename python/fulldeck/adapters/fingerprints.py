@@ -11,11 +11,12 @@ import os
 import weakref
 import zlib
 
-from fulldeck.adapters import loop, say
+from fulldeck.adapters import loop, observing, say
 
 BATCH_STEPS = 3          # steps whose batches are compared; the board keeps as many
 FIRST_HASH = 10          # step after which the parameters are compared for the first time
 HASH_EVERY = 1000
+HASH_STEPS = 5           # after which the number of parameters on a card is reported: the same on all ranks, and by then its copy has arrived
 ROUNDS = 50              # steps that rank 0 waits for the others' numbers
 MOST_OF_A_TENSOR = 4096  # bytes
 
@@ -23,6 +24,7 @@ _batch = 0               # of the latest batch from a DataLoader, while they cou
 _batches = 0             # steps whose batch was told
 _mixed = 0               # of the batches that were told
 _hashed = 0              # step after which the parameters were hashed last
+_parts = []              # of that hash: names and totals of each device, None for totals that have not arrived; empty when it was reported
 _watched = weakref.WeakKeyDictionary()     # wrapper -> Watched
 _optimizers = weakref.WeakKeyDictionary()  # optimizer -> Steps
 _others = weakref.WeakKeyDictionary()      # optimizer of no wrapped model -> wrappers that were there when that was found
@@ -100,7 +102,9 @@ def after_step(torch, optimizer):
         if begins and _batches < BATCH_STEPS and _batch:
             _tell_batch(torch)
         if (loop.steps == FIRST_HASH or loop.steps % HASH_EVERY == 0) and _hashed != loop.steps:
-            _tell_parameters(torch, steps.wrapper())
+            _hash_parameters(torch, steps.wrapper())
+        if _parts and loop.steps >= _hashed + HASH_STEPS:
+            _tell_parameters(torch)
         if _open:
             _compare(torch)
     if begins:
@@ -126,14 +130,37 @@ def _tell_batch(torch):
         _tell(torch, "batches", _mixed)
 
 
-def _tell_parameters(torch, wrapper):
+def _hash_parameters(torch, wrapper):
+    """Without waiting for a card, where torch can copy from it without blocking."""
     global _hashed
     if wrapper is None:  # gone, and its parameters trained on
         return
-    _hashed = loop.steps
-    number = hash_of(torch, wrapper.module, getattr(wrapper, "parameters_to_ignore", ()))
-    loop.figures().parameters_fingerprint = number or 1
-    _tell(torch, "parameters {}".format(loop.steps), number)
+    _hashed, _parts[:] = loop.steps, []
+    found = _totals(torch, wrapper.module, getattr(wrapper, "parameters_to_ignore", ()))
+    if found is None:
+        return
+    parts = [[names, None] for names, _ in found]
+    for part, (_, totals) in zip(parts, found):
+        def arrived(values, part=part):
+            part[1] = values
+
+        if not observing.read_later(torch, totals, arrived):
+            if not observing.has_to_wait(torch, totals.device.type):
+                return
+            part[1] = totals.tolist()
+    _parts[:] = parts
+    if all(values is not None for _, values in parts):
+        _tell_parameters(torch)
+
+
+def _tell_parameters(torch):
+    if observing.pending:
+        observing.arrived()
+    parts, _parts[:] = list(_parts), []
+    if all(values is not None for _, values in parts):
+        number = _number_of(parts)
+        loop.figures().parameters_fingerprint = number or 1
+        _tell(torch, "parameters {}".format(_hashed), number)
 
 
 ROW = 1 << 16    # words that share a table of factors
@@ -143,12 +170,15 @@ _factors = {}    # device -> the table there
 
 def _table(torch, device):
     """Odd factors without a pattern, the same in every process: a word counts differently at every place."""
-    if device not in _factors:
+    if not _factors:
         mixed = torch.arange(1, ROW + 1, dtype=torch.int64, device="cpu") * -7046029254386353131
         mixed ^= mixed >> 29
         mixed *= -4658895280553007687
         mixed ^= mixed >> 32
-        _factors[device] = (mixed | 1).to(device)
+        _factors[mixed.device] = mixed | 1
+    if device not in _factors:
+        # The host's table stays where it is until the copy has been made.
+        _factors[device] = next(iter(_factors.values())).to(device, non_blocking=True)
     return _factors[device]
 
 
@@ -170,22 +200,35 @@ def _words_hash(torch, words):
     return total
 
 
-def hash_of(torch, module, ignored=()):
-    """The same bits at the same places on every rank give the same number, and other bits or places another one."""
+def _totals(torch, module, ignored):
+    """[(names, a number each)] of the parameters of each device; None while a graph is captured there."""
     sizes = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    numbers = {}  # device -> [(name, number)]
+    numbers = {}  # device -> ([name], [number])
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             flat = parameter.detach().reshape(-1)
+            if flat.device not in numbers and observing.is_capturing(torch, flat):
+                return None
             flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
             if flat.element_size() not in sizes or name in ignored:
                 continue
-            numbers.setdefault(flat.device, []).append((name, _words_hash(torch, flat.view(sizes[flat.element_size()]))))
-        found = 0
-        for each in numbers.values():  # one copy to the host per device
-            for (name, _), total in zip(each, torch.stack([number for _, number in each]).tolist()):
-                found = zlib.crc32("{}:{}".format(name, total).encode(), found)
+            names, totals = numbers.setdefault(flat.device, ([], []))
+            names.append(name)
+            totals.append(_words_hash(torch, flat.view(sizes[flat.element_size()])))
+        return [(names, torch.stack(totals)) for names, totals in numbers.values()]
+
+
+def _number_of(parts):
+    found = 0
+    for names, values in parts:
+        for name, total in zip(names, values):
+            found = zlib.crc32("{}:{}".format(name, total).encode(), found)
     return found
+
+
+def hash_of(torch, module, ignored=()):
+    """The same bits at the same places on every rank give the same number, and other bits or places another one. Waits for a card."""
+    return _number_of([(names, totals.tolist()) for names, totals in _totals(torch, module, ignored)])
 
 
 # ---- comparing where no launcher does
@@ -241,7 +284,7 @@ def _compare(torch):
             most = max(set(numbers), key=numbers.count)
             warn("J3", "the parameters differ between the {} after step {}: {}. Was the model replaced, or changed on some ranks, after it was "
                        "wrapped? Change it before the wrap, or on all ranks alike".format(
-                           "ranks" if called == "rank" else "hosts", asked_at,
+                           "ranks" if called == "rank" else "hosts", name.split()[1],
                            ", ".join("{} {}".format(called, peer) for peer, number in enumerate(numbers) if number != most)
                            if numbers.count(most) > 1 else "all of them"))
 

@@ -3,7 +3,7 @@
 
 A step is one of the optimizer's, whoever's loop it is: torch tells of it. Where several optimizers step in turns, the turns are counted. A
 framework that counts itself (MMEngine) takes the lead, and so does a program that tells its steps through fulldeck.board. The thread that steps
-is the loop's; what others do is not looked at. Without a board nothing is told."""
+is the loop's; what others do is not looked at. Without a board nothing is reported."""
 import sys
 import threading
 import time
@@ -21,7 +21,7 @@ _turn = set()       # optimizers that have stepped in this one
 _thread = 0         # of the loop; 0 until somebody is seen in it
 _leads = False      # a framework tells the steps
 _mark = 0           # until here time is counted
-_loss = None        # a tensor or a number that was not told yet
+_loss = None        # a tensor or a number that was not reported yet
 _loss_read_at = 0
 _broken = False     # something here failed once, and is not tried again
 
@@ -69,15 +69,15 @@ def stepped(optimizer):
     steps += 1
     _thread = _ident()
     now = _now()
-    told = figures()
+    reported = figures()
     if _mark:
-        told.compute_ns += now - _mark
+        reported.compute_ns += now - _mark
     _mark = now
     return True
 
 
 def tell():
-    """After stepped(), and after what else is to be told of this step."""
+    """After stepped(), and after what else is to be reported of this step."""
     if not _leads and not board().steps_are_told:
         figures().step = steps
         _tell()
@@ -91,10 +91,10 @@ def lead(on):
 
 def tell_step(step, total_steps=0, epoch=0):
     """Steps that the framework's loop has done."""
-    told = figures()
-    told.step = max(told.step, step)
-    told.total_steps = max(0, total_steps)
-    told.epoch = max(0, epoch)
+    reported = figures()
+    reported.step = max(reported.step, step)
+    reported.total_steps = max(0, total_steps)
+    reported.epoch = max(0, epoch)
     _tell()
 
 
@@ -108,16 +108,18 @@ def _tell():
             _loss = None
         elif now - _loss_read_at >= LOSS_EVERY_NS:
             from fulldeck.adapters import observing
-            # A card without events or pinned memory has to be waited for.
-            if not observing.read_later(sys.modules["torch"], _loss.reshape(1), _show_loss):
-                _show_loss([float(_loss)])
+            torch = sys.modules["torch"]
+            # A card without events or pinned memory has to be waited for, but never while a graph is captured.
+            if not observing.read_later(torch, _loss.reshape(1), _show_loss) and observing.has_to_wait(torch, device.type):
+                if not observing.is_capturing(torch, _loss):
+                    _show_loss([float(_loss)])
             _loss, _loss_read_at = None, now
     board().tell()
 
 
 def _show_loss(values):
-    told = figures()
-    told.loss, told.has_loss = values[0], 1
+    reported = figures()
+    reported.loss, reported.has_loss = values[0], 1
 
 
 def note_loss(loss):
@@ -156,8 +158,8 @@ def data_ended(begun, samples):
     global _mark
     now = _now()
     if begun > 0:
-        told = figures()
-        told.data_ns += now - begun
-        told.samples += samples
+        reported = figures()
+        reported.data_ns += now - begun
+        reported.samples += samples
         board().phase(boards.COMPUTE)
     _mark = now

@@ -1,6 +1,7 @@
 """What the checks for silent errors have in common (silent.py, batches.py, child_failures.py): they write on the rank board, what they raise never
 reaches the program, and they read values from a card without waiting for it."""
 import collections
+import contextlib
 import functools
 
 from fulldeck import board as boards
@@ -45,36 +46,62 @@ def observe(check, state=0, value=0, count=0, step=0, text=None):
 
 # ---- values from a card, without waiting for it
 
-pending = collections.deque()  # (event, host tensor, what to do with its numbers)
+pending = collections.deque()  # (module of the card's kind, device, event, host tensor, what to do with its numbers)
+_no_copies = set()             # kinds of card that have no pinned memory
+
+
+def _on(module, device):
+    """Makes this card the current one: an event is recorded on a stream of the current card, and a capture asked for there."""
+    context = getattr(module, "device", None)
+    return contextlib.nullcontext() if context is None else context(device)
+
+
+def _is_capturing(module, device):
+    asked = getattr(module, "is_current_stream_capturing", None)
+    if asked is None:
+        return False
+    with _on(module, device):
+        return asked()
+
+
+def is_capturing(torch, tensor):
+    """Whether a CUDA graph is being captured on the tensor's card. To be asked before a check launches anything there: a kernel of ours would become
+    a part of the program's graph, and an event that is asked for, or a value that is waited for, would break the capture."""
+    kind = tensor.device.type
+    return kind != "cpu" and _is_capturing(getattr(torch, kind, None), tensor.device)
+
+
+def has_to_wait(torch, kind):
+    """Whether values of this kind of card cannot be had without waiting for it: torch has no events or no pinned memory for it."""
+    return kind in _no_copies or not hasattr(getattr(torch, kind, None), "Event")
 
 
 def read_later(torch, tensor, then):
     """Gives the numbers of a small tensor to then(list): at once from the CPU, else in a later step, when the copy has arrived. False where
-    that cannot be had without waiting for the card."""
+    they will not come: has_to_wait(), is_capturing(), or too many are under way."""
     kind = tensor.device.type
     if kind == "cpu":
         then(tensor.tolist())
         return True
-    module = getattr(torch, kind, None)
-    if not hasattr(module, "Event") or len(pending) >= MOST_PENDING or _is_capturing(module):
+    if has_to_wait(torch, kind) or len(pending) >= MOST_PENDING or is_capturing(torch, tensor):
         return False
+    module = getattr(torch, kind)
     try:
         host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    except RuntimeError:  # no pinned memory for this kind of card: a copy would wait
+    except RuntimeError:
+        _no_copies.add(kind)
         return False
-    host.copy_(tensor, non_blocking=True)
-    event = module.Event()
-    event.record()
-    pending.append((event, host, then))
+    with _on(module, tensor.device):
+        host.copy_(tensor, non_blocking=True)
+        event = module.Event()
+        event.record()
+    pending.append((module, tensor.device, event, host, then))
     return True
-
-
-def _is_capturing(module):
-    return getattr(module, "is_current_stream_capturing", lambda: False)()
 
 
 @guarded
 def arrived():
-    while pending and pending[0][0].query():
-        _, host, then = pending.popleft()
+    """Takes what has come. Asks for no event while a graph is captured."""
+    while pending and not _is_capturing(*pending[0][:2]) and pending[0][2].query():
+        _, _, _, host, then = pending.popleft()
         then(host.tolist())

@@ -3,7 +3,7 @@ writes what it saw on the rank board; the launcher judges (src/launcher/script_f
 
 Contract of every check: it never raises into the program (observing.guarded), it never synchronizes a card (observing.read_later), and after the
 first steps it costs a counter, with a sample of the gradients every SAMPLE_EVERY steps. Without a board nothing is observed. Here are the checks
-of steps, gradients, devices and weights; those of data are in batches.py, those of child processes in child_failures.py."""
+of steps, gradients, devices and weights; those of data are in batches.py and validation.py, those of child processes in child_failures.py."""
 import atexit
 import functools
 import os
@@ -12,12 +12,15 @@ import weakref
 import zlib
 
 from fulldeck import board as boards
-from fulldeck.adapters import batches, card, child_failures, is_child, loop, on_import
-from fulldeck.adapters.observing import arrived, guarded, observe, pending, read_later
+from fulldeck.adapters import batches, card, child_failures, is_child, loop, on_import, validation
+from fulldeck.adapters.observing import arrived, guarded, is_capturing, observe, pending, read_later
 
-FIRST_STEPS = 20         # of each optimizer: all of them are sampled, and a parameter has to show a gradient in one
+FIRST_STEPS = 20         # of each optimizer: all of them are sampled, and a parameter has to have a gradient in one
 FEWEST_STEPS = 10        # a shorter run says nothing about gradients
 SAMPLE_EVERY = 50        # steps, later: for NaN and Inf
+ZEROS_STEPS = 200        # a gradient of zeros may be a reward that is not reached in the first episodes: until then it may change …
+ZEROS_EVERY = 10         # … and is looked at every so many steps
+FEW_BYTES = 1 << 20      # on a card that is not used
 
 _owner = os.getpid()
 
@@ -27,7 +30,8 @@ def adapt(torch):
         return None
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    register_optimizer_step_post_hook(lambda optimizer, *unused: after_step(torch, optimizer))
+    register_optimizer_step_post_hook(lambda optimizer, arguments, named: after_step(torch, optimizer, named))
+    validation.trained = lambda: {id(parameter) for optimizer in list(_optimizers) for parameter in parameters_of(optimizer)}
     batches.watch_labels(torch)
     batches.watch_batches(torch)
     watch_loading(torch.nn.Module, strict_by_default=True)
@@ -46,7 +50,9 @@ class Steps:
         self.count = 0
         self.samples = 0
         self.trainable = {}    # id -> weak parameter, of the first steps; None when they have been judged
-        self.with_gradient = set()
+        self.present = set()   # of those: a gradient was there
+        self.with_gradient = set()  # and was not zero, as far as is known
+        self.judged = False    # the latest sample was
 
 
 _optimizers = weakref.WeakKeyDictionary()
@@ -54,7 +60,8 @@ _steps = 0
 _grouped = False
 
 
-def after_step(torch, optimizer):
+def after_step(torch, optimizer, named=None):
+    """`named`: arguments of the step."""
     global _steps
     _steps += 1
     if pending:
@@ -68,20 +75,22 @@ def after_step(torch, optimizer):
         return
     steps.count += 1
     count = steps.count
-    if count > FIRST_STEPS and count % SAMPLE_EVERY:
-        if steps.trainable is not None and not pending:  # the last values of a card have arrived
-            last_gradients(torch, optimizer, steps)
+    doubtful = steps.trainable is not None
+    if count > FIRST_STEPS and count % (ZEROS_EVERY if doubtful else SAMPLE_EVERY):
+        if doubtful and not steps.judged and not pending:  # the last values of a card have arrived
+            judge_gradients(torch, optimizer, steps, False)
         return
     if count <= FIRST_STEPS or _steps <= 2 * SAMPLE_EVERY:
         group(torch)
+    if count in (1, FIRST_STEPS):
+        device(torch, optimizer, count)
     if count == 3:
-        device(torch, optimizer)
         modules()
         if _misfits:
             report_weights()
     if _steps == 2:
         random_state(torch)
-    gradients(torch, optimizer, steps)
+    gradients(torch, optimizer, steps, bool(named) and named.get("grad_scaler") is not None)
 
 
 # Programs whose ranks meet in another way than torch.distributed.
@@ -102,13 +111,16 @@ def parameters_of(optimizer):
 
 
 @guarded
-def gradients(torch, optimizer, steps):
+def gradients(torch, optimizer, steps, scaled):
     steps.samples += 1
+    steps.judged = False
     first = steps.trainable is not None
-    scaled = getattr(optimizer, "grad_scale", None) is not None  # the GradScaler looks for Inf itself, in this very step
+    # A GradScaler looks for Inf itself, and the optimizer leaves this very step out.
+    scaled = scaled or getattr(optimizer, "found_inf", None) is not None
     found, numbers = [], []
     for parameter in parameters_of(optimizer):
-        if not parameter.requires_grad:
+        # A rank's part of a sharded parameter may be empty.
+        if not parameter.requires_grad or is_lazy(torch, parameter) or not getattr(parameter, "_local_tensor", parameter).numel():
             continue
         number = id(parameter)
         if first and number not in steps.trainable:
@@ -116,6 +128,7 @@ def gradients(torch, optimizer, steps):
         gradient = parameter.grad
         if gradient is None:
             continue
+        steps.present.add(number)
         gradient = getattr(gradient, "_local_tensor", gradient)  # of a DTensor: no communication
         if type(gradient) is not torch.Tensor or gradient.layout is not torch.strided or not gradient.is_floating_point() or not gradient.numel():
             steps.with_gradient.add(number)
@@ -128,20 +141,24 @@ def gradients(torch, optimizer, steps):
         at = steps.count
 
         def judge(values):
-            _judge_gradients(steps, numbers, values, at, scaled)
+            _judge_values(steps, numbers, values, at, scaled)
 
         with torch.no_grad():
             # The largest value, not the sum of squares: that would overflow where no gradient does.
             if found[0].device.type == "cpu":  # where this norm is 16 times slower than a minimum and a maximum
                 least, largest = (torch.stack(ends).tolist() for ends in zip(*map(torch.aminmax, found)))
                 judge([max(-low, high) for low, high in zip(least, largest)])
-            elif not read_later(torch, torch.stack(torch._foreach_norm(found, float("inf"))), judge):
+            elif is_capturing(torch, found[0]) or not read_later(torch, torch.stack(torch._foreach_norm(found, float("inf"))), judge):
                 steps.with_gradient.update(numbers)
-    if first and steps.samples == FIRST_STEPS and not pending:
-        report_gradients(torch, optimizer, steps)
+    if first and steps.count >= FIRST_STEPS and not pending:
+        judge_gradients(torch, optimizer, steps, False)
 
 
-def _judge_gradients(steps, numbers, values, at, scaled):
+def is_lazy(torch, parameter):
+    return isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin)
+
+
+def _judge_values(steps, numbers, values, at, scaled):
     for number, value in zip(numbers, values):
         if value != value or value in (float("inf"), float("-inf")):
             steps.with_gradient.add(number)
@@ -164,54 +181,62 @@ def not_finite(step):
 _without = [0, 0, 0, ""]  # tensors without a gradient, all, steps, names: of the optimizer with the most
 
 
-def report_gradients(torch, optimizer, steps):
-    trainable, steps.trainable = steps.trainable, None
-    alive = {number: parameter() for number, parameter in trainable.items()}
-    without = [parameter for number, parameter in alive.items()
+@guarded
+def judge_gradients(torch, optimizer, steps, ended):
+    """A gradient that was never there is judged after the first steps, one of zeros after ZEROS_STEPS: in a run that ended before, it is a note."""
+    steps.judged = True
+    without = [parameter for number, parameter in ((number, parameter()) for number, parameter in steps.trainable.items())
                if number not in steps.with_gradient and parameter is not None and parameter.requires_grad]
-    if not without:
+    absent = [parameter for parameter in without if id(parameter) not in steps.present]
+    early = steps.count < ZEROS_STEPS
+    if without and len(absent) < len(without) and early and not ended:
+        report_gradients(torch, steps, absent, 0)
         return
-    names = [name[len("module."):] if name.startswith("module.") else name for name in names_of(torch, optimizer, without)]
+    report_gradients(torch, steps, absent if early else without, 0)
+    if early and not absent:
+        report_gradients(torch, steps, without, 1)
+    steps.trainable = None
+
+
+def report_gradients(torch, steps, without, state):
+    """`state` 1: of zeros, in too few steps to be certain."""
+    if len(without) <= _without[0]:
+        return
+    names = [name[len("module."):] if name.startswith("module.") else name for name in names_of(torch, without)]
     # Experts of a mixture may wait long for their first token.
     kept = [name for name in names if "expert" not in name and "moe" not in name.lower().split(".")]
     if len(kept) > _without[0]:
-        _without[:] = [len(kept), len(trainable), steps.samples, ", ".join(kept)]
-        observe(boards.CHECK_GRADIENTS, value=_without[0], count=_without[1], step=_without[2], text=_without[3])
+        _without[:] = [len(kept), len(steps.trainable), steps.samples, ", ".join(kept)]
+        observe(boards.CHECK_GRADIENTS, state, value=_without[0], count=_without[1], step=_without[2], text=_without[3])
 
 
-def names_of(torch, optimizer, parameters):
+def names_of(torch, parameters):
     """As the largest module that has them calls them; by shape where none is found. Slow: only for parameters that something is wrong with."""
-    import gc
-
     wanted = {id(parameter) for parameter in parameters}
     names = {}
-    for found in gc.get_objects():
-        if issubclass(type(found), torch.nn.Module):
-            for name, parameter in (found.__dict__.get("_parameters") or {}).items():
-                if id(parameter) in wanted:
-                    names.setdefault(id(parameter), name)
-    for found in gc.get_objects():
+    every = validation.every_module(torch)
+    for module in every:
+        for name, parameter in (module.__dict__.get("_parameters") or {}).items():
+            if id(parameter) in wanted:
+                names.setdefault(id(parameter), name)
+    for module in every:
         try:
-            if issubclass(type(found), torch.nn.Module):
-                for name, parameter in found.named_parameters():
-                    if id(parameter) in wanted and len(name) > len(names.get(id(parameter), "")):
-                        names[id(parameter)] = name
+            for name, parameter in module.named_parameters():
+                if id(parameter) in wanted and len(name) > len(names.get(id(parameter), "")):
+                    names[id(parameter)] = name
         except AttributeError:  # a module that is not finished
             continue
     return [names.get(id(parameter), "a tensor of shape {}".format(tuple(parameter.shape))) for parameter in parameters]
 
 
-@guarded
-def last_gradients(torch, optimizer, steps):
-    if not pending:
-        report_gradients(torch, optimizer, steps)
-
-
 # ---- where the parameters are
 
-# Which lists of visible cards count for a kind of device. A kind that is not here may number the cards of each process from 0.
+# Which lists of visible cards count for a kind of device.
 VISIBLE = {"cuda": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "gcu": ("TOPS_VISIBLE_DEVICES",),
-           "npu": ("ASCEND_RT_VISIBLE_DEVICES",), "mlu": ("MLU_VISIBLE_DEVICES",), "musa": ("MUSA_VISIBLE_DEVICES",)}
+           "npu": ("ASCEND_RT_VISIBLE_DEVICES",), "mlu": ("MLU_VISIBLE_DEVICES",), "musa": ("MUSA_VISIBLE_DEVICES",),
+           "sdaa": ("SDAA_VISIBLE_DEVICES",), "hpu": ("HABANA_VISIBLE_MODULES",)}
+# Kinds that each process numbers from 0: its card is known where the list has one alone.
+FROM_ZERO = ("hpu",)
 
 
 def visible(kind, environment):
@@ -223,8 +248,10 @@ def visible(kind, environment):
 
 
 def physical(kind, index, environment):
-    """Card `index` of this process, as all processes of the node call it."""
+    """Card `index` of this process, as all processes of the node call it; None where that is not known."""
     listed = [part.strip() for part in (visible(kind, environment)[1] or "").split(",") if part.strip()]
+    if kind in FROM_ZERO and len(listed) != 1 and not card.is_simulated():
+        return None
     return "{}:{}".format(kind, listed[index] if index < len(listed) else index)
 
 
@@ -238,29 +265,41 @@ _on_card = False
 
 
 @guarded
-def device(torch, optimizer):
+def device(torch, optimizer, steps):
+    """A card that any optimizer trains on, or that holds other tensors of the process (frozen layers), is used; the first steps may come before that."""
     global _on_card
     parameters = parameters_of(optimizer)
     on_cards = [parameter.device for parameter in parameters if parameter.device.type not in ("cpu", "meta")]
     if on_cards:
-        _on_card = True
-        kind, index = on_cards[0].type, on_cards[0].index or 0
-        if kind not in VISIBLE:
-            observe(boards.CHECK_DEVICE, 2)
-            return
-        here = physical(kind, index, os.environ)
-        observe(boards.CHECK_DEVICE, 2, text=here)
-        started, now = environment_at_start(), visible(kind, os.environ)
-        if card.kind() == kind and visible(kind, started) != now:
-            given = physical(kind, card.index(), started)
-            if given != here:
-                observe(boards.CHECK_VISIBILITY, 1, text="the script set {}={}: on {}, not on {}".format(now[0], now[1], here, given))
+        if steps == 1:
+            _on_card = True
+            on_card(on_cards[0].type, on_cards[0].index or 0)
         return
     # Parameters that wait on the CPU for a card by design: offloaded ones are sharded or in pinned memory.
-    offloaded = "deepspeed" in sys.modules or any(
-        hasattr(parameter, "_local_tensor") or hasattr(parameter, "_is_flat_param") or parameter.is_pinned() for parameter in parameters)
-    if parameters and not _on_card and not offloaded and card.kind() not in (None, "cpu"):
-        observe(boards.CHECK_DEVICE, 1)
+    if steps > 1 and parameters and not _on_card and card.kind() not in (None, "cpu") and not holds_tensors(torch) and "deepspeed" not in sys.modules:
+        if not any(hasattr(parameter, "_local_tensor") or hasattr(parameter, "_is_flat_param") or parameter.is_pinned() for parameter in parameters):
+            observe(boards.CHECK_DEVICE, 1)
+
+
+def on_card(kind, index):
+    here = physical(kind, index, os.environ) if kind in VISIBLE else None
+    observe(boards.CHECK_DEVICE, 2, text=here)
+    if here is None:
+        return
+    started, now = environment_at_start(), visible(kind, os.environ)
+    if card.kind() == kind and visible(kind, started) != now:
+        given = physical(kind, card.index(), started)
+        if given not in (None, here):
+            observe(boards.CHECK_VISIBILITY, 1, text="the script set {}={}: on {}, not on {}".format(now[0], now[1], here, given))
+
+
+def holds_tensors(torch):
+    """Whether this process has more than a few bytes on any card. Asks torch's own counter, and wakes no driver."""
+    module = getattr(torch, card.kind(), None)
+    allocated, initialized = getattr(module, "memory_allocated", None), getattr(module, "is_initialized", None)
+    if allocated is None or initialized is None or not initialized():
+        return False
+    return any(allocated(number) > FEW_BYTES for number in range(module.device_count()))
 
 
 # ---- modules with a vendor's name
@@ -319,23 +358,41 @@ def watch_loading(owner, strict_by_default):
 
     @functools.wraps(real)
     def load_state_dict(module, state_dict, strict=strict_by_default, *arguments, **named):
-        result = real(module, state_dict, strict, *arguments, **named)
-        if not strict:
-            weights(module, state_dict)
+        if strict:
+            return real(module, state_dict, strict, *arguments, **named)
+        found = []  # MMEngine returns nothing
+        hooks = post_hooks(module, found)
+        try:
+            result = real(module, state_dict, strict, *arguments, **named)
+        finally:
+            for hook in hooks or ():
+                hook.remove()
+        weights(module, state_dict, found[-1] if found else None)
         return result
 
     owner.load_state_dict = load_state_dict
 
 
 @guarded
-def weights(module, state_dict):
-    given = set(state_dict)
-    own = set(module.state_dict())
-    matched = len(given & own)
-    misfits = len(given) >= 2 and len(own) >= 2 and matched < 0.1 * len(given) and matched < 0.1 * len(own)
-    if misfits:
+def post_hooks(module, found):
+    """Hooks that put (missing, unexpected) into `found` when the last part has been loaded: as torch counts, behind all hooks of the module's own, which may
+    rename keys or leave parts out. MMEngine loads into the module inside of a wrapper."""
+    inner = getattr(module, "module", None)
+    return [each.register_load_state_dict_post_hook(lambda _, keys: found.append((len(keys.missing_keys), len(keys.unexpected_keys))))
+            for each in (module, inner) if hasattr(each, "register_load_state_dict_post_hook")]
+
+
+@guarded
+def weights(module, state_dict, keys):
+    if keys is None:
+        return
+    missing, unexpected = keys
+    given = len(state_dict)
+    own = sum(1 for _ in module.parameters()) + sum(1 for _ in module.buffers())
+    matched = max(0, given - unexpected)
+    if given >= 2 and own >= 2 and matched < 0.1 * given and missing > 0.9 * own:
         number = id(module)
-        _misfits[number] = (weakref.ref(module, lambda gone: _module_gone(number)), matched, len(given), type(module).__name__, batches.fetched)
+        _misfits[number] = (weakref.ref(module, lambda gone: _module_gone(number)), matched, given, type(module).__name__, batches.fetched)
     elif matched:
         _misfits.pop(id(module), None)  # a second attempt, with other names
 
@@ -363,7 +420,9 @@ def at_exit(torch):
         group(torch)
     for optimizer, steps in list(_optimizers.items()):
         if steps.trainable is not None and steps.samples >= FEWEST_STEPS:
-            last_gradients(torch, optimizer, steps)
-    batches.validation()
+            judge_gradients(torch, optimizer, steps, True)
+        if 3 <= steps.count < FIRST_STEPS:
+            device(torch, optimizer, steps.count)
+    batches.at_exit()
     report_weights()
     child_failures.report_children()

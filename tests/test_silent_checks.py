@@ -1,0 +1,632 @@
+"""What the checks for silent errors write on the board, in one process and without a launcher: small scripts, sound and faulty. Whole runs are in
+test_silent_scripts.py."""
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+from launching import BUILD
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, os.path.join(BUILD, "lib", "python"))
+
+from fulldeck import board  # noqa: E402
+from fulldeck.adapters import batches, card, child_failures, fingerprints, loop, observing, silent, validation  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+
+class Kept:
+    """In the place of the board."""
+    is_open, steps_are_told = True, False
+
+    def __init__(self):
+        self.written, self.figures = {}, board.Figures()
+
+    def observe(self, check, *figures):
+        self.written[check] = figures
+
+    def phase(self, number):
+        pass
+
+    def tell(self):
+        pass
+
+
+loop._ours = Kept()
+silent.adapt(torch)
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def seen():
+    """What is on the board, of a script that has just begun."""
+    batches._classes.__init__()
+    batches._binary.__init__()
+    for kept in (batches._loaders, batches._gone, batches._recent, validation._models, silent._optimizers, silent._misfits, observing._off,
+                 observing.pending, observing._no_copies, child_failures._children, child_failures._failed):
+        kept.clear()
+    batches.fetched = batches._fetched_at = batches.steps = validation._searches = validation.scores = silent._steps = silent._not_finite_at = 0
+    batches._constants, batches._latest, validation._watch = (), None, None
+    silent._without[:], silent._on_card = [0, 0, 0, ""], False
+    loop._ours = Kept()
+    torch.manual_seed(0)
+    yield loop._ours.written
+    assert not observing._off, observing._off
+
+
+def ended():
+    """The observations, as they are when the script has ended well."""
+    silent.at_exit(torch)
+    return loop._ours.written
+
+
+def samples(seed=1, count=320):
+    generator = torch.Generator().manual_seed(seed)
+    return TensorDataset(torch.randn(count, 8, generator=generator), torch.randint(3, (count,), generator=generator))
+
+
+def net():
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3))
+
+
+def train(model, optimizer, data, size=8):
+    for inputs, labels in DataLoader(data, size, shuffle=True):
+        functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+# ---- gradients
+
+def test_a_step_that_a_scaler_leaves_out_in_a_fused_optimizer_is_no_inf(seen):
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 16)
+    for number in range(12):
+        scaler.scale(functional.cross_entropy(model(torch.randn(8, 8)), torch.randint(3, (8,)))).backward()
+        if number < 2:
+            model[0].weight.grad.mul_(float("inf"))
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    assert board.CHECK_FINITE not in ended()
+    model[0].weight.grad = torch.full_like(model[0].weight, float("inf"))
+    optimizer.step()
+    assert seen[board.CHECK_FINITE][0] == 1
+
+
+def test_an_empty_part_of_a_sharded_parameter_needs_no_gradient(seen):
+    model = net()
+    optimizer = torch.optim.SGD(list(model.parameters()) + [nn.Parameter(torch.empty(0)) for _ in range(4)], lr=0.01)
+    train(model, optimizer, samples())
+    assert board.CHECK_GRADIENTS not in ended()
+
+
+def play(episodes, rewarded):
+    """A policy gradient whose reward comes from episode `rewarded` on: until then each gradient is exactly zero."""
+    policy = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
+    optimizer = torch.optim.Adam(policy.parameters())
+    for episode in range(episodes):
+        chosen = torch.distributions.Categorical(logits=policy(torch.randn(10, 4)))
+        (-(chosen.log_prob(chosen.sample()) * float(episode >= rewarded)).mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return policy, optimizer
+
+
+def test_gradients_of_zeros_may_wait_for_a_reward(seen):
+    kept = play(45, rewarded=30)
+    assert board.CHECK_GRADIENTS not in ended() and kept
+
+
+def test_gradients_of_zeros_are_a_note_in_a_short_run_and_a_warning_in_a_long_one(seen):
+    kept = play(25, rewarded=1000)
+    assert board.CHECK_GRADIENTS not in seen
+    assert ended()[board.CHECK_GRADIENTS][:3] == (1, 4, 4)
+    silent._optimizers.clear()
+    silent._without[:] = [0, 0, 0, ""]
+    kept = play(201, rewarded=1000)
+    assert seen[board.CHECK_GRADIENTS][:3] == (0, 4, 4) and kept
+
+
+def test_a_gradient_that_is_never_there_is_reported_after_the_first_steps(seen):
+    model, unused = net(), nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(list(model.parameters()) + list(unused.parameters()), lr=0.01)
+    train(model, optimizer, samples(count=168))
+    assert seen[board.CHECK_GRADIENTS][:4] == (0, 2, 6, 20)
+
+
+# ---- where the parameters are
+
+@pytest.fixture
+def with_card(monkeypatch):
+    monkeypatch.setattr(card, "kind", lambda: "cuda")
+    monkeypatch.setattr(card, "index", lambda: 0)
+
+
+def test_parameters_on_the_cpu_are_judged_when_others_had_time_to_come(seen, with_card, monkeypatch):
+    model = net()
+    optimizer = sgd(model)
+    train(model, optimizer, samples(count=152))
+    assert board.CHECK_DEVICE not in seen, "19 steps"
+    train(model, optimizer, samples(count=8))
+    assert seen[board.CHECK_DEVICE][0] == 1
+
+
+@pytest.mark.parametrize("held,expected", [(64 << 20, False), (512, True)])
+def test_a_card_that_holds_frozen_layers_is_used(seen, with_card, monkeypatch, held, expected):
+    monkeypatch.setattr(torch, "cuda", types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1, memory_allocated=lambda number: held))
+    model = net()
+    optimizer = sgd(model)
+    train(model, optimizer, samples(count=200))
+    assert (board.CHECK_DEVICE in seen) == expected
+
+
+def test_an_optimizer_on_the_cpu_beside_one_on_the_card_is_meant(seen, with_card):
+    model = net()
+    optimizer = sgd(model)
+    train(model, optimizer, samples(count=80))
+    on_card = types.SimpleNamespace(device=types.SimpleNamespace(type="cuda", index=0))
+    silent.device(torch, types.SimpleNamespace(param_groups=[{"params": [on_card]}]), 1)
+    train(model, optimizer, samples(count=160))
+    assert seen[board.CHECK_DEVICE][0] == 2 and ended()[board.CHECK_DEVICE][0] == 2
+
+
+@pytest.mark.parametrize("kind,variable", [("sdaa", "SDAA_VISIBLE_DEVICES"), ("hpu", "HABANA_VISIBLE_MODULES"), ("gcu", "TOPS_VISIBLE_DEVICES")])
+def test_a_card_is_named_by_the_list_of_its_vendor(kind, variable):
+    assert silent.physical(kind, 0, {variable: "5"}) == kind + ":5"
+
+
+def test_a_kind_that_each_process_numbers_from_0_has_a_name_only_with_a_list_of_one():
+    assert silent.physical("hpu", 0, {}) is None and silent.physical("hpu", 0, {"HABANA_VISIBLE_MODULES": "0,1"}) is None
+    assert silent.physical("sdaa", 0, {}) == "sdaa:0"
+
+
+# ---- labels
+
+def constant(value, count=320):
+    return TensorDataset(torch.randn(count, 8), torch.full((count,), value))
+
+
+def test_labels_of_one_class_are_reported_when_a_pass_has_ended(seen):
+    model = net()
+    optimizer = sgd(model)
+    train(model, optimizer, constant(2, count=480))
+    assert seen[board.CHECK_LABELS][:4] == (1, 2, 60, 0)
+
+
+def test_data_that_is_sorted_by_class_is_no_fault_before_a_pass_has_ended(seen):
+    model = net()
+    optimizer = sgd(model)
+    data = TensorDataset(torch.randn(1200, 8), torch.arange(2).repeat_interleave(600))
+    for number, (inputs, labels) in enumerate(DataLoader(data, 8)):
+        functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        assert board.CHECK_LABELS not in seen or number >= 75
+    assert ended()[board.CHECK_LABELS][0] == 2
+
+
+def test_a_label_that_comes_late_in_the_pass_is_seen(seen):
+    model = net()
+    optimizer = sgd(model)
+    data = constant(0, count=1600)
+    data.tensors[1][-3] = 1
+    for inputs, labels in DataLoader(data, 8):
+        functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    assert ended()[board.CHECK_LABELS][0] == 2
+
+
+def test_labels_that_the_script_makes_itself_are_left_out_though_the_batch_has_other_zeros(seen):
+    model = nn.EmbeddingBag(100, 16)
+    optimizer = sgd(model)
+    texts = [{"input_ids": torch.randint(1, 90, (12,)), "token_type_ids": torch.zeros(12, dtype=torch.long)} for _ in range(200)]
+    for _ in range(2):
+        for batch in DataLoader(texts, 8):
+            query = functional.normalize(model(batch["input_ids"]), dim=1)
+            logits = torch.cat([(query * query.roll(1, 1)).sum(1, keepdim=True), query @ torch.randn(16, 32)], 1) / 0.07
+            functional.cross_entropy(logits, torch.zeros(len(query), dtype=torch.long)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert board.CHECK_LABELS not in ended()
+
+
+def train_on_masks(data, epochs=1):
+    model = nn.Linear(8, 16)
+    optimizer = sgd(model)
+    for _ in range(epochs):
+        for inputs, masks in DataLoader(data, 8):
+            functional.binary_cross_entropy_with_logits(model(inputs).view(-1, 4, 4), masks).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_masks_that_are_zero_throughout_a_pass_are_reported(seen):
+    train_on_masks(TensorDataset(torch.randn(480, 8), torch.zeros(480, 4, 4)))
+    assert seen[board.CHECK_LABELS][:2] == (1, 0) and seen[board.CHECK_LABELS][2] >= 50
+
+
+def test_one_positive_in_the_masks_of_a_pass_is_enough(seen):
+    masks = torch.zeros(2400, 4, 4)
+    masks[2390, 1, 2] = 1
+    train_on_masks(TensorDataset(torch.randn(2400, 8), masks))
+    assert ended()[board.CHECK_LABELS][0] == 2
+
+
+def test_targets_of_a_generator_are_no_labels(seen):
+    generator, discriminator = nn.Linear(4, 8), nn.Linear(8, 1)
+    optimizer = sgd(generator)
+    for (real,) in DataLoader(TensorDataset(torch.zeros(480, 8)), 8):  # blank images, as many values as the targets have
+        functional.binary_cross_entropy_with_logits(discriminator(generator(torch.randn(len(real), 4))), torch.zeros(len(real), 1)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert board.CHECK_LABELS not in ended()
+
+
+def test_labels_on_a_card_are_compared_there_and_read_now_and_then(seen):
+    kind = batches._classes
+    kind.label, kind.batches, kind.judged, kind.looks, zeros = 0, 100, 100, 100, torch.zeros(8, dtype=torch.long)
+    zeros[3] = -100
+    for _ in range(25):
+        batches._compare_labels(torch, kind, zeros, -100)
+    assert (kind.batches, kind.unread, kind.over) == (120, 5, False)
+    kind.looks += 25
+    batches.labels_passed(torch)
+    assert kind.batches == 125 and seen[board.CHECK_LABELS][:3] == (1, 0, 125)
+    kind.over = False
+    batches._compare_labels(torch, kind, torch.tensor([0, 1]), -100)
+    batches.labels_passed(torch)
+    assert kind.over and kind.batches == 125
+
+
+def test_batches_cost_no_minimum_when_no_loss_shows_labels(seen, monkeypatch):
+    looks = []
+    monkeypatch.setattr(batches, "_constant", lambda flat: looks.append(1))
+    model = nn.Linear(8, 1)
+    optimizer = sgd(model)
+    for inputs, labels in DataLoader(samples(count=800), 8):
+        model(inputs).square().mean().backward()
+        optimizer.step()
+    assert len(looks) == batches.FIRST_BATCHES
+
+
+# ---- batches that are read without being trained on
+
+def validate(model, data, score=True, mode=False):
+    model.train(mode)
+    with torch.no_grad():
+        for inputs, labels in DataLoader(data, 16):
+            outputs = model(inputs)
+            if score:
+                functional.cross_entropy(outputs, labels)
+    model.train()
+
+
+def run_validation(data, held_out, epochs=2, between=True, **named):
+    model = net()
+    optimizer = sgd(model)
+    for _ in range(epochs):
+        train(model, optimizer, data)
+        validate(model, held_out, **named)
+    if between:
+        train(model, optimizer, data)
+    return ended().get(board.CHECK_VALIDATION, (0,))[0]
+
+
+def test_a_validation_on_training_samples_is_reported(seen):
+    assert run_validation(samples(), samples()) == 1
+
+
+def test_a_validation_that_only_counts_is_known_by_its_name(seen):
+    assert run_validation(samples(), samples(), score=False) == 1
+
+
+def test_a_validation_on_other_samples_is_sound(seen):
+    assert run_validation(samples(), samples(seed=2)) == 2
+
+
+def test_a_few_samples_to_debug_with_are_a_note(seen):
+    assert run_validation(samples(count=48), samples(count=48)) == 3
+
+
+def test_training_samples_in_training_mode_are_read_for_something_else(seen):
+    """Statistics of batch norm layers, for example."""
+    assert run_validation(samples(), samples(), mode=True) == 0
+
+
+def test_statistics_of_the_data_set_are_no_validation(seen):
+    data, model = samples(), net()
+    optimizer = sgd(model)
+    mean = torch.stack([inputs.mean(0) for inputs, _ in DataLoader(data, 32)]).mean(0)
+    for _ in range(2):
+        train(model, optimizer, data)
+        mean += torch.stack([inputs.mean(0) for inputs, _ in DataLoader(data, 32)]).mean(0)
+    assert board.CHECK_VALIDATION not in ended()
+
+
+def bank_of_features(model, data):
+    model.eval()
+    with torch.no_grad():
+        found = torch.cat([model(inputs) for inputs, _ in DataLoader(data, 32)])
+    model.train()
+    return found
+
+
+def test_a_bank_of_features_is_no_validation(seen):
+    def main():
+        data, model = samples(), net()
+        optimizer = sgd(model)
+        for _ in range(3):
+            train(model, optimizer, data)
+            bank_of_features(model, data)
+
+    main()
+    assert board.CHECK_VALIDATION not in ended()
+
+
+def gather(model, data):
+    model.eval()
+    with torch.no_grad():
+        outputs = torch.cat([model(inputs) for inputs, _ in DataLoader(data, 32)])
+    model.train()
+    return outputs
+
+
+def test_what_has_neither_a_score_nor_a_name_is_a_note(seen):
+    def main():
+        data, model = samples(), net()
+        optimizer = sgd(model)
+        for _ in range(3):
+            train(model, optimizer, data)
+            gather(model, data)
+
+    main()
+    assert ended()[board.CHECK_VALIDATION][0] == 3
+
+
+def evaluate_generator(generator, reals):
+    generator.eval()
+    with torch.no_grad():
+        moments = [(real.mean(0), generator(torch.randn(len(real), 4)).mean(0)) for real, _ in DataLoader(reals, 32)]
+    generator.train()
+    return moments
+
+
+def test_real_images_that_made_ones_are_compared_with_are_no_validation(seen):
+    data, generator, discriminator = samples(), nn.Linear(4, 8), nn.Linear(8, 1)
+    optimizers = [torch.optim.Adam(model.parameters()) for model in (generator, discriminator)]
+    loss = functional.binary_cross_entropy_with_logits
+    for _ in range(3):
+        for real, _ in DataLoader(data, 8, shuffle=True):
+            made = generator(torch.randn(len(real), 4))
+            (loss(discriminator(real), torch.ones(len(real), 1)) + loss(discriminator(made.detach()), torch.zeros(len(real), 1))).backward()
+            optimizers[1].step()
+            loss(discriminator(made), torch.ones(len(real), 1)).backward()
+            optimizers[0].step()
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+        evaluate_generator(generator, data)
+    assert board.CHECK_VALIDATION not in ended()
+
+
+def test_the_score_on_training_data_that_is_called_so_is_meant(seen):
+    def main():
+        data, model = samples(), net()
+        optimizer = sgd(model)
+        for _ in range(3):
+            train(model, optimizer, data)
+            train_eval_loader = DataLoader(data, 16)
+            model.eval()
+            with torch.no_grad():
+                for inputs, labels in train_eval_loader:
+                    functional.cross_entropy(model(inputs), labels)
+            model.train()
+
+    main()
+    assert board.CHECK_VALIDATION not in ended()
+
+
+def test_a_validation_after_the_last_step_only_is_a_note(seen):
+    assert run_validation(samples(), samples(), epochs=1, between=False) == 3
+
+
+def test_no_hook_stays_on_the_model(seen):
+    data, model = samples(), net()
+    optimizer = sgd(model)
+    train(model, optimizer, data)
+    model.eval()
+    with torch.no_grad():
+        for inputs, _ in DataLoader(data, 16):
+            break  # the model does not run, and the pass does not end
+    assert any(module._forward_pre_hooks for module in model.modules())
+    model.train()
+    train(model, optimizer, data)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("name,words", [("run_val_epoch", True), ("ValLoop", True), ("testloader", True), ("evaluate", True), ("value", False),
+                                        ("device", False), ("contest", False), ("latest", False)])
+def test_names_say_validation(name, words):
+    assert validation._says(validation.VALIDATES, name) == words
+
+
+# ---- weights
+
+class Renames(nn.Module):
+    """Takes checkpoints with a prefix, and leaves the frozen part out of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.register_load_state_dict_pre_hook(self.rename)
+
+    @staticmethod
+    def rename(module, state, prefix, *unused):
+        for name in [name for name in state if name.startswith("module.")]:
+            state[name[len("module."):]] = state.pop(name)
+
+    def state_dict(self, *arguments, **named):
+        raise AssertionError("asked for once more: a collective call with FSDP")
+
+
+@pytest.mark.parametrize("prefix,reported", [("module.", False), ("", False), ("other.", True)])
+def test_weights_are_compared_as_torch_counts_them(seen, prefix, reported):
+    model = Renames()
+    model.load_state_dict({prefix + name: tensor for name, tensor in nn.Module.state_dict(model).items()}, strict=False)
+    assert (board.CHECK_WEIGHTS in ended()) == reported
+    assert not model._load_state_dict_post_hooks
+
+
+def test_weights_of_one_part_are_enough(seen):
+    model = Renames()
+    model.load_state_dict({"backbone.weight": torch.ones(4, 4), "backbone.bias": torch.ones(4)}, strict=False)
+    assert board.CHECK_WEIGHTS not in ended()
+
+
+# ---- children
+
+FAILS = [sys.executable, "fails.py"]
+COUNTED = ["subprocess.run(FAILS)", "done = subprocess.run(FAILS)", "subprocess.call(FAILS)", "child = subprocess.Popen(FAILS); child.wait()",
+           "child = subprocess.Popen(FAILS)\nwhile child.poll() is None: pass", "with subprocess.Popen(FAILS): pass",
+           "def start(): return subprocess.call(FAILS)\nstart()", "subprocess.run(['timeout', '60', 'nice', '-n', '1'] + FAILS)",
+           "subprocess.run('LEVEL=1 ' + ' '.join(FAILS), shell=True)", "subprocess.run(['bash', '-e', 'fails.sh'])"]
+NOT_COUNTED = ["if subprocess.call(FAILS): pass", "done = subprocess.run(FAILS)\nif done.returncode: pass",
+               "try: subprocess.run(FAILS, check=True)\nexcept subprocess.CalledProcessError: pass",
+               "try: subprocess.check_call(FAILS)\nexcept subprocess.CalledProcessError: pass",
+               "child = subprocess.Popen(FAILS); child.wait()\ndef failed(child): return child.returncode",
+               "status = subprocess.Popen(FAILS).wait()", "def start(): return subprocess.call(FAILS)\nif start(): pass",
+               "subprocess.run(['which', 'python2.3'])", "subprocess.run(['diff', '-q', 'fails.py', 'fails.sh'], stdout=-3)",
+               "subprocess.run(['git', 'diff', '--quiet', '--no-index', 'fails.py', 'fails.sh'])", "subprocess.run('pgrep -f no_such.py', shell=True)",
+               "subprocess.run(['test', '-f', 'no-such.sh'])", "subprocess.run(['bash', '-c', 'python3 fails.py'])",
+               "child = subprocess.Popen([FAILS[0], 'serves.py'], start_new_session=True); os.killpg(child.pid, 15); child.wait()"]
+
+
+@pytest.mark.parametrize("script,count", [(script, 1) for script in COUNTED] + [(script, 0) for script in NOT_COUNTED])
+def test_a_failed_child_counts_when_nobody_looks_at_its_status(seen, tmp_path, monkeypatch, script, count):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fails.py").write_text("raise SystemExit(3)\n")
+    (tmp_path / "fails.sh").write_text("exit 3\n")
+    (tmp_path / "serves.py").write_text("import time\ntime.sleep(60)\n")
+    exec(compile(script, "script", "exec"), {"__name__": "script", "subprocess": subprocess, "os": os, "FAILS": FAILS})
+    assert ended().get(board.CHECK_CHILDREN, (0, 0, 0))[2] == count
+
+
+# ---- cards
+
+class StubOfCuda:
+    """torch.cuda of two cards: keeps on which one events are recorded, and what is done while a graph is captured."""
+
+    def __init__(self):
+        self.current, self.capturing, self.recorded, self.queried = 0, False, [], 0
+        stub = self
+
+        class Device:
+            def __init__(self, device):
+                self.index = device.index
+
+            def __enter__(self):
+                self.before, stub.current = stub.current, self.index
+
+            def __exit__(self, *unused):
+                stub.current = self.before
+
+        class Event:
+            def record(self):
+                stub.recorded.append(stub.current)
+
+            def query(self):
+                stub.queried += 1
+                return True
+
+        self.device, self.Event = Device, Event
+
+    def is_current_stream_capturing(self):
+        return self.capturing and self.current == 1
+
+
+class OnCard:
+    """A tensor that must not be waited for."""
+    device, shape, dtype = types.SimpleNamespace(type="cuda", index=1), (2,), torch.float32
+
+    def __getattr__(self, name):
+        raise AssertionError("the card was used: " + name)
+
+
+@pytest.fixture
+def stub(seen):
+    host = types.SimpleNamespace(copy_=lambda tensor, non_blocking: None, tolist=lambda: [1.0, 2.0])
+    return types.SimpleNamespace(cuda=StubOfCuda(), empty=lambda shape, dtype, pin_memory: host)
+
+
+def test_an_event_is_recorded_on_the_card_of_the_tensor(stub):
+    got = []
+    assert observing.read_later(stub, OnCard(), got.append)
+    assert stub.cuda.recorded == [1] and stub.cuda.current == 0
+    observing.arrived()
+    assert got == [[1.0, 2.0]]
+
+
+def test_nothing_is_launched_copied_or_asked_for_while_a_graph_is_captured(stub):
+    got = []
+    assert observing.read_later(stub, OnCard(), got.append)
+    stub.cuda.capturing = True
+    assert observing.is_capturing(stub, OnCard()) and not observing.read_later(stub, OnCard(), got.append)
+    observing.arrived()
+    assert got == [] and stub.cuda.queried == 0 and stub.cuda.recorded == [1]
+    stub.cuda.capturing = False
+    observing.arrived()
+    assert got == [[1.0, 2.0]]
+
+
+def test_gradients_labels_losses_and_hashes_leave_a_capture_alone(seen, monkeypatch):
+    monkeypatch.setattr(observing, "is_capturing", lambda torch, tensor: True)
+    monkeypatch.setattr(silent, "is_capturing", lambda torch, tensor: True)
+    monkeypatch.setattr(batches, "is_capturing", lambda torch, tensor: True)
+    monkeypatch.setattr(batches, "_least_and_largest", lambda *unused: pytest.fail("a kernel was launched"))
+    batches.labels(torch, net()(torch.randn(8, 8)), torch.zeros(8, dtype=torch.long), -100, batches._classes)
+    assert fingerprints._totals(torch, net(), ()) is None
+
+    class Gradient(torch.Tensor):
+        pass
+
+    parameter = nn.Parameter(torch.ones(2, device="meta"))
+    parameter.grad = torch.ones(2, device="meta")
+    steps = silent.Steps()
+    silent.gradients(torch, types.SimpleNamespace(param_groups=[{"params": [parameter]}]), steps, False)
+    assert steps.with_gradient == {id(parameter)} and not observing.pending
+    monkeypatch.setattr(loop, "_loss_read_at", 0)
+    monkeypatch.setattr(observing, "read_later", lambda *unused: False)
+    monkeypatch.setattr(observing, "has_to_wait", lambda *unused: True)
+    loop.note_loss(torch.ones((), device="meta"))  # its number cannot be had: float() raises
+    loop._tell()
+
+
+def test_parameters_are_hashed_without_waiting_and_reported_some_steps_later(seen, monkeypatch):
+    later = []
+    monkeypatch.setattr(observing, "read_later", lambda torch, tensor, then: later.append((tensor, then)) or True)
+    monkeypatch.setattr(fingerprints, "_tell", lambda torch, name, number: reported.append((name, number)))
+    monkeypatch.setattr(loop, "steps", 10)
+    reported, model = [], net()
+    wrapper = types.SimpleNamespace(module=model)
+    fingerprints._hash_parameters(torch, wrapper)
+    assert reported == [] and len(later) == 1
+    expected = fingerprints.hash_of(torch, model)
+    later[0][1](later[0][0].tolist())
+    with torch.no_grad():
+        model[0].weight.add_(1)
+    fingerprints._tell_parameters(torch)
+    assert reported == [("parameters 10", expected)]
+    # A copy that has not arrived by then is left out.
+    fingerprints._hash_parameters(torch, wrapper)
+    fingerprints._tell_parameters(torch)
+    assert len(reported) == 1 and not fingerprints._parts
