@@ -49,8 +49,10 @@ def test_stop_finds_the_children_of_dead_ranks_without_a_cgroup(users_place):
     wait_until(lambda: len(os.listdir(place.notes)) == 2 and len(place.processes()) >= 8, "two ranks with two children each")
     supervisor = supervisor_of(running)
     ranks = set(place.wait_for_registered_ranks(2).values())
-    for pid in (running.pid, supervisor):
-        os.kill(pid, signal.SIGKILL)
+    # One that sees the other die ends what is left, so neither may run in between.
+    os.kill(running.pid, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGKILL)
+    os.kill(running.pid, signal.SIGKILL)
     running._waiter.join(30)
     wait_until(lambda: not ranks & set(place.processes()), "the end of the ranks")
     assert len(place.processes()) == 4

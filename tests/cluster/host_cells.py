@@ -106,9 +106,11 @@ def _kill_supervisor(side):
 
 def _kill_both(side):
     def both(pair):
-        supervisor = pair.supervisor_pid(side)
-        pair.launchers[side].process.kill()
+        # One that sees the other die ends what is left, so neither may run in between.
+        supervisor, front = pair.supervisor_pid(side), pair.launchers[side].process
+        front.send_signal(signal.SIGSTOP)
         os.kill(supervisor, signal.SIGKILL)
+        front.kill()
     return both
 
 
