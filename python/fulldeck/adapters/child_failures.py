@@ -1,7 +1,7 @@
 """Observes the children of the user's script: programs and processes that failed, and whose exit status nobody looked at, while the rank itself ends
 well. The contract of these checks is in observing.py; silent.py starts them.
 
-Watched are Python programs, shell scripts and the processes of multiprocessing. The script has looked at an exit status when an exception told it
+Watched are Python programs, shell scripts and the processes of multiprocessing. The script has looked at an exit status when an exception reported it
 (check=True, check_call, check_output), when it uses the status that call(), wait() or poll() returns, or when the module that waits, or one of the
 functions that called it, names `returncode` (`exitcode` for multiprocessing). What it does then is its own business: a probe may fail. A child that
 SIGTERM, SIGINT or SIGKILL ended did not fail, it was stopped."""

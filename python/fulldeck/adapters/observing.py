@@ -65,7 +65,7 @@ def _is_capturing(module, device):
 
 
 def is_capturing(torch, tensor):
-    """Whether a CUDA graph is being captured on the tensor's card. To be asked before a check launches anything there: a kernel of ours would become
+    """Whether a CUDA graph is being captured on the tensor's card. To be asked before a check launches anything there: a kernel of fulldeck would become
     a part of the program's graph, and an event that is asked for, or a value that is waited for, would break the capture."""
     kind = tensor.device.type
     return kind != "cpu" and _is_capturing(getattr(torch, kind, None), tensor.device)

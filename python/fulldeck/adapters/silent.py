@@ -19,7 +19,7 @@ FIRST_STEPS = 20         # of each optimizer: all of them are sampled, and a par
 FEWEST_STEPS = 10        # a shorter run says nothing about gradients
 SAMPLE_EVERY = 50        # steps, later: for NaN and Inf
 ZEROS_STEPS = 200        # a gradient of zeros may be a reward that is not reached in the first episodes: until then it may change …
-ZEROS_EVERY = 10         # … and is looked at every so many steps
+ZEROS_EVERY = 10         # … and is sampled at this interval, in steps
 FEW_BYTES = 1 << 20      # on a card that is not used
 
 _owner = os.getpid()

@@ -139,7 +139,7 @@ def is_same(loaded, loaders):
         return None
     rows = set().union(*(each.rows for each in trains))
     samples = max(each.samples or len(each.rows) for each in trains)
-    expected = min(1.0, len(rows) / max(1, samples)) * len(loaded.rows)  # of a copy of the training set so many would be recognized
+    expected = min(1.0, len(rows) / max(1, samples)) * len(loaded.rows)  # how many rows of a copy of the training set would be recognized
     return len(rows & loaded.rows) >= max(FEWEST_ROWS, 0.5 * expected) if expected >= FEWEST_ROWS else None
 
 
