@@ -226,8 +226,15 @@ HangJudge::Window HangJudge::Since(const Known& known, TimePoint from) const {
 
 HangJudge::Finding HangJudge::Examine(int local_rank, const RankNow& rank, TimePoint now, Duration limit,
                                       Duration waited) {
-  // It computes there, and its main thread spins or sleeps in the driver until a kernel ends.
-  if (rank.card_worked && now - *rank.card_worked <= kCardIsFresh && waited < limits_.io) return {};
+  const Finding finding = ExamineProcess(local_rank, rank, now, limit, waited);
+  // It computes there, and its main thread spins or sleeps in the driver until a kernel ends. The evidence is gathered
+  // all the same, so that the verdict on a rank that has just stopped working comes no later.
+  const bool card_works = rank.card_worked && now - *rank.card_worked <= kCardIsFresh && waited < limits_.io;
+  return card_works ? Finding() : finding;
+}
+
+HangJudge::Finding HangJudge::ExamineProcess(int local_rank, const RankNow& rank, TimePoint now, Duration limit,
+                                             Duration waited) {
   const Window near = Since(known_[static_cast<std::size_t>(local_rank)], now - limit);
   if (near.traced || near.span < kLooksBusy || near.seconds <= 0 || near.io_bytes >= kIoOfLife) return {};
   if (near.main_busy / near.seconds < kBusyShare) return ExamineIdle(local_rank, rank, now, limit);

@@ -215,6 +215,8 @@ class HangJudge {
   };
   Finding Examine(int local_rank, const RankNow& rank, base::TimePoint now, base::Duration limit,
                   base::Duration waited);
+  Finding ExamineProcess(int local_rank, const RankNow& rank, base::TimePoint now, base::Duration limit,
+                         base::Duration waited);
   Finding ExamineIdle(int local_rank, const RankNow& rank, base::TimePoint now, base::Duration limit) const;
   bool SpinsInPlace(int local_rank, base::TimePoint now, base::Duration limit, base::Duration waited);
   std::optional<HangVerdict> Mismatch(const std::vector<RankNow>& ranks, base::TimePoint now, bool after_failure) const;

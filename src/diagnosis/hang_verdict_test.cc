@@ -158,7 +158,7 @@ TEST_F(Hangs, ARankWhoseCardWorksIsNotStuckForTwoMinutes) {
       ASSERT_FALSE(Run(1).alarm()) << "after " << i << " s";
     }
     // It has stopped working: from then on it is as any other.
-    const HangVerdict verdict = Run(spins ? 8 : 14);
+    const HangVerdict verdict = Run(spins ? 4 : 14);
     EXPECT_TRUE(verdict.alarm());
     EXPECT_EQ(verdict.culprit, 3);
     EXPECT_EQ(verdict.evidence, spins ? Evidence::kSpinning : Evidence::kSleeping);
