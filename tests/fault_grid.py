@@ -6,6 +6,7 @@ tests/test_fault_grid.py runs a dozen; `make fault-grid` all of them, several ti
 import argparse
 import collections
 import contextlib
+import errno
 import math
 import os
 import random
@@ -307,6 +308,17 @@ def many_at_once(place, count=100):
 
 # ---- R11: a rank that cannot be killed
 
+def is_removed(cgroup):
+    """A process that has just died is in its cgroup for a moment longer."""
+    try:
+        os.rmdir(cgroup)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
 def rank_cannot_be_killed(place, by_user):
     """The kernel holds rank 5 in state D, as a dead network disk does. `by_user`: the run is ended by SIGTERM, else by a failing rank."""
     reason = kernel_hold.why_not()
@@ -336,7 +348,7 @@ def rank_cannot_be_killed(place, by_user):
     # The kernel held the rank in the run's cgroup when the launcher had to leave.
     for cgroup in launching.cgroup_folders():
         if os.path.basename(place.run_folder()) in cgroup:
-            os.rmdir(cgroup)
+            wait_until(lambda folder=cgroup: is_removed(folder), "the end of the run's cgroup", PATIENCE)
     place.assert_nothing_left()
     return {"R11 fault → launcher gone, grace 1 s": took}
 
