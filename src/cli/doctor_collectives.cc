@@ -231,7 +231,8 @@ wire::ExitCode ProveCollectivesHere(const ProofOptions& options, const device::I
   const std::uint64_t need =
       *std::max_element(plan.sizes.begin(), plan.sizes.end()) * 3 * static_cast<std::uint64_t>(plan.ranks);
   const auto available = bench::AvailableMemory(base::SystemRoot());
-  if (available && need > *available) {
+  // More ranks than a group can have are refused as such.
+  if (available && need > *available && plan.ranks <= doctor::kMostRanks) {
     return refuse(fmt::format(
         "--sizes with {} ranks needs about {} of memory, and {} are free; take smaller --sizes or fewer --nproc",
         plan.ranks, base::FormatByteSize(need), base::FormatByteSize(*available)));

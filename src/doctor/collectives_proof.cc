@@ -25,7 +25,6 @@
 namespace fulldeck::doctor {
 namespace {
 
-constexpr int kMostRanks = 256;
 constexpr int kMostRestarts = 2;
 constexpr std::uint64_t kLargestPair = std::uint64_t{4} << 20;
 constexpr std::uint64_t kLatencyBytes = 8;

@@ -20,6 +20,8 @@
 
 namespace fulldeck::doctor {
 
+inline constexpr int kMostRanks = 256;  // of a group
+
 struct ProofPlan {
   std::string backend = "fulldeck";  // "fulldeck": the engine itself; else a name that torch.distributed knows
   int ranks = 2;
