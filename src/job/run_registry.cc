@@ -127,8 +127,8 @@ RunRegistry::RunRegistry(const base::Environment& environment) {
   }
   // A session started by su, cron or a cluster's manager has no XDG_RUNTIME_DIR where another session of the user has.
   const std::string uid = std::to_string(geteuid());
-  for (const std::string& folder :
-       {wire::RuntimeFolder(environment), "/run/user/" + uid + "/fulldeck", "/tmp/fulldeck-" + uid}) {
+  for (const std::string& folder : {wire::RuntimeFolder(environment), "/run/user/" + uid + "/fulldeck",
+                                    wire::FolderOfOwn("/tmp/fulldeck-" + uid)}) {
     if (std::find(folders_.begin(), folders_.end(), folder) == folders_.end()) folders_.push_back(folder);
   }
 }

@@ -21,10 +21,7 @@ namespace {
 // Whether a process was started in this run: it has the run's variables from its start, whatever group, session or
 // parent it has taken since. The folder distinguishes runs of one name.
 bool WasStartedIn(const RunRecord& record, int pid) {
-  const std::string path = fmt::format("/proc/{}", pid);
-  struct stat facts {};
-  if (stat(path.c_str(), &facts) != 0 || facts.st_uid != geteuid()) return false;
-  const auto variables = base::SystemRoot().ReadFile(path + "/environ");
+  const auto variables = base::SystemRoot().ReadFile(fmt::format("/proc/{}/environ", pid));
   if (!variables) return false;
   bool same_id = false;
   bool same_folder = false;
@@ -33,6 +30,20 @@ bool WasStartedIn(const RunRecord& record, int pid) {
     same_folder = same_folder || variable == fmt::format("{}={}", wire::kRunDirVariable, record.directory);
   }
   return same_id && same_folder;
+}
+
+bool IsOwn(int pid) {
+  struct stat facts {};
+  return stat(fmt::format("/proc/{}", pid).c_str(), &facts) == 0 && facts.st_uid == geteuid();
+}
+
+// Whether it is in the process group that a rank, gone by now, has led.
+bool IsInGroupOfARank(const RunRecord& record, const wire::ProcessIdentity& process) {
+  const int group = getpgid(process.pid);
+  return std::any_of(record.ranks.begin(), record.ranks.end(), [&](const RegisteredRank& rank) {
+    return rank.process.pid > 1 && group == rank.process.pid && process.start_ticks >= rank.process.start_ticks &&
+           !wire::IdentityOf(group);
+  });
 }
 
 void KillOnce(const RunRecord& record, const RunRemains& remains) {
@@ -66,14 +77,21 @@ RunRemains FindRemains(const RunRecord& record) {
   // together.
   for (const std::string& name : base::SystemRoot().List("/proc")) {
     const auto pid = base::ParseInteger<int>(name);
-    if (!pid || seen.contains(*pid) || !WasStartedIn(record, *pid)) continue;
-    if (const auto process = wire::IdentityOf(*pid)) add(*process);
+    if (!pid || seen.contains(*pid) || !IsOwn(*pid)) continue;
+    const auto process = wire::IdentityOf(*pid);
+    if (!process) continue;
+    if (WasStartedIn(record, *pid)) {
+      add(*process);
+    } else if (IsInGroupOfARank(record, *process) && wire::IsAlive(*process)) {
+      remains.unsure.push_back(*process);
+    }
   }
   for (const std::string& cgroup : record.cgroups) {
     if (!IsCgroup(cgroup)) continue;
     remains.cgroups.push_back(cgroup);
     for (const wire::ProcessIdentity& process : ProcessesIn(CgroupTree(cgroup))) add(process);
   }
+  std::erase_if(remains.unsure, [&](const wire::ProcessIdentity& process) { return seen.contains(process.pid); });
   return remains;
 }
 
@@ -115,6 +133,15 @@ CleanUpReport CleanUp(const RunRegistry& registry, const RunRegistry::Entry& ent
     }
     if (removed) ++report.removed_cgroups;
     if (!removed) report.problems.push_back(fmt::format("the cgroup {} cannot be removed", base::Printable(cgroup)));
+  }
+  for (const wire::ProcessIdentity& process : remains.unsure) {
+    report.problems.push_back(fmt::format(
+        "process {} ({}) is in the process group of a rank that is gone, and has cleared its environment: if it is "
+        "this "
+        "run's, end it with kill {}, and stop the run again",
+        process.pid,
+        base::Printable(base::SystemRoot().ReadLine(fmt::format("/proc/{}/comm", process.pid)).value_or("?")),
+        process.pid));
   }
   if (report.problems.empty()) registry.Remove(entry);
   return report;

@@ -15,8 +15,11 @@ struct RunRemains {
   std::vector<wire::ProcessIdentity> processes;  // each once: recorded ranks, front, what its cgroups hold,
                                                  // and own processes that were started with the run's variables
   std::vector<std::string> cgroups;              // folders that still exist
+  // Own processes in the process group of a rank that is gone, without the run's variables. Almost certainly the run's:
+  // only if the group died out and its number was given away since are they not. So they are reported, and not killed.
+  std::vector<wire::ProcessIdentity> unsure;
 
-  bool empty() const { return processes.empty() && cgroups.empty(); }
+  bool empty() const { return processes.empty() && cgroups.empty() && unsure.empty(); }
 };
 
 // Of a run from before a reboot nothing remains, whatever has its pids now.

@@ -4,14 +4,46 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 
 namespace fulldeck::wire {
+
+namespace {
+
+// The first of FOLDER.*, in the order of their names, that is a private folder of this user.
+std::string FirstOwnBeside(const std::string& folder) {
+  const std::filesystem::path path(folder);
+  std::error_code error;
+  std::string first;
+  for (const auto& entry : std::filesystem::directory_iterator(path.parent_path(), error)) {
+    const std::string name = entry.path().string();
+    if (!name.starts_with(folder + ".") || (!first.empty() && first < name)) continue;
+    if (CheckPrivateFolder(name, "")) first = name;
+  }
+  return first;
+}
+
+}  // namespace
+
+std::string FolderOfOwn(const std::string& folder) {
+  struct stat status {};
+  if (lstat(folder.c_str(), &status) != 0 || status.st_uid == geteuid()) return folder;
+  std::string own = FirstOwnBeside(folder);
+  if (!own.empty()) return own;
+  own = folder + ".XXXXXX";
+  if (mkdtemp(own.data()) == nullptr) return folder;
+  // Two processes that come at once have made two: both take the first.
+  const std::string first = FirstOwnBeside(folder);
+  if (first != own) rmdir(own.c_str());
+  return first;
+}
 
 std::string RuntimeFolder(const base::Environment& environment) {
   if (const auto runtime = environment.Get("XDG_RUNTIME_DIR"); runtime && !runtime->empty()) {
     if (access(runtime->c_str(), W_OK) == 0) return *runtime + "/fulldeck";
   }
-  return "/tmp/fulldeck-" + std::to_string(geteuid());
+  return FolderOfOwn("/tmp/fulldeck-" + std::to_string(geteuid()));
 }
 
 base::Result<void> CheckPrivateFolder(const std::string& folder, std::string_view variable) {
