@@ -1,7 +1,12 @@
 #include "base/log.h"
 
+#include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <climits>
+
+#include <algorithm>
 #include <string>
 
 namespace fulldeck::base {
@@ -12,8 +17,20 @@ void Log(Severity severity, std::string_view message) {
   if (severity == Severity::kError) line += "error: ";
   line += message;
   line += '\n';
-  // Nobody is left to tell when stderr itself cannot be written.
-  [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
+  // A pipe that poll() calls writable takes PIPE_BUF bytes at once; a write of more might wait for its reader.
+  constexpr int kPatience = 1000;  // milliseconds
+  std::string_view left = line;
+  while (!left.empty()) {
+    pollfd polled{STDERR_FILENO, POLLOUT, 0};
+    const int ready = poll(&polled, 1, kPatience);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return;
+    const ssize_t written = write(STDERR_FILENO, left.data(), std::min<std::size_t>(left.size(), PIPE_BUF));
+    if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    // Where stderr itself cannot be written to there is no place for the line.
+    if (written <= 0) return;
+    left.remove_prefix(static_cast<std::size_t>(written));
+  }
 }
 
 }  // namespace fulldeck::base

@@ -101,8 +101,9 @@ int Supervise(const job::LaunchFlags& flags, const base::Environment& environmen
   return supervisor.Run();
 }
 
-// The supervisor is gone and did not say goodbye: everything of the run is ours now.
-void CleanUpAfterSupervisor(const SharedNote& note) {
+// The supervisor is gone and did not say goodbye: everything of the run is ours now. Logs only when all is done, since
+// stderr may be a pipe that nobody reads.
+void CleanUpAfterSupervisor(const SharedNote& note, const std::string& why) {
   const int killed = SignalDescendants(getpid(), SIGKILL);
   if (note.cgroup[0] != '\0') job::KillCgroup(note.cgroup);
   const base::Clock& clock = base::SteadyClock::Instance();
@@ -116,6 +117,7 @@ void CleanUpAfterSupervisor(const SharedNote& note) {
   }
   if (note.cgroup[0] != '\0') job::RemoveCgroup(note.cgroup);
   if (note.registry_entry[0] != '\0') unlink(note.registry_entry);
+  if (!why.empty()) base::Log(Severity::kError, why);
   if (killed > 0) {
     base::Log(Severity::kError,
               fmt::format("run {}: its {} process{} killed", note.run_id, killed, killed == 1 ? " was" : "es were"));
@@ -152,8 +154,8 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, SharedNote& note) {
     loop.Remove(patience);
     patience = loop.After(wait, [&, signal_number] {
       gave_up_after = signal_number;
-      base::Log(Severity::kError, fmt::format("the supervisor (pid {}) does not answer: killing it", supervisor));
       kill(supervisor, SIGKILL);
+      base::Log(Severity::kError, fmt::format("the supervisor (pid {}) did not answer: it was killed", supervisor));
       // One that hangs in the kernel does not end by that either; its ranks have to.
       loop.After(kKillPatience, [&] { loop.Stop(); });
     });
@@ -166,13 +168,12 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, SharedNote& note) {
   if (!child) return RefuseRun(wire::ExitCode::kFailed, child.error().message);
   loop.Run();
   if (!status) {
-    CleanUpAfterSupervisor(note);
+    CleanUpAfterSupervisor(note, "");
     return 128 + gave_up_after;
   }
   const Ending ending{*status};
   if (ending.signal_number() != 0) {
-    base::Log(Severity::kError, fmt::format("the supervisor (pid {}) was {}", supervisor, ending.InWords()));
-    CleanUpAfterSupervisor(note);
+    CleanUpAfterSupervisor(note, fmt::format("the supervisor (pid {}) was {}", supervisor, ending.InWords()));
     if (gave_up_after != 0) return 128 + gave_up_after;
   }
   return ending.exit_code();
