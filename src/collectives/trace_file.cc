@@ -1,6 +1,7 @@
 #include "collectives/trace_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -38,8 +39,15 @@ std::string FileName(const std::string& group, int rank) {
 base::Result<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& folder, const std::string& group,
                                                            int rank) {
   const std::string path = folder + "/" + FileName(group, rank);
-  base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  // The name is easily guessed, and the folder may be /tmp: no link, pipe or file of another user is written to.
+  base::UniqueFd file(
+      open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644));
   if (!file.valid()) return base::ErrnoError(path);
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) return base::ErrnoError(path);
+  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || status.st_nlink != 1) {
+    return base::Error{path + " is there, and no file of yours alone"};
+  }
   return std::unique_ptr<TraceFile>(new TraceFile(std::move(file)));
 }
 
