@@ -61,6 +61,54 @@ def test_stop_finds_the_children_of_dead_ranks_without_a_cgroup(users_place):
     assert place.fulldeck("stop", place.name, user=USER).code != 0, "its entry is gone"
 
 
+@needs_root
+def test_stop_names_what_it_cannot_tell_from_others_and_claims_no_success(users_place):
+    """A child that has cleared its environment is known by the process group of its rank alone."""
+    place = users_place
+    running = place.start_shell(1, "env -i sleep 1000 & touch %s/$RANK; wait" % place.notes, "--rdzv-id", place.name, user=USER)
+    rank = place.wait_for_registered_ranks(1)[0]
+    child = wait_until(lambda: os.path.exists(os.path.join(place.notes, "0")) and children_of(rank), "the child of the rank")[0]
+    wait_until(lambda: b"sleep" in open("/proc/%d/cmdline" % child, "rb").read() and not open("/proc/%d/environ" % child, "rb").read(), "its own program")
+    supervisor = supervisor_of(running)
+    os.kill(running.pid, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGKILL)
+    os.kill(running.pid, signal.SIGKILL)
+    running._waiter.join(30)
+    wait_until(lambda: not state_of(rank), "the end of the rank")
+    try:
+        for _ in range(2):
+            done = place.fulldeck("stop", place.name, user=USER)
+            assert done.code != 0 and str(child) in done.out + done.err and state_of(child), done
+    finally:
+        os.kill(child, signal.SIGKILL)
+    wait_until(lambda: state_of(child) in ("", "Z"), "the end of the child")
+    done = place.fulldeck("stop", place.name, user=USER)
+    assert done.code == 0, done
+
+
+def test_processes_end_though_nobody_reads_what_the_launcher_logs(place):
+    """The supervisor is killed while the pipe behind the launcher's stderr is full."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    running = subprocess.Popen([FULLDECK, "run"] + place.devices + ["--nproc-per-node", "2", "--no-python", "/bin/sleep", "1000"], cwd=place.folder,
+                               env=place.variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=writing)
+    try:
+        ranks = place.wait_for_ranks(2)
+        try:
+            while os.write(writing, b"x" * 4096):
+                pass
+        except BlockingIOError:
+            pass
+        supervisor, = children_of(running.pid)
+        os.kill(supervisor, signal.SIGKILL)
+        running.wait(60)
+        assert all(state_of(rank) in ("", "Z") for rank in ranks.values())
+    finally:
+        running.kill()
+        os.close(reading)
+        os.close(writing)
+
+
 def test_a_supervisor_that_is_stopped_still_ends_the_run(place):
     running = place.start_shell(1, "sleep 1000")
     place.wait_for_ranks(1)
@@ -139,6 +187,21 @@ def test_a_full_disk_ends_no_rank(place):
         assert done.code == 0 and sorted(os.listdir(place.notes)) == ["0", "1"], done
         lost = [event for event in map(json.loads, read(events).splitlines()) if event["id"] == "log-lost"]
         assert {event["rank"] for event in lost} == {0, 1} and all(event["bytes"] > 0 for event in lost), lost
+    finally:
+        subprocess.run(["umount", place.runs], check=True)
+
+
+@needs_root
+def test_a_restart_on_a_full_disk_goes_on_without_logs(place):
+    os.makedirs(place.runs)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=40", "none", place.runs], check=True)
+    try:
+        fill = "i=0; while : >%s/fill-$i; do i=$((i + 1)); done 2>/dev/null" % place.runs
+        done = place.run_shell(1, 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then %s; exit 3; fi; echo again; touch %s/again' % (fill, place.notes), "--max-restarts", 1,
+                               extra={"FULLDECK_EVENTS": os.path.join(place.folder, "events")})
+        assert done.code == 0 and os.path.exists(os.path.join(place.notes, "again")), done
+        lost = [event for event in map(json.loads, read(os.path.join(place.folder, "events")).splitlines()) if event["id"] == "log-lost"]
+        assert [(event["rank"], event["attempt"]) for event in lost] == [(0, 1)], lost
     finally:
         subprocess.run(["umount", place.runs], check=True)
 

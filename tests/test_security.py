@@ -104,6 +104,32 @@ def test_logs_in_torchruns_place_are_private_and_not_in_a_folder_that_another_us
     assert run_as(ATTACKER, look) == "refused"
 
 
+@as_root
+def test_a_run_keeps_no_logs_in_a_folder_that_another_user_made_in_a_shared_one(place, open_folder):
+    """Its owner could put links in the place of error.json, which the rank itself writes."""
+    def squat():
+        os.mkdir(os.path.join(open_folder, "fulldeck_runs"))
+        os.chmod(os.path.join(open_folder, "fulldeck_runs"), 0o777)
+    run_as(ATTACKER, squat)
+    own = os.path.join(open_folder, "own")
+    for arguments, code in (([], 88), (["--log-dir", "fulldeck_runs/mine"], 88), (["--log-dir", own], 0)):
+        done = place.start_program(["/bin/sh", "-c", 'cd "$0" && exec "$@"', open_folder, FULLDECK, "run"] + place.devices + arguments +
+                                   ["--nproc-per-node", "1", "--no-python", "/bin/true"]).wait()
+        assert done.code == code and ("--log-dir" in done.err) == (code == 88), done
+    assert os.listdir(os.path.join(open_folder, "fulldeck_runs")) in ([], ["mine"]) and os.listdir(own)
+
+
+def test_logs_in_torchruns_place_are_private_where_log_dir_names_their_folder_too(place):
+    torchrun = os.path.join(place.folder, "torchrun")
+    os.symlink(FULLDECK, torchrun)
+    script = place.write("nothing.py", "")
+    logs = os.path.join(place.folder, "named")
+    done = place.start_program([torchrun, "--log-dir", logs, "--nproc-per-node", "1", script], extra={"FULLDECK_SIMULATE": "gcu:1"}).wait()
+    assert done.code == 0, done
+    run, = os.listdir(logs)
+    assert stat.S_IMODE(os.stat(os.path.join(logs, run)).st_mode) == 0o700
+
+
 def test_a_crash_report_is_not_written_through_a_link(place):
     precious = place.write("precious", "as it was\n")
     # The rank itself puts the link where its crash report would go.

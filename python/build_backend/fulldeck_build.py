@@ -118,12 +118,14 @@ def read_settings(config_settings):
 
 
 def outer_environment(environment):
-    """Without what pip put there to hide the installed packages from a build."""
+    """Without what pip put there to hide the installed packages from a build, and without folders that are relative: Python is
+    asked in the folder for temporary files, where anybody may have put a json.py."""
     outer = dict(environment)
     entries = [entry for entry in outer.get("PYTHONPATH", "").split(os.pathsep) if entry]
     kept = [entry for entry in entries if "pip-build-env-" not in entry]
     if len(kept) != len(entries):
         outer.pop("PYTHONNOUSERSITE", None)
+    kept = [entry for entry in kept if os.path.isabs(entry)]
     outer.pop("PYTHONPATH", None)
     if kept:
         outer["PYTHONPATH"] = os.pathsep.join(kept)

@@ -86,12 +86,12 @@ std::vector<CatalogueEntry> LaunchEntries() {
               {"Another process listens on the port that rank 0 wants: often an earlier run that still lives, or a "
                "second job on this host with the same fixed port.",
                "Find the owner with: ss -ltnp | grep PORT. Stop that run, or give this one another port with "
-               "--master-port; a launcher that picks a free port by itself never meets this."},
+               "--master-port; a launcher that picks a free port by itself hardly ever meets this."},
           .chinese =
               {"rank 0 "
                "要用的端口已被另一个进程占用：多半是仍在运行的旧任务，或同一主机上使用相同固定端口的另一个任务。",
                "用 ss -ltnp | grep 端口 找到占用者，停掉它，或用 --master-port "
-               "换一个端口；让启动器自动选择空闲端口就不会遇到。"},
+               "换一个端口；让启动器自动选择空闲端口就很少会遇到。"},
           .any_of = {{"EADDRINUSE"}, {"Address already in use"}, {"address already in use"}},
       },
       {

@@ -101,6 +101,11 @@ base::Result<RankGroup> RankGroup::Prepare(const RunPlan& plan, const AttemptSta
     rank.local_rank = static_cast<int>(local_rank);
     rank.rank = start.first_rank + rank.local_rank;
     auto files = plan.directory->MakeRankFiles(start.attempt, rank.local_rank);
+    if (!files && start.attempt > 0 && IsOutOfRoom(files.error())) {
+      // The training goes on from its checkpoint; that it cannot be read is no reason to end it.
+      files = plan.directory->RankFilesWithoutOutput(start.attempt, rank.local_rank);
+      rank.has_no_log = true;
+    }
     if (!files) return files.error();
     rank.files = std::move(*files);
     const std::string line = FirstLine(plan, start, rank);

@@ -25,6 +25,7 @@ struct Rank {
   int rank = 0;  // in the whole run
   pid_t pid = -1;
   RankFiles files;
+  bool has_no_log = false;  // no room on the disk at a restart: its output goes nowhere
   std::optional<RankEnding> ending;
   bool stopped = false;  // by SIGSTOP and its like
   base::TimePoint ended{};

@@ -26,6 +26,24 @@ base::Result<void> MakeFolders(const std::string& path) {
   }
 }
 
+// In a folder such as /tmp everybody may make folders, and whoever made LOG_DIR there can put links in the place of
+// what a run keeps in it. `absolute` has no links. Folders that others may write to without the sticky bit, or that
+// belong to a colleague, are the caller's choice: there the script itself can be replaced.
+base::Result<void> CheckOwners(const std::string& absolute) {
+  bool shared = false;  // whether everybody may make folders in the one before
+  for (std::size_t end = absolute.find('/', 1);; end = absolute.find('/', end + 1)) {
+    const std::string part = absolute.substr(0, end);
+    struct stat status {};
+    if (lstat(part.c_str(), &status) != 0) return base::ErrnoError(base::Printable(part));
+    if (shared && status.st_uid != 0 && status.st_uid != geteuid()) {
+      return base::Error{fmt::format("{} belongs to user {}, in a folder where everybody may make folders",
+                                     base::Printable(part), status.st_uid)};
+    }
+    shared = (status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) != 0;
+    if (end == std::string::npos) return {};
+  }
+}
+
 base::Result<base::UniqueFd> OpenToAppend(const std::string& path) {
   base::UniqueFd file(base::OpenWithoutLinks(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
   if (!file.valid()) return base::ErrnoError(base::Printable(path));
@@ -38,6 +56,16 @@ base::Result<void> MakeFolderIn(const std::string& folder, const std::string& na
   if (!parent.valid()) return base::ErrnoError(base::Printable(folder));
   if (mkdirat(parent.get(), name.c_str(), 0777) != 0) return base::ErrnoError(base::Printable(folder + "/" + name));
   return {};
+}
+
+RankFiles FilesIn(const std::string& folder) {
+  return {folder + "/stdout.log",
+          folder + "/stderr.log",
+          folder + "/error.json",
+          folder + "/crash.txt",
+          folder + "/stacks.txt",
+          {},
+          {}};
 }
 
 base::Error CannotLog(const base::Error& why) {
@@ -53,6 +81,7 @@ base::Result<RunDirectory> RunDirectory::Make(const std::string& log_dir, const 
   if (!folders) return CannotLog(folders.error());
   std::array<char, 4096> absolute{};
   if (realpath(log_dir.c_str(), absolute.data()) == nullptr) return CannotLog(base::ErrnoError(log_dir));
+  if (const auto owners = CheckOwners(absolute.data()); !owners) return CannotLog(owners.error());
   RunDirectory made;
   constexpr int kSameNames = 10'000;
   for (int number = 1; number <= kSameNames; ++number) {
@@ -64,25 +93,31 @@ base::Result<RunDirectory> RunDirectory::Make(const std::string& log_dir, const 
   return made;
 }
 
+bool IsOutOfRoom(const base::Error& error) {
+  return error.system_error == ENOSPC || error.system_error == EDQUOT;
+}
+
 base::Result<RankFiles> RunDirectory::MakeRankFiles(int attempt, int local_rank) const {
   const std::string attempt_path = attempt_folder(attempt);
-  const std::string folder = attempt_path + "/" + std::to_string(local_rank);
+  RankFiles files = FilesIn(attempt_path + "/" + std::to_string(local_rank));
   const auto made = MakeFolderIn(path_, attempt_path.substr(path_.size() + 1));
   if (!made && made.error().system_error != EEXIST) return CannotLog(made.error());
   if (const auto own = MakeFolderIn(attempt_path, std::to_string(local_rank)); !own) return CannotLog(own.error());
-  RankFiles files{folder + "/stdout.log",
-                  folder + "/stderr.log",
-                  folder + "/error.json",
-                  folder + "/crash.txt",
-                  folder + "/stacks.txt",
-                  {},
-                  {}};
   auto out = OpenToAppend(files.stdout_path);
   if (!out) return CannotLog(out.error());
   auto err = OpenToAppend(files.stderr_path);
   if (!err) return CannotLog(err.error());
   files.stdout_file = std::move(*out);
   files.stderr_file = std::move(*err);
+  return files;
+}
+
+base::Result<RankFiles> RunDirectory::RankFilesWithoutOutput(int attempt, int local_rank) const {
+  RankFiles files = FilesIn(attempt_folder(attempt) + "/" + std::to_string(local_rank));
+  for (base::UniqueFd* file : {&files.stdout_file, &files.stderr_file}) {
+    file->Reset(open("/dev/null", O_WRONLY | O_CLOEXEC));
+    if (!file->valid()) return CannotLog(base::ErrnoError("/dev/null"));
+  }
   return files;
 }
 

@@ -20,6 +20,9 @@ struct RankFiles {
   base::UniqueFd stdout_file, stderr_file;  // append, close-on-exec
 };
 
+// Whether a file could not be made because its disk, or the user's share of it, is full.
+bool IsOutOfRoom(const base::Error& error);
+
 class RunDirectory {
  public:
   // Makes LOG_DIR/NAME, or NAME_2, NAME_3 … when there is one already. The error says which folder cannot be written.
@@ -32,6 +35,9 @@ class RunDirectory {
   std::string attempt_folder(int attempt) const { return path_ + "/attempt_" + std::to_string(attempt); }
 
   base::Result<RankFiles> MakeRankFiles(int attempt, int local_rank) const;
+
+  // The files of a rank whose output goes nowhere, for a restart on a disk that has no room left.
+  base::Result<RankFiles> RankFilesWithoutOutput(int attempt, int local_rank) const;
 
  private:
   std::string path_;

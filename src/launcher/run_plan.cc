@@ -198,8 +198,9 @@ base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlac
 }
 
 base::Result<RunDirectory> MakeRunDirectory(const RunPlan& plan, const std::string& name) {
-  if (plan.flags.log_dir) return RunDirectory::Make(*plan.flags.log_dir, name);
-  if (plan.flags.style != job::LaunchStyle::kTorchrun) return RunDirectory::Make("fulldeck_runs", name);
+  const bool for_others = plan.flags.style != job::LaunchStyle::kTorchrun;
+  if (plan.flags.log_dir) return RunDirectory::Make(*plan.flags.log_dir, name, for_others);
+  if (for_others) return RunDirectory::Make("fulldeck_runs", name);
   // torchrun writes nothing into the working directory, so neither does its stand-in. In a folder that all users share
   // nobody else is to read the logs, or to put links in their place.
   const std::string temporary = plan.environment.Get("TMPDIR").value_or("");

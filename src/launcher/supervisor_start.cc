@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "launcher/launch_note.h"
 #include "wire/exit_codes.h"
 
@@ -56,6 +57,15 @@ void Supervisor::StartAttempt(const AttemptStart& start) {
   silent_errors_ = 0;
   summary_ = RunSummary();
   for (const Rank& rank : group_->ranks()) {
+    if (rank.has_no_log) {
+      Report({"log-lost",
+              events::Severity::kWarning,
+              {{"rank", std::int64_t{rank.rank}}, {"bytes", std::int64_t{0}}},
+              fmt::format("rank {}: its output is lost in this attempt, because {} has no room for its files. The rank "
+                          "goes on",
+                          rank.rank, base::Printable(plan_->directory->path()))});
+      continue;
+    }
     const auto followed = FollowRank(rank);
     if (!followed) Say("warning: " + followed.error().message);
   }
