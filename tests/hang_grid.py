@@ -107,7 +107,7 @@ class Result:
     def __init__(self, kind, fault, victim):
         self.kind, self.fault, self.victim = kind, fault, victim
         self.event, self.accident = None, None
-        self.seconds = self.stopped = self.stacks = self.stacks_seconds = None
+        self.seconds = self.waiting = self.stopped = self.stacks = self.stacks_seconds = None
         self.trouble = ""
 
     @property
@@ -136,7 +136,7 @@ class Result:
 def inject(run, fault, victim):
     """One accident in a run that goes on, or that it ends."""
     result = Result(run.kind, fault, victim)
-    before = {name: len(run.events(name)) for name in ("stacks", "rank-stopped", "run-moves-again")}
+    before = {name: len(run.events(name)) for name in ("waiting", "stacks", "rank-stopped", "run-moves-again")}
     alarms_before = len(run.alarms())
 
     def new(name):
@@ -156,6 +156,9 @@ def inject(run, fault, victim):
             result.stacks, result.stacks_seconds = stacks["complete"], stacks["seconds"]
     else:
         result.trouble = "no alarm within 30 s: " + run.running.err[-1500:]
+    # Where the evidence is there as soon as the others have waited long enough, the alarm comes without a line before.
+    for waiting in [event for event in new("waiting") if event["awaited_rank"] == victim][:1]:
+        result.waiting = moment_of(waiting) - result.accident.moment
     if fault == "stop":
         for stop in new("rank-stopped")[:1]:
             result.stopped = moment_of(stop) - result.accident.moment if stop["rank"] == victim else None
@@ -184,43 +187,30 @@ def cells(kind, repeats):
 
 
 def run_kind(kind, repeats, results, seconds):
-    together, alone = cells(kind, repeats)
+    going_on, alone = cells(kind, repeats)
     end = time.monotonic() + seconds
     run = None
-    for fault, victim in together:
+    for number, (fault, victim) in enumerate(going_on + alone):
         if time.monotonic() > end:
             break
         try:
-            if run is None or not run.running.alive:
-                if run is not None:
-                    run.close()
-                run = Run(kind)
-                run.wait_for_steps(24, 180)
-            results.append(inject(run, fault, victim))
-            show(results[-1])
-            if results[-1].trouble:
+            if run is not None and not run.running.alive:
                 run.close()
                 run = None
-        except Exception as error:
+            if run is None:
+                run = Run(kind)
+                run.wait_for_steps(24, 180)
+            result = inject(run, fault, victim)
+        except Exception as error:  # whatever it was, the grid goes on and counts it
             result = Result(kind, fault, victim)
             result.trouble = "%s: %s" % (type(error).__name__, str(error)[-800:])
-            results.append(result)
-            show(result)
-            if run is not None:
-                run.close()
+        results.append(result)
+        show(result)
+        if run is not None and (result.trouble or number >= len(going_on)):
+            run.close()
             run = None
     if run is not None:
         run.end()
-    for fault, victim in alone:
-        if time.monotonic() > end:
-            break
-        run = Run(kind)
-        try:
-            run.wait_for_steps(16)
-            results.append(inject(run, fault, victim))
-            show(results[-1])
-        finally:
-            run.close()
 
 
 def show(result):

@@ -12,6 +12,38 @@ def ids_of(run, *ids):
     return [event["id"] for event in run.events(*ids)]
 
 
+def test_a_launch_that_fails_is_a_hang_that_was_not_named_and_the_others_are_still_made(monkeypatch):
+    """Also among the faults of which each one needs a launch of its own."""
+    closed = []
+
+    class Launch:
+        running = type("Running", (), {"alive": True})
+
+        def __init__(self, kind):
+            self.kind = kind
+
+        def wait_for_steps(self, *unused):
+            pass
+
+        def close(self):
+            closed.append(self)
+
+    def inject(run, fault, victim):
+        result = hang_grid.Result(run.kind, fault, victim)
+        if victim == 1:
+            raise AssertionError("waited 60 s for: the accident")
+        return result
+
+    monkeypatch.setattr(hang_grid, "Run", Launch)
+    monkeypatch.setattr(hang_grid, "inject", inject)
+    results = []
+    hang_grid.run_kind("c", 1, results, 60)
+    assert [(result.fault, result.victim) for result in results] == sum(hang_grid.cells("c", 1), [])
+    assert [result.victim for result in results if "the accident" in result.trouble] == [1] * len(hang_grid.FAULTS)
+    # One launch up to each failure, one for each fault that ends its own.
+    assert len(set(closed)) == len(closed) == 4 + 8
+
+
 def test_ranks_in_c_that_hang_are_named_with_their_call_and_the_run_goes_on():
     run = hang_grid.Run("c", ranks=4)
     try:
@@ -21,6 +53,7 @@ def test_ranks_in_c_that_hang_are_named_with_their_call_and_the_run_goes_on():
             assert result.right and not result.trouble, "%s: %s %s" % (fault, result.difference, result.trouble)
             assert result.seconds < 12 and result.stacks == 4, result.event
             assert result.event["waiting_ranks"] == [rank for rank in range(4) if rank != victim]
+            assert result.waiting is None or result.waiting < result.seconds, (result.waiting, result.seconds)
         assert len(run.alarms()) == 2
     finally:
         run.end()
