@@ -71,6 +71,7 @@ int main(int argc, char** argv) try {
   if (!options["--checkpoints"].empty()) {
     checkpoints.emplace(options["--checkpoints"], session->team());
     if (const auto resumed = checkpoints->Load(state)) step = resumed->step;
+    if (session->is_main()) std::fprintf(stderr, "example-train: begins at step %lld\n", static_cast<long long>(step));
   }
   session->SetProgress(static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(steps), sampler.epoch());
   double loss_of_all = 0;

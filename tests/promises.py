@@ -358,6 +358,20 @@ def measure_r5(scale):
     return {"stacks of 8 ranks": (milliseconds(values), None)}
 
 
+def intervals_lost(reached, resumed):
+    """Checkpoint intervals, at most: a rank dies less than one after the step that its run has saved, `reached`."""
+    import chaos
+    return 1 + (reached - resumed) / chaos.SAVE_EVERY
+
+
+def resumed_step(text):
+    """What examples/train.cc says on stderr."""
+    found = re.findall(r"example-train: begins at step (\d+)$", text, re.MULTILINE)
+    if len(found) != 1:
+        raise AssertionError("the program is to say once which step it begins at: " + text[-2000:])
+    return int(found[0])
+
+
 def restart(place):
     """(clean start, fault until trained again, intervals lost), both until the first checkpoint of the attempt is there."""
     import chaos
@@ -371,14 +385,13 @@ def restart(place):
     killed = time.monotonic()
     os.kill(place.ranks()[RANKS // 2], signal.SIGKILL)
     wait_until(lambda: place.events("restart"), "the restart\n" + running.err[-2000:])
-    reached = chaos.newest_step(folder)  # a save that was under way when the rank died may have become durable
+    # A save that was under way when the rank died may have become durable.
+    reached = max(saved, chaos.newest_step(folder))
     wait_until(lambda: chaos.newest_step(folder) > reached, "a checkpoint of the second attempt\n" + running.err[-2000:])
     again = time.monotonic() - killed
-    first = min(step for step in chaos.steps_in(folder) if step > reached)
     running.signal(signal.SIGTERM)
     running.wait()
-    # Who resumes from the newest checkpoint saves the next one an interval later, and has lost less than that interval.
-    return clean, again, 1 + (max(saved, reached) + chaos.SAVE_EVERY - first) / chaos.SAVE_EVERY
+    return clean, again, intervals_lost(reached, resumed_step(place.log(0, attempt=1)))
 
 
 def measure_r6(scale):

@@ -86,6 +86,22 @@ def test_the_hangs_of_two_promises_are_made_once(monkeypatch):
     assert made == ["c", "gloo"]
 
 
+@pytest.mark.parametrize("said,lost,verdict", [
+    ("example-train: begins at step 30\n", 1, "kept"),
+    ("example-train: begins at step 20\n", 2, "not kept"),
+    ("example-train: begins at step 0\n", 4, "not kept"),   # its next checkpoint is that of step 40 all the same
+])
+def test_intervals_lost_count_from_the_step_that_the_program_resumed_from(said, lost, verdict):
+    series = next(series for series in promises.SERIES if series.name == "restart: checkpoint intervals lost")
+    found = promises.intervals_lost(30, promises.resumed_step("fulldeck: rank 0/8\n" + said))
+    assert found == lost and promises.judge(series, [found] * 20)["verdict"] == verdict
+
+
+def test_a_program_that_does_not_say_where_it_begins_is_no_measurement():
+    with pytest.raises(AssertionError):
+        promises.resumed_step("fulldeck: rank 0/8\n")
+
+
 def test_every_promise_has_a_measure_and_every_series_a_name_of_its_own():
     assert set(promises.MEASURES) == set(promises.IDS)
     assert promises.IDS == (["R%d" % n for n in range(1, 12)] + ["C%d" % n for n in range(1, 7)] + ["S1", "S2", "S3"] + ["Q1", "Q2", "Q3", "Q4"])

@@ -72,7 +72,9 @@ def test_a_checkpoint_of_eight_ranks_goes_on_with_two(place):
     folder = os.path.join(place.folder, "checkpoints")
     straight = loss_of(train(place, 8, "--steps", 40))
     train(place, 8, "--steps", 20, "--save-every", 20, "--checkpoints", folder)
-    assert loss_of(train(place, 2, "--steps", 40, "--save-every", 20, "--checkpoints", folder)) == pytest.approx(straight, abs=1e-6)
+    resumed = train(place, 2, "--steps", 40, "--save-every", 20, "--checkpoints", folder)
+    assert loss_of(resumed) == pytest.approx(straight, abs=1e-6)
+    assert "example-train: begins at step 20" in resumed.err, resumed
 
 
 @pytest.mark.parametrize("options,words", [
