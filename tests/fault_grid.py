@@ -173,14 +173,16 @@ def both_are_killed(place):
         running.wait(PATIENCE)
         raise NotHere("no cgroup can be made here")
     os.kill(running.pid, signal.SIGSTOP)
+    killed = time.monotonic()
     os.kill(supervisor, signal.SIGKILL)
     os.kill(running.pid, signal.SIGKILL)
     wait_until(lambda: not place.ranks(), "the ranks to die with their parent", PATIENCE)
+    gone = time.monotonic()
     stopped = place.fulldeck("stop", run, seconds=PATIENCE)
     check(stopped.code == 0, repr(stopped))
     running.wait(PATIENCE)
     place.assert_nothing_left(PATIENCE)
-    return {}
+    return {"R7 SIGKILL of both → 0 ranks": gone - killed}
 
 
 # ---- R8: out of memory

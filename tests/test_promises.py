@@ -102,6 +102,13 @@ def test_a_program_that_does_not_say_where_it_begins_is_no_measurement():
         promises.resumed_step("fulldeck: rank 0/8\n")
 
 
+def test_who_was_told_first_is_read_from_the_clocks_of_the_ranks():
+    assert promises.first_told(["", "2500000000 17\n", "2400000000 18\n"]) == 2.4
+    for notes in (["", ""], ["yes\n"]):
+        with pytest.raises(AssertionError):
+            promises.first_told(notes)
+
+
 def test_every_promise_has_a_measure_and_every_series_a_name_of_its_own():
     assert set(promises.MEASURES) == set(promises.IDS)
     assert promises.IDS == (["R%d" % n for n in range(1, 12)] + ["C%d" % n for n in range(1, 7)] + ["S1", "S2", "S3"] + ["Q1", "Q2", "Q3", "Q4"])

@@ -9,7 +9,8 @@
  *                    much, and exits with 0 when it could)
  *   until=N          the accident happens in the attempts before N only (default: in all)
  *   term=T           what every rank does with SIGTERM: die (default), ignore, save:MS (writes saved-R after so many
- *                    milliseconds and exits with 0), bomb:N (forks, and the children fork, until N more are there)
+ *                    milliseconds, with the time at which it saw the signal and the pid, and exits with 0), bomb:N
+ *                    (forks, and the children fork, until N more are there)
  *   children=N       every rank has so many children; daemons=N: children of init's, in sessions of their own, deaf to
  *                    SIGTERM; left=N: children that left the process group
  *   stat=R:PATH      rank R asks for that file when it is in the collective: the kernel may hold it there
@@ -89,6 +90,13 @@ static void WriteNote(const char* name, const char* text) {
   if (rename(unfinished, path) != 0) Fail(path);
 }
 
+/* The time in nanoseconds of CLOCK_MONOTONIC, and the pid. */
+static void TimeAndPid(char* text, size_t size) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  snprintf(text, size, "%lld %ld\n", (long long)now.tv_sec * 1000000000LL + now.tv_nsec, (long)getpid());
+}
+
 static void WriteRankNote(const char* name, const char* text) {
   char whole[64];
   snprintf(whole, sizeof whole, "%s-%u", name, own_rank);
@@ -114,10 +122,12 @@ static void NoteRequest(int signal_number) {
 }
 
 static void ActOnTerm(void) {
+  char seen[64];
+  TimeAndPid(seen, sizeof seen);
   const long milliseconds = NumberOf(on_term, "save");
   if (milliseconds >= 0) {
     usleep((useconds_t)milliseconds * 1000);
-    WriteRankNote("saved", "yes\n");
+    WriteRankNote("saved", seen);
     exit(0);
   }
   signal(SIGTERM, SIG_IGN);
@@ -174,10 +184,8 @@ static void StartCompany(int argc, char** argv) {
 }
 
 static void HaveAccident(const char* fault) {
-  struct timespec now;
   char text[64];
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  snprintf(text, sizeof text, "%lld %ld\n", (long long)now.tv_sec * 1000000000LL + now.tv_nsec, (long)getpid());
+  TimeAndPid(text, sizeof text);
   WriteNote("fault", text);
 
   if (strcmp(fault, "kill") == 0) kill(getpid(), SIGKILL);
