@@ -10,7 +10,7 @@ from launching import TOP
 
 SOME = promises.Series("R2", "SIGSTOP: named", "named", "p99", 250, "ms", 100)
 FAULTS = promises.Series("R9", "ports held, stolen, 100 launches at once", "0 failures", "faults", 0, "faults", 300)
-SHARE = promises.Series("R4", "hang: wrong rank or call named", "right in at least 99 %", "share", 1, "%", 100)
+SHARE = promises.Series("R4", "hang in a C program: wrong rank or call named", "right in at least 99 %", "share", 1, "%", 100)
 
 
 @pytest.mark.parametrize("series,values,tries,verdict", [
@@ -20,6 +20,7 @@ SHARE = promises.Series("R4", "hang: wrong rank or call named", "right in at lea
     (SOME, [10.0] * 98 + [300.0] * 2, None, "not kept"),
     (SOME, [251.0], None, "not kept"),                  # few runs are enough to break a promise
     (SOME, [], None, "too few runs"),
+    (SOME, [10.0] * 199 + [None], None, "not kept"),    # what never came is no matter of a p99
     (FAULTS, [0], 300, "kept"),
     (FAULTS, [0], 299, "too few runs"),
     (FAULTS, [0, 1], 1000, "not kept"),
@@ -28,6 +29,14 @@ SHARE = promises.Series("R4", "hang: wrong rank or call named", "right in at lea
 ])
 def test_a_promise_fails_at_its_figure_and_is_kept_only_with_enough_runs(series, values, tries, verdict):
     assert promises.judge(series, values, tries)["verdict"] == verdict
+
+
+def test_what_never_came_is_counted_as_later_than_everything_and_leaves_the_rest_of_the_series():
+    row = promises.judge(SOME, [10.0] * 150 + [None, None])
+    assert (row["n"], row["p50"], row["p99"], row["max"], row["missed"]) == (152, 10.0, None, None, 2)
+    assert "Infinity" not in json.dumps(row)
+    line, = [line for line in promises.table([row]).splitlines() if SOME.name in line]
+    assert line.endswith("| 152 | 10.00 ms | never | never | not kept |")
 
 
 def test_results_are_merged_by_series_in_the_order_of_the_table():
@@ -70,6 +79,54 @@ def test_the_tries_of_cpp_tests_are_the_faults_that_they_recorded():
     assert promises.recorded_tries(report) == 60
     with pytest.raises(AssertionError):
         promises.recorded_tries({"testsuites": [{"testsuite": [{"name": "InjectsNothing"}]}]})
+
+
+def hung(kind, fault, seconds, waiting=None, times=1):
+    import hang_grid
+    result = hang_grid.Result(kind, fault, 0)
+    result.seconds, result.waiting = seconds, waiting
+    return [result] * times
+
+
+# What a run of all hangs gives when everything is as documented; seconds.
+GOOD = (hung("c", "loop", 2.8, times=60) + hung("c", "stop", 2.8, times=60) + hung("c", "sleep", 11.0, 2.9, times=28) +
+        hung("gloo", "deadlock", 2.8, times=56) + hung("gloo", "mismatch", 2.8, times=56) + hung("gloo", "stop", 2.8, times=28) +
+        hung("gloo", "loop", 10.2, 2.9, times=28) + hung("gloo", "sleep", 11.1, 2.9, times=28))
+
+
+@pytest.mark.parametrize("more,broken", [
+    ([], set()),
+    # A few that take as long as one that sleeps, or that nobody named.
+    (hung("gloo", "deadlock", 10.9, times=3), {"stopped, deadlocked, mismatched in a plain torch script: verdict"}),
+    (hung("gloo", "stop", 3.1, times=3), {"stopped, deadlocked, mismatched in a plain torch script: verdict"}),
+    (hung("c", "deadlock", 3.1, times=3), {"stopped, deadlocked, spinning, mismatched in a C program: verdict"}),
+    (hung("gloo", "loop", 11.1, 2.9), {"spinning in a plain torch script: verdict"}),
+    (hung("gloo", "sleep", 11.9, 2.9), set()),
+    (hung("gloo", "sleep", 12.1, 2.9), {"asleep in a plain torch script: verdict"}),
+    (hung("c", "sleep", 12.1, 2.9), {"asleep in a C program: verdict"}),
+    (hung("c", "sleep", 11.0, 3.1), {"hang in a C program: line of who waits for whom"}),
+    (hung("gloo", "loop", 10.2, None), {"hang in a plain torch script: line of who waits for whom"}),
+    (hung("gloo", "deadlock", 2.8, 3.1), {"hang in a plain torch script: line of who waits for whom"}),
+    (hung("c", "loop", None), {"stopped, deadlocked, spinning, mismatched in a C program: verdict"}),
+])
+def test_each_kind_of_hang_is_held_to_its_own_time(more, broken):
+    figures = promises.hang_times(GOOD + more)
+    rows = [promises.row_of(series, figures[series.name]) for series in promises.SERIES if series.id == "R3"]
+    assert {row["series"] for row in rows if row["verdict"] != "kept"} == broken
+
+
+def test_one_kind_of_hangs_can_be_measured_alone_and_leaves_the_rows_of_the_other(monkeypatch):
+    import hang_grid
+
+    made = []
+    monkeypatch.setattr(hang_grid, "run_kind", lambda kind, repeats, results, seconds: made.append(kind))
+    monkeypatch.setattr(promises, "crashes", lambda scale: pytest.fail("its ranks are C programs"))
+    promises.hangs.cache_clear()
+    rows = promises.measure("R3", 0.1, {}, ("gloo",)) + promises.measure("R4", 0.1, {}, ("gloo",))
+    promises.hangs.cache_clear()
+    assert made == ["gloo"] and len(rows) == 5 and all("plain torch script" in row["series"] for row in rows)
+    others = [dict(row, series=row["series"].replace("a plain torch script", "a C program")) for row in rows if "asleep" in row["series"]]
+    assert len(promises.merge(others, rows)) == 6
 
 
 def test_the_hangs_of_two_promises_are_made_once(monkeypatch):
