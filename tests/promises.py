@@ -3,12 +3,12 @@
     promises.py [--only R1,Q4] [--kinds c] [--scale 1.0] [--loaded --output FILE]
     promises.py --table            writes the table of docs/reliability.md from docs/evidence/promises.json
 
-First the machine's own floor is measured: how late a parent learns that a child was killed, and how idle the CPUs are. On a machine that
-does other things too it refuses, since the figures would be those of the other things; --loaded measures all the same, and then writes
-only to --output. Results are merged into docs/evidence/promises.json by id and series, so that promises can be measured one at a time.
+First the machine's own floor is measured: how late a parent learns that a child was killed, and how idle the CPUs are. A promise before or
+after which the machine does other things is not recorded, since the figures would be those of the other things; --loaded measures all the
+same, writes only to --output, and marks its rows. Rows name a commit, so the tree must be clean. Results are merged into docs/evidence/promises.json by id and series, so that promises can be measured one at a time.
 That file is the only source of figures that docs/reliability.md quotes (tests/test_promises.py). A row that was run less often than its
 promise asks for has the verdict "too few runs"; one that this machine or build cannot measure, "not measured here" with the reason. Exit
-code 0: every promise that was asked for was measured, and is kept."""
+code 0: every promise that was asked for was measured, and is kept; 1: one is not; 2: one was not recorded."""
 import argparse
 import collections
 import contextlib
@@ -650,8 +650,24 @@ MEASURES = {
 }
 
 
-def commit():
-    return subprocess.run(["git", "-C", TOP, "rev-parse", "--short=12", "HEAD"], stdout=subprocess.PIPE, universal_newlines=True).stdout.strip()
+def git(top, *arguments):
+    return subprocess.run(("git", "-C", top) + arguments, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+
+
+def without_table(text):
+    before, _, rest = text.partition(BEGIN)
+    return before + rest.partition(END)[2]
+
+
+def uncommitted(top=TOP):
+    """Paths that differ from the commit that rows name. Evidence and the table of docs/reliability.md, which are written here, do not count."""
+    document = os.path.relpath(DOCUMENT, TOP)
+    paths = [entry[3:] for entry in git(top, "status", "--porcelain", "-z", "--no-renames").split("\0") if entry]
+    paths = [path for path in paths if not path.startswith("docs/evidence/")]
+    if document in paths and document in git(top, "ls-tree", "-r", "--name-only", "HEAD").splitlines():
+        if without_table(launching.read(os.path.join(top, document))) == without_table(git(top, "show", "HEAD:" + document)):
+            paths.remove(document)
+    return paths
 
 
 def row_of(series, found):
@@ -691,7 +707,7 @@ def main():
     parser.add_argument("--kinds", default=",".join(KINDS), metavar="KINDS",
                         help="of R3 and R4 only the series of C programs (c) or of plain torch scripts (gloo); half an hour each")
     parser.add_argument("--scale", type=float, default=1.0, help="so many times the usual number of runs (1.0)")
-    parser.add_argument("--loaded", action="store_true", help="measure on a machine that is not idle; needs --output")
+    parser.add_argument("--loaded", action="store_true", help="measure on a machine that is not idle, or in a tree with changes; needs --output")
     parser.add_argument("--output", metavar="FILE", help="merge the results into FILE instead of docs/evidence/promises.json")
     parser.add_argument("--table", action="store_true", help="only write the table of docs/reliability.md")
     arguments = parser.parse_args()
@@ -705,24 +721,36 @@ def main():
     kinds = tuple(arguments.kinds.split(","))
     if not set(kinds) <= set(KINDS):
         parser.error("unknown: %s; known: %s" % (", ".join(sorted(set(kinds) - set(KINDS))), ", ".join(KINDS)))
-    if arguments.loaded and not arguments.output:
-        parser.error("--loaded needs --output FILE: the docs quote figures of an idle machine only")
-    reason = why_not_idle()
-    if reason and not arguments.loaded:
-        print("fulldeck promises: error: this machine is not idle: %s. Wait until it is, or look at figures that count for nothing with "
-              "--loaded --output FILE" % reason, file=sys.stderr)
-        return 2
     path = arguments.output or RESULTS
-    facts = {"machine": machine(), "commit": commit()}
-    good = True
+    quoted = os.path.realpath(path) == os.path.realpath(RESULTS)
+    if arguments.loaded and quoted:
+        parser.error("--loaded needs --output FILE, another one than docs/evidence/promises.json: the docs quote figures of an idle machine only")
+    changes = uncommitted()
+    if changes and not arguments.loaded:
+        print("fulldeck promises: error: the tree has uncommitted changes (%s); commit them first, since a row names its commit"
+              % ", ".join(changes[:5]), file=sys.stderr)
+        return 2
+    facts = {"machine": machine(), "commit": git(TOP, "rev-parse", "--short=12", "HEAD").strip() + ("-changed" if changes else "")}
+    if arguments.loaded:
+        facts["loaded"] = True
+    code = 0
     for name in names:
-        rows = measure(name, arguments.scale, facts, kinds)
-        good = good and all(row["verdict"] == "kept" for row in rows)
+        busy = None if arguments.loaded else why_not_idle()
+        if not busy:
+            rows = measure(name, arguments.scale, facts, kinds)
+            busy = None if arguments.loaded else why_not_idle()
+        if busy:
+            code = 2
+            print("fulldeck promises: error: %s is not recorded: this machine is not idle: %s. Wait until it is, or look at figures that count for "
+                  "nothing with --loaded --output FILE" % (name, busy), file=sys.stderr, flush=True)
+            continue
+        if any(row["verdict"] != "kept" for row in rows):
+            code = max(code, 1)
         # At once: a series of hours may be interrupted.
         write_results(path, merge(read_results(path), rows))
-        if path == RESULTS:
+        if quoted:
             write_table(DOCUMENT, read_results(RESULTS))
-    return 0 if good else 1
+    return code
 
 
 if __name__ == "__main__":

@@ -46,6 +46,14 @@ def test_results_are_merged_by_series_in_the_order_of_the_table():
     assert [(row["id"], row["verdict"]) for row in rows] == [("R2", "not kept"), ("R9", "kept")]
 
 
+def measure_all(monkeypatch, *arguments, changes=()):
+    """main(), in a tree with these changes."""
+    monkeypatch.setattr(promises, "machine", lambda: {})
+    monkeypatch.setattr(promises, "uncommitted", lambda: list(changes))
+    monkeypatch.setattr(promises.sys, "argv", ["promises.py"] + list(arguments))
+    return promises.main()
+
+
 def test_what_cannot_be_measured_here_replaces_what_was_kept_and_is_no_success(monkeypatch, tmp_path, capsys):
     def lacks_root(_):
         raise promises.NotHere("network namespaces need root")
@@ -54,10 +62,8 @@ def test_what_cannot_be_measured_here_replaces_what_was_kept_and_is_no_success(m
     links = next(series for series in promises.SERIES if series.id == "R10")
     promises.write_results(results, [promises.judge(SOME, [1.0] * 100), promises.judge(links, [1.0] * 100)])
     monkeypatch.setattr(promises, "why_not_idle", lambda: None)
-    monkeypatch.setattr(promises, "machine", lambda: {})
     monkeypatch.setitem(promises.MEASURES, "R10", lacks_root)
-    monkeypatch.setattr(promises.sys, "argv", ["promises.py", "--only", "R10", "--output", results])
-    assert promises.main() == 1
+    assert measure_all(monkeypatch, "--only", "R10", "--output", results) == 1
     assert "network namespaces need root" in capsys.readouterr().out
     found = {row["series"]: row for row in promises.read_results(results)}
     assert found[SOME.name]["verdict"] == "kept"
@@ -183,7 +189,7 @@ def test_the_evidence_says_on_which_machine_and_commit_and_not_where():
     text = open(promises.RESULTS, encoding="utf-8").read()
     for row in json.loads(text)["results"]:
         assert re.fullmatch("[0-9a-f]{12}", row["commit"]) and set(row["machine"]) == {"cores", "kernel", "machine", "floor_kill_to_wait_ms"}
-        assert row["verdict"] in promises.VERDICTS
+        assert row["verdict"] in promises.VERDICTS and "loaded" not in row
         assert ("reason" in row) == (row["verdict"] == promises.NOT_HERE)
     assert os.uname().nodename not in text and TOP not in text and "/home" not in text
 
@@ -191,6 +197,64 @@ def test_the_evidence_says_on_which_machine_and_commit_and_not_where():
 def test_a_machine_that_is_busy_is_refused_before_anything_is_measured(monkeypatch, capsys):
     monkeypatch.setattr(promises, "why_not_idle", lambda: "somebody computes")
     monkeypatch.setattr(promises, "measure", lambda *_: pytest.fail("it measured"))
-    monkeypatch.setattr(promises.sys, "argv", ["promises.py", "--only", "R2"])
-    assert promises.main() == 2
+    assert measure_all(monkeypatch, "--only", "R2") == 2
     assert "--loaded" in capsys.readouterr().err
+
+
+def test_what_was_measured_while_the_machine_became_busy_is_not_recorded(monkeypatch, tmp_path, capsys):
+    results = str(tmp_path / "results.json")
+    looks = iter([None, "somebody computes", None, None])
+    monkeypatch.setattr(promises, "why_not_idle", lambda: next(looks))
+    monkeypatch.setitem(promises.MEASURES, "R2", lambda scale: {"SIGSTOP: named": ([1.0] * 100, None)})
+    monkeypatch.setitem(promises.MEASURES, "Q4", lambda scale: {"crash loop: not ended after 3 cycles with its code": ([0], 10)})
+    assert measure_all(monkeypatch, "--only", "R2,Q4", "--output", results) == 2
+    assert [row["id"] for row in promises.read_results(results)] == ["Q4"]
+    assert "R2 is not recorded" in capsys.readouterr().err
+
+
+def test_figures_of_a_busy_machine_are_marked_and_never_written_where_the_docs_read(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(promises, "why_not_idle", lambda: "somebody computes")
+    monkeypatch.setitem(promises.MEASURES, "R2", lambda scale: {"SIGSTOP: named": ([1.0] * 100, None)})
+    link = str(tmp_path / "link.json")
+    os.symlink(promises.RESULTS, link)
+    for output in ([], ["--output", promises.RESULTS], ["--output", os.path.relpath(promises.RESULTS)], ["--output", link]):
+        with pytest.raises(SystemExit):
+            measure_all(monkeypatch, "--only", "R2", "--loaded", *output)
+    assert "idle machine only" in capsys.readouterr().err
+    results = str(tmp_path / "results.json")
+    assert measure_all(monkeypatch, "--only", "R2", "--loaded", "--output", results, changes=["src/a.cc"]) == 0
+    row, = promises.read_results(results)
+    assert row["loaded"] is True and row["commit"].endswith("-changed")
+
+
+def test_a_tree_with_changes_is_refused_since_rows_name_a_commit(monkeypatch, capsys):
+    monkeypatch.setattr(promises, "measure", lambda *_: pytest.fail("it measured"))
+    assert measure_all(monkeypatch, "--only", "R2", changes=["src/a.cc"]) == 2
+    assert "src/a.cc" in capsys.readouterr().err
+
+
+def test_evidence_and_the_table_that_is_written_here_are_no_changes(tmp_path):
+    def write(path, text):
+        os.makedirs(os.path.dirname(str(tmp_path / path)), exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    def document(before, table):
+        write("docs/reliability.md", "\n".join([before, promises.BEGIN, table, promises.END, "after"]))
+
+    promises.git(str(tmp_path), "init", "-q")
+    document("before", "| old |")
+    write("docs/evidence/promises.json", "{}")
+    write("src/a.cc", "int a;")
+    promises.git(str(tmp_path), "add", "-A")
+    promises.git(str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "all")
+    assert promises.uncommitted(str(tmp_path)) == []
+    document("before", "| new |")
+    write("docs/evidence/promises.json", "[]")
+    write("docs/evidence/more.tsv", "")
+    assert promises.uncommitted(str(tmp_path)) == []
+    document("other words", "| new |")
+    write("src/new name.cc", "")
+    assert sorted(promises.uncommitted(str(tmp_path))) == ["docs/reliability.md", "src/new name.cc"]
+    document("before", "| new |")
+    os.unlink(str(tmp_path / "src/a.cc"))
+    assert sorted(promises.uncommitted(str(tmp_path))) == ["src/a.cc", "src/new name.cc"]
