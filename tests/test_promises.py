@@ -9,6 +9,7 @@ import promises
 from launching import TOP
 
 SOME = promises.Series("R2", "SIGSTOP: named", "named", "p99", 250, "ms", 100)
+SOAK = promises.Series("Q3", "random faults: not handled, or other bits", "0 in an hour", "faults", 0, "faults", 500, seconds=3600)
 FAULTS = promises.Series("R9", "ports held, stolen, 100 launches at once", "0 failures", "faults", 0, "faults", 300)
 SHARE = promises.Series("R4", "hang in a C program: wrong rank or call named", "right in at least 99 %", "share", 1, "%", 100)
 
@@ -44,6 +45,58 @@ def test_results_are_merged_by_series_in_the_order_of_the_table():
     new = [promises.judge(SOME, [300.0] * 100)]
     rows = promises.merge(old[::-1], new)
     assert [(row["id"], row["verdict"]) for row in rows] == [("R2", "not kept"), ("R9", "kept")]
+
+
+@pytest.mark.parametrize("seconds,verdict", [(3601, "kept"), (1440, "too few runs")])
+def test_an_hour_is_promised_only_when_it_was_run(seconds, verdict):
+    row = promises.judge(SOAK, [0], 800, seed=7, seconds=seconds)
+    assert (row["verdict"], row["seed"], row["seconds"]) == (verdict, 7, seconds)
+    # Nor is a row quoted as kept that was measured when less was promised.
+    line, = [line for line in promises.table([dict(row, verdict="kept")]).splitlines() if SOAK.name in line]
+    assert line.endswith("| %s |" % verdict)
+
+
+def test_the_row_of_a_soak_has_its_seed_and_its_seconds(monkeypatch):
+    import chaos
+
+    def run(series, seconds):
+        series.handled["rank-killed"] = 800
+
+    monkeypatch.setattr(chaos, "PROGRAM", __file__)
+    monkeypatch.setattr(chaos.Chaos, "run", run)
+    row, = promises.measure("Q3", 0.4, {})
+    assert (row["verdict"], row["n"], row["seconds"]) == ("too few runs", 800, 0) and chaos.Chaos(row["seed"], ["restart"]).kind_of(0) == "restart"
+
+
+def test_a_million_calls_are_made_in_any_case_and_those_under_load_for_ten_minutes_at_most(monkeypatch):
+    import hang_grid
+
+    asked = []
+
+    def quiet(kind, steps, seconds, loaded):
+        asked.append((loaded, seconds))
+        return min(steps, 10000 if loaded else 10**9), [], [], []
+
+    monkeypatch.setattr(hang_grid, "quiet", quiet)
+    row, = promises.measure("Q1", 1, {})
+    assert (row["verdict"], row["n"]) == ("kept", 1000000) and asked[0] == (True, 600) and [loaded for loaded, _ in asked] == [True, False]
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_r7_kills_both_processes_of_the_launcher_too_where_a_cgroup_can_be_made(monkeypatch, here):
+    import fault_grid
+
+    def both_are_killed(place):
+        if not here:
+            raise fault_grid.NotHere("no cgroup can be made here")
+        return {"R7": 0.04}
+
+    monkeypatch.setattr(fault_grid, "both_are_killed", both_are_killed)
+    monkeypatch.setattr(fault_grid, "launcher_is_killed", lambda place, victim, while_stopping: {"R7": 0.03})
+    rows = {row["series"]: row for row in promises.measure("R7", 1, {})}
+    assert rows["launcher killed: last survivor gone"]["verdict"] == "kept"
+    both = rows["both processes of the launcher killed: last rank gone"]
+    assert (both["verdict"], both["n"], both["max"]) == (("kept", 10, 40.0) if here else ("not measured here", 0, None))
 
 
 def measure_all(monkeypatch, *arguments, changes=()):
