@@ -344,7 +344,7 @@ def measure_r2(scale):
 
 @functools.lru_cache(None)
 def hangs(kind, scale):
-    """R3 and R4 look at the same hangs, which take half an hour of each kind: they are made once in a process."""
+    """R3 and R4 look at the same hangs, which take 11 (c) and 27 minutes (gloo): they are made once in a process."""
     import hang_grid
     results = []
     with contextlib.redirect_stdout(sys.stderr):
@@ -720,7 +720,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="IDS", help="only these, such as R1,Q4")
     parser.add_argument("--kinds", default=",".join(KINDS), metavar="KINDS",
-                        help="of R3 and R4 only the series of C programs (c) or of plain torch scripts (gloo); half an hour each")
+                        help="of R3 and R4 only the series of C programs (c, a quarter of an hour) or of plain torch scripts (gloo, half an hour)")
     parser.add_argument("--scale", type=float, default=1.0, help="so many times the usual number of runs (1.0)")
     parser.add_argument("--loaded", action="store_true", help="measure on a machine that is not idle, or in a tree with changes; needs --output")
     parser.add_argument("--output", metavar="FILE", help="merge the results into FILE instead of docs/evidence/promises.json")
