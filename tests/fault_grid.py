@@ -19,7 +19,7 @@ import traceback
 
 import kernel_hold
 import launching
-from launching import FAULT_RANK, children_of, read, state_of, variables_of, wait_until
+from launching import FAULT_RANK, children_of, free_port, read, state_of, variables_of, wait_until
 
 RANKS = 8
 # How long a cell waits before it calls something a hang. It is no promise: tests/promises.py fails at the promised figures.
@@ -51,12 +51,6 @@ def named(done, rank, how):
     check(len(causes) == 1, "one root cause is to be named, not %d\n%r" % (len(causes), done))
     check(re.search(r"root cause: rank %d \(" % rank, causes[0]), "rank %d is to be named: %s" % (rank, causes[0]))
     check(how in causes[0], "'%s' is to be said: %s" % (how, causes[0]))
-
-
-def free_port():
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # ---- R1: a rank dies

@@ -1,13 +1,16 @@
 """What the tests of the launcher share: a place of its own for each test, in which `fulldeck` runs with a clean environment,
 and the proof that a run left nothing behind. Needs no pytest; the fixture `place` stands in conftest.py."""
 import contextlib
+import fcntl
 import glob
 import json
 import os
+import random
 import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -60,6 +63,49 @@ def read(path):
             return file.read()
     except (OSError, IOError):
         return ""
+
+
+# Above lie the ports that fulldeck derives from a job's id (20000 to 28999) and those that programs take when nobody names one (29500).
+_PORTS = range(10000, 20000)
+_port_locks = []  # held until this process ends
+
+
+def _lock_port(port):
+    """The lock on a port, or None when another process of the tests has it. The kernel lets go of it when this process ends."""
+    folder = os.path.join(tempfile.gettempdir(), "ports-of-tests-%d" % os.getuid())
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    lock = open(os.path.join(folder, str(port)), "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return None
+    return lock
+
+
+def _can_be_bound(port):
+    try:
+        with contextlib.closing(socket.socket()) as probe:
+            probe.bind(("", port))
+    except OSError:
+        return False
+    return True
+
+
+def free_port():
+    """A port of TCP that is free and that no other test gets until this process ends. It lies below the range from which the kernel serves
+    connections and bind to port 0, so that nobody takes it by chance before the program that is meant to has opened it."""
+    first_of_the_kernels = int(read("/proc/sys/net/ipv4/ip_local_port_range").split()[0])
+    below = [port for port in _PORTS if port < first_of_the_kernels]
+    for port in random.sample(below or _PORTS, len(below or _PORTS)):
+        lock = _lock_port(port)
+        if lock is None:
+            continue
+        if _can_be_bound(port):
+            _port_locks.append(lock)
+            return port
+        lock.close()
+    raise AssertionError("no port is free")
 
 
 def variables_of(pid):

@@ -1,22 +1,15 @@
 """Several Python processes as the ranks of a group, without the launcher. What the tests of the Python package share."""
 import os
-import socket
 import subprocess
 import sys
 import time
 import uuid
 
-from launching import BUILD, FOREIGN
+from launching import BUILD, FOREIGN, free_port
 
 PACKAGE = os.path.join(BUILD, "lib", "python")
 # Far more than anything here takes on an idle machine; a loaded one is slow.
 PATIENCE = 120
-
-
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 def clean_environment(**more):

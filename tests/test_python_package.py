@@ -316,15 +316,14 @@ def test_ranks_that_leave_without_goodbye_end_with_code_0(tmp_path, way):
 FORKS = r"""
 import os, sys
 import torch
-sys.path.insert(0, os.path.join(sys.argv[1], "tests", "scripts"))
+sys.path[:0] = [os.path.join(sys.argv[1], "tests"), os.path.join(sys.argv[1], "tests", "scripts")]
+from launching import free_port
 from leaves_without_goodbye import WAYS, leave
 os.environ.update(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
-import gc, socket
+import gc
 gc.freeze()  # what is there now is no rank's to clear up: half of the time
 for number in range(int(sys.argv[2])):
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        os.environ["MASTER_PORT"] = str(listening.getsockname()[1])
+    os.environ["MASTER_PORT"] = str(free_port())
     ranks = []
     for rank in range(2):
         ranks.append(os.fork())

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import fault_grid
-from launching import BUILD, FULLDECK, MARKER, PROGRAMS, read, wait_until
+from launching import BUILD, FULLDECK, MARKER, PROGRAMS, free_port, read, wait_until
 
 # Each rank leaves its environment, and its arguments, in a file of the working directory.
 SHOW = 'env -0 > "env-$RANK-$TORCHELASTIC_RESTART_COUNT"; for word in "$0" "$@"; do echo "$word"; done > "arguments-$RANK"'
@@ -402,7 +402,7 @@ def test_a_port_that_is_taken_is_refused_with_its_owner(place):
 
 
 def test_a_named_port_is_what_rank_0_gets(place):
-    port = fault_grid.free_port()
+    port = free_port()
     assert place.run_shell(2, SHOW, "--master-port", port).code == 0
     assert environment_of(place, 1)["MASTER_PORT"] == str(port)
 
@@ -411,9 +411,9 @@ def test_a_port_in_time_wait_is_free(place):
     """The store of an earlier run has just closed its connections."""
     server = socket.socket()
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    server.bind(("127.0.0.1", 0))
+    port = free_port()
+    server.bind(("127.0.0.1", port))
     server.listen(1)
-    port = server.getsockname()[1]
     with contextlib.closing(socket.create_connection(("127.0.0.1", port))) as client:
         server.accept()[0].close()
         client.recv(1)

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from launching import FULLDECK, HERE, PROGRAMS, read, wait_until
+from launching import FULLDECK, HERE, PROGRAMS, free_port, read, wait_until
 
 BOARD_WRITER = os.path.join(PROGRAMS, "board_writer")
 
@@ -221,7 +221,6 @@ def test_a_restart_has_a_fresh_port_a_count_and_files_of_its_own(place):
 
 
 def test_a_named_port_is_kept_in_every_attempt(place):
-    from fault_grid import free_port
     port = free_port()
     place.run_shell(1, 'echo $MASTER_PORT >> seen; exit 3', "--max-restarts", 1, "--master-port", port)
     assert read(os.path.join(place.folder, "seen")).split() == [str(port)] * 2

@@ -13,7 +13,7 @@ import tempfile
 
 import pytest
 
-from launching import FULLDECK, read, remove, wait_until
+from launching import FULLDECK, free_port, read, remove, wait_until
 
 ATTACKER = 61001
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as two users")
@@ -220,9 +220,7 @@ def test_links_and_files_of_others_in_a_run_folder_are_not_read(place, open_fold
 
 @as_root
 def test_a_stranger_who_has_all_names_of_ports_keeps_no_run_from_starting(place):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     ready, told = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -3,12 +3,11 @@ rank, so a launch has several rows."""
 import ast
 import os
 import re
-import socket
 
 import pytest
 
 from cluster.launch import has_module
-from launching import BUILD, HERE
+from launching import BUILD, HERE, free_port
 from silent import ROWS
 
 SILENT = os.path.join(HERE, "silent")
@@ -89,9 +88,7 @@ def test_the_first_steps_show_what_is_wrong(place, faults):
 @with_torch
 def test_ranks_of_several_hosts_compare_what_no_launcher_sees(place):
     """Two launchers as two hosts, a rank each: J1 and J3 from rank 0, through the store; the rest from each launcher."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     hosts = [place.start("--nproc-per-node", 1, "--nnodes", 2, "--node-rank", number, "--rdzv-endpoint", "127.0.0.1:{}".format(port), "--rdzv-id",
                          place.name, os.path.join(SILENT, "training.py"), "J1", "J2", "J3", extra={"OMP_NUM_THREADS": "1"}) for number in (0, 1)]
     first, second = [host.wait(SECONDS) for host in hosts]

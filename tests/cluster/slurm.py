@@ -5,11 +5,11 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 
 from cluster import launch
+from launching import free_port
 
 NODES = ("host0", "host1")
 
@@ -63,22 +63,12 @@ def _path():
     return os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
-def _free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 class Slurm:
     """Started when made, and torn down by stop(), whatever happened."""
 
     def __init__(self, folder):
         self.folder = str(folder)
-        controller, first, second = _free_ports(3)
+        controller, first, second = [free_port() for _ in range(3)]
         for name in ("state", "spool-host0", "spool-host1"):
             os.makedirs(os.path.join(self.folder, name))
         configuration = os.path.join(self.folder, "slurm.conf")

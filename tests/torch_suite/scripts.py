@@ -1,18 +1,13 @@
 """Runs a script for torchrun on several ranks without a launcher: in processes of its own, or in those of a RankSet, which have
 imported torch already."""
 import os
-import socket
 import subprocess
 import sys
 import time
 
+from launching import free_port
+
 from . import ranks
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def run_script(path, size, arguments, folder, seconds=180, **variables):
