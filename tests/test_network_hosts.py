@@ -110,7 +110,7 @@ def test_a_card_that_does_nothing_on_one_node_fails_the_run_on_both(start, tmp_p
 
 
 def test_min_and_max_start_with_those_that_came(start, tmp_path):
-    flags = ["--nnodes", "2:3"] + C10D + ["--rdzv-conf", "last_call_timeout=1,join_timeout=30"] + four_ranks(tmp_path)
+    flags = ["--nnodes", "2:3"] + C10D + ["--rdzv-conf", "last_call_timeout=1,join_timeout=60,keep_alive_interval=10"] + four_ranks(tmp_path)
     launchers = [start(0, flags), start(1, flags)]
     for launcher in launchers:
         assert launcher.wait() == 0, launcher.said()
@@ -128,7 +128,7 @@ def test_one_host_of_one_to_two_starts_alone(start, tmp_path):
 def test_who_has_another_token_is_turned_away(start, tmp_path, by_variable):
     launchers = []
     for side, token in enumerate(["right", "wrong"]):
-        flags = by_node_rank(side) + ["--rdzv-id", "grid" if by_variable else token, "--rdzv-conf", "join_timeout=4", "--devices",
+        flags = by_node_rank(side) + ["--rdzv-id", "grid" if by_variable else token, "--rdzv-conf", "join_timeout=15,keep_alive_interval=10", "--devices",
                                       "cpu", script("place.py"), tmp_path / "ranks"]
         launchers.append(start(side, flags, **({"FULLDECK_TOKEN": token} if by_variable else {})))
     for launcher in launchers:

@@ -22,10 +22,11 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def limited_job(slurm, tmp_path_factory):
-    """Slurm looks at time limits twice a minute, so this job is started first and looked at last."""
+    """Slurm looks at time limits twice a minute and may signal a minute too early, so this job has three minutes, of which the signal leaves
+    it at least one to set itself up; it is started first and looked at last."""
     folder = tmp_path_factory.mktemp("limited")
     job = slurm.sbatch("exec {} run --nproc-per-node 4 --devices cpu {} {} --steps 0 --on-usr1 {}/checkpoint\n".format(
-        FULLDECK, script("lockstep.py"), folder, folder), folder, "-N2", "--time=1", "--signal=B:USR1@50")
+        FULLDECK, script("lockstep.py"), folder, folder), folder, "-N2", "--time=3", "--signal=B:USR1@60")
     return job, folder
 
 
@@ -137,9 +138,9 @@ def test_usr1_reaches_the_ranks_of_both_nodes_and_they_save_and_end_well(slurm, 
     met(tmp_path, 8)
     slurm.ask("scancel", "--signal=USR1", job)
     assert slurm.wait_until_over(job) == "COMPLETED", read(tmp_path / "job.said")
-    assert len([name for name in os.listdir(str(tmp_path)) if name.startswith("checkpoint.")]) == 8
-    # Slurm signals every process of a step, so the ranks have it already, and get it once.
-    assert read(tmp_path / "job.said").count("SIGUSR1 was sent to every process of the job") == 2, read(tmp_path / "job.said")
+    # That a rank which has it already gets it once is shown where the signals come at will (test_cluster_signals.py).
+    assert sorted(name for name in os.listdir(str(tmp_path)) if name.startswith("checkpoint.")) == \
+        ["checkpoint.%d" % rank for rank in range(8)], read(tmp_path / "job.said")
 
 
 def test_scancel_leaves_the_ranks_time_to_save(slurm, tmp_path):
@@ -173,7 +174,7 @@ def test_a_requeued_job_gathers_anew(slurm, tmp_path):
 
 def test_slurms_signal_before_the_time_limit_lets_the_ranks_save(slurm, limited_job):
     job, folder = limited_job
-    assert slurm.wait_until_over(job, 90) == "COMPLETED", read(folder / "job.said")
+    assert slurm.wait_until_over(job, 180) == "COMPLETED", read(folder / "job.said")
     assert sorted(name for name in os.listdir(str(folder)) if name.startswith("checkpoint.")) == \
         ["checkpoint.%d" % rank for rank in range(4)]
     assert "SIGUSR1 passed on to 4 ranks" in read(folder / "job.said")

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 
+import launching
 from cluster import launch
 
 NAMES = ("hosta", "hostb")
@@ -29,7 +30,7 @@ def why_not():
 
 def _do(*command):
     subprocess.run(command, check=True, env=dict(os.environ, PATH=_PATH), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                   stderr=subprocess.PIPE, universal_newlines=True, timeout=launch.PATIENCE)
+                   stderr=subprocess.PIPE, universal_newlines=True, timeout=launch.PATIENCE * launching.PATIENCE)
 
 
 class TwoHosts:
@@ -63,7 +64,7 @@ class TwoHosts:
     def _ask(self, side, *command):
         return subprocess.run(("ip", "netns", "exec", self._names[side]) + command, env=dict(os.environ, PATH=_PATH),
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, universal_newlines=True,
-                              timeout=launch.PATIENCE).stdout
+                              timeout=launch.PATIENCE * launching.PATIENCE).stdout
 
     def command(self, side, command):
         """The command line that runs `command` on that host. It keeps the pid: nothing stays in between."""

@@ -18,10 +18,12 @@ SCRIPTS = os.path.join(HERE, "scripts")
 # Far more than anything here takes on an idle machine; a loaded one is slow.
 PATIENCE = 60
 
+RENDEZVOUS_CONF = "PET_RDZV_CONF"
 
 def environment(folder, **more):
     """The variables for a launcher whose registry, leases and simulated cards lie in `folder`, with a mark that all its
-    descendants inherit. Python is the one that runs the tests."""
+    descendants inherit. Python is the one that runs the tests. A peer is lost after 30 s of silence and not after the
+    4 s of fulldeck's own, for which a starved machine can keep a launcher from running; a test of these 4 s takes RENDEZVOUS_CONF out."""
     variables = {name: value for name, value in os.environ.items()
                  if not FOREIGN.match(name) and not name.startswith(("SLURM", "SBATCH", "HYDRA_", "PRTE_"))
                  and "VISIBLE_DEVICES" not in name}
@@ -30,7 +32,8 @@ def environment(folder, **more):
         os.makedirs(path, mode=0o700, exist_ok=True)
         variables[{"runtime": "FULLDECK_RUNTIME_DIR", "leases": "FULLDECK_LEASE_DIR",
                    "cards": "FULLDECK_SIMULATE_DIR"}[name]] = path
-    variables.update({MARKER: uuid.uuid4().hex, "PYTHON_EXEC": sys.executable, "NO_COLOR": "1"})
+    variables.update({MARKER: uuid.uuid4().hex, "PYTHON_EXEC": sys.executable, "NO_COLOR": "1",
+                      RENDEZVOUS_CONF: "keep_alive_interval=10"})
     variables.update(more)
     return variables
 
@@ -127,7 +130,7 @@ def run(arguments, variables, cwd, seconds=PATIENCE, program=None):
     """Runs to the end. The result has returncode and stdout, which holds stderr too."""
     return subprocess.run([program or FULLDECK] + [str(word) for word in arguments], env=variables, cwd=str(cwd),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          universal_newlines=True, errors="replace", timeout=seconds)
+                          universal_newlines=True, errors="replace", timeout=seconds * launching.PATIENCE)
 
 
 def has_module(name):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 
+import launching
 from cluster import launch
 from launching import free_port
 
@@ -18,7 +19,7 @@ ClusterName=fulldeck
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={controller}
 AuthType=auth/none
-AuthInfo=cred_expire=5
+AuthInfo=cred_expire=30
 CredType=cred/none
 SlurmUser=root
 SlurmdUser=root
@@ -33,7 +34,9 @@ AccountingStorageType=accounting_storage/none
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 ReturnToService=2
-KillWait=5
+KillWait=60
+MessageTimeout=60
+BatchStartTimeout=60
 InactiveLimit=0
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
@@ -108,7 +111,8 @@ class Slurm:
     def ask(self, *command):
         """What a command of Slurm prints, without its errors."""
         return subprocess.run(command, env=self.variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, universal_newlines=True, timeout=launch.PATIENCE).stdout.strip()
+                              stderr=subprocess.DEVNULL, universal_newlines=True,
+                              timeout=launch.PATIENCE * launching.PATIENCE).stdout.strip()
 
     def srun(self, arguments, cwd, seconds=launch.PATIENCE, **more):
         """Runs to the end. The result has returncode and stdout, which holds stderr too."""
@@ -121,7 +125,7 @@ class Slurm:
             file.write("#!/bin/bash\n" + text)
         command = ["sbatch", "--open-mode=append", "-o", os.path.join(str(cwd), "job.said")] + list(options) + [script]
         done = subprocess.run(command, env=self.variables, cwd=str(cwd), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              universal_newlines=True, timeout=launch.PATIENCE)
+                              universal_newlines=True, timeout=launch.PATIENCE * launching.PATIENCE)
         found = re.search(r"Submitted batch job (\d+)", done.stdout)
         assert found, done.stdout
         return found.group(1)
@@ -155,7 +159,7 @@ class Slurm:
             for daemon in reversed(self._daemons):
                 if daemon.poll() is None:
                     daemon.send_signal(signal.SIGTERM)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 10 * launching.PATIENCE
             for daemon in self._daemons:
                 try:
                     daemon.wait(max(0.1, deadline - time.monotonic()))
