@@ -139,7 +139,8 @@ bool Supervisor::IsStillStopped(const HangVerdict& verdict) const {
 
 // Somebody may have continued a rank while we did so too, for its stacks, and took the kernel's word for an echo.
 void Supervisor::NoticeContinuedRanks() {
-  if (collecting_) return;
+  // A rank that a collection has just stopped again obeys only when it gets a processor.
+  if (stacks_) return;
   for (Rank& rank : group_->ranks()) {
     if (!rank.stopped || rank.ending) continue;
     const auto stat = wire::ReadProcessStat(rank.pid);
