@@ -268,8 +268,10 @@ class Place:
         return folders[0]
 
     def events(self, *ids):
-        """What the only run so far recorded in events.jsonl, in order; with `ids` only events of these."""
-        found = [json.loads(line) for line in read(os.path.join(self.run_folder(), "events.jsonl")).splitlines()]
+        """What the only run so far recorded in events.jsonl, in order; with `ids` only events of these. Of a run that goes on the last line
+        may be half written."""
+        lines = read(os.path.join(self.run_folder(), "events.jsonl")).splitlines(True)
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
         return [event for event in found if not ids or event["id"] in ids]
 
     def log(self, local_rank, stream="stderr", attempt=0):

@@ -1,11 +1,15 @@
 """Part of the hang grid; `make hang-grid` and `make hang-quiet` run all of it, many times."""
 import os
 import signal
+import time
 
 import pytest
 
 import hang_grid
-from launching import BUILD, HERE
+from launching import BUILD, HERE, state_of, wait_until
+
+
+LAST_CALL = 4  # of scripts/spinning_rank.py
 
 
 def ids_of(run, *ids):
@@ -51,7 +55,7 @@ def test_ranks_in_c_that_hang_are_named_with_their_call_and_the_run_goes_on():
         for fault, victim in (("loop", 0), ("stop", 3)):
             result = hang_grid.inject(run, fault, victim)
             assert result.right and not result.trouble, "%s: %s %s" % (fault, result.difference, result.trouble)
-            assert result.seconds < 12 and result.stacks == 4, result.event
+            assert result.seconds < 60 and result.stacks == 4, result.event
             assert result.event["waiting_ranks"] == [rank for rank in range(4) if rank != victim]
             assert result.waiting is None or result.waiting < result.seconds, (result.waiting, result.seconds)
         assert len(run.alarms()) == 2
@@ -92,11 +96,18 @@ def test_a_rank_whose_main_thread_spins_is_hung_only_if_its_card_rests(place, ca
     place.simulate("gcu:2")
     place.variables["FULLDECK_TEST_LIB"] = os.path.join(BUILD, "lib")
     script = os.path.join(HERE, "scripts", "spinning_rank.py")
-    done = place.run("--on-hang", "fail", "--shutdown-timeout", 2, "--idle-card", "warn", script, card, 8 if card == "works" else 1000)
+    over = os.path.join(place.folder, "over")
+    running = place.start("--on-hang", "fail", "--shutdown-timeout", 2, "--idle-card", "warn", script, card, over)
+    if card == "works":
+        place.wait_for_ranks(2)
+        # Of the last call; a rank may be late for an earlier one too.
+        wait_until(lambda: [event for event in place.events("waiting") if (event["awaited_rank"], event["call_number"]) == (0, LAST_CALL)],
+                   "word of the wait\n" + running.err)
+        time.sleep(6)  # a card that rests would have ended the run by now
+        place.write("over", "")
+    done = running.wait()
     assert done.code == code, done
     assert [(event["awaited_rank"], event["evidence"]) for event in place.events("hang")] == ([(0, "spinning")] if card == "rests" else []), done
-    if card == "works":
-        assert [event["awaited_rank"] for event in place.events("waiting")] == [0], done
 
 
 def test_on_hang_restart_begins_anew_with_all_ranks():
@@ -123,6 +134,7 @@ def test_a_rank_that_does_not_come_when_the_group_is_made_is_named():
         # For its stacks it runs for a moment, which may make the group and some steps: no end of the stall, and no new one.
         hang_grid.wait_until(lambda: run.events("hang-action"), "what is done about it", 30)
         pid = run.events("rank-stopped")[0]["pid"]
+        hang_grid.wait_until(lambda: state_of(pid) == "T", "the rank to be stopped again", 30)
         assert not run.events("run-moves-again") and len(run.alarms()) == 1, run.running.err[-3000:]
         os.kill(pid, signal.SIGCONT)
         hang_grid.wait_until(lambda: run.events("run-moves-again"), "the run that moves again\n" + run.running.err[-2000:], 30)
@@ -137,7 +149,11 @@ def test_a_silent_upload_a_debugger_and_a_slow_first_step_are_only_waiting():
     run = hang_grid.Run("c", flags=["--on-hang", "fail"], options=["first=3500"], ranks=3)
     try:
         run.wait_for_steps(8, 60)
-        accident = run.order("upload:4500", 0)
+        accident = run.order("upload:600000", 0)
+        hang_grid.wait_until(lambda: [event for event in run.events("waiting") if event["call_number"] == accident.number],
+                             "word of the wait\n" + run.running.err[-2000:], 60)
+        time.sleep(max(0, accident.moment + 4.5 - time.monotonic()))
+        os.kill(accident.pid, signal.SIGUSR1)
         run.wait_for_steps(8, 60)
         events = [event for event in run.events("waiting") if event["call_number"] == accident.number]
         assert [(event["awaited_rank"], event["call"], event["io"], event["system_call"], event["system_call_on"]) for event in events] == [
@@ -154,7 +170,7 @@ def test_a_silent_upload_a_debugger_and_a_slow_first_step_are_only_waiting():
 
 
 def test_a_plain_script_of_torch_is_watched_through_the_recorder():
-    run = hang_grid.Run("gloo", options=["timeout=5"], ranks=3)
+    run = hang_grid.Run("gloo", options=["timeout=30"], ranks=3)
     try:
         run.wait_for_steps(8, 120)
         result = hang_grid.inject(run, "mismatch", 1)

@@ -2,7 +2,8 @@
  * makes a step after another: computes, all_reduce, barrier. Rank 0 reads NOTES/order ("NUMBER FAULT RANK"; FAULT:
  * loop, deadlock, stop, skip, mismatch, leave, slow:PERCENT, checkpoint:MS, end, sleep, upload:MS, fifo:MS) and
  * broadcasts it; the rank that is meant writes NOTES/fault-NUMBER (time of CLOCK_MONOTONIC in ns, pid, the call that
- * the others will wait in and its number, by its own count) and has it. SIGUSR1 ends a loop, a deadlock and a sleep.
+ * the others will wait in and its number, by its own count) and has it. SIGUSR1 ends a loop, a deadlock and a sleep,
+ * and an upload and a fifo before their time.
  * rank 0 writes the number of steps to NOTES/steps.
  *
  *   work=US     processor time of a step (1000)
@@ -109,20 +110,31 @@ typedef struct {
 
 static void* AnswersLate(void* argument) {
   const LateAnswer* answer = argument;
-  WaitForCard(answer->microseconds);
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_nsec += answer->microseconds % 1000000 * 1000;
+  end.tv_sec += answer->microseconds / 1000000 + end.tv_nsec / 1000000000;
+  end.tv_nsec %= 1000000000;
+  while (sem_timedwait(&release_lock, &end) != 0 && errno == EINTR) {
+  }
   if (write(answer->descriptor, "x", 1) != 1) exit(1);
   return NULL;
 }
 
-/* Waits for the other end of a socket or pipe, which says nothing for so long. */
+/* Waits for the other end of a socket or pipe, which says nothing for so long, or until SIGUSR1. */
 static void WaitForAnswer(int is_socket, int64_t milliseconds) {
   int ends[2];
   char byte = 0;
   pthread_t other = 0;
   if ((is_socket ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends)) != 0) exit(1);
   LateAnswer answer = {milliseconds * 1000, ends[1]};
+  while (sem_trywait(&release_lock) == 0) {
+  }
   pthread_create(&other, NULL, AnswersLate, &answer);
-  const ssize_t got = is_socket ? recv(ends[0], &byte, 1, 0) : read(ends[0], &byte, 1);
+  ssize_t got = 0;
+  do {
+    got = is_socket ? recv(ends[0], &byte, 1, 0) : read(ends[0], &byte, 1);
+  } while (got < 0 && errno == EINTR);
   if (got != 1) exit(1);
   pthread_join(other, NULL);
   close(ends[0]);
