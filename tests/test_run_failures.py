@@ -227,8 +227,8 @@ def test_a_named_port_is_kept_in_every_attempt(place):
 
 
 def test_ranks_of_a_restart_live_although_a_straggler_had_to_be_killed(place):
-    script = ('[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && exit 0; if [ $RANK = 1 ]; then sleep 0.2; exit 3; fi; '
-              'trap "" TERM; while :; do sleep 0.1; done')
+    script = ('[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && exit 0; if [ $RANK = 1 ]; then while [ ! -e ready ]; do sleep 0.01; done; exit 3; fi; '
+              'trap "" TERM; touch ready; while :; do sleep 0.1; done')
     done = place.run_shell(2, script, "--max-restarts", 1, "--shutdown-timeout", 1)
     assert done.code == 0 and "still there after" in done.ours and "restart 1 of 1" in done.ours, done
 
@@ -241,13 +241,13 @@ def test_when_the_restarts_are_used_up_the_ranks_own_code_is_returned(place):
 
 def test_progress_on_the_board_is_no_crash_loop(place):
     """Each attempt gets two steps further than the one before, and then fails."""
-    script = "sleep 0.2; ls /proc/$PPID/fd | wc -l > descriptors-$TORCHELASTIC_RESTART_COUNT; " \
+    script = "for i in 1 2 3 4 5 6 7 8 9 10; do ls /proc/$PPID/fd | wc -l; sleep 0.05; done > descriptors-$TORCHELASTIC_RESTART_COUNT; " \
              "exec %s $((TORCHELASTIC_RESTART_COUNT * 2 + 1)) 1 fail" % BOARD_WRITER
     done = place.run_shell(1, script, "--max-restarts", 3)
     assert done.code == 3 and "crash loop" not in done.err, done
     assert done.ours.count("root cause: ") == 4
-    # An attempt leaves no descriptor open in the launcher; one may be open for a moment when a rank starts.
-    counts = [int(read(os.path.join(place.folder, "descriptors-%d" % attempt))) for attempt in range(4)]
+    # An attempt leaves no descriptor open in the launcher; some are open for a moment when a rank starts.
+    counts = [min(map(int, read(os.path.join(place.folder, "descriptors-%d" % attempt)).split())) for attempt in range(4)]
     assert counts[3] < counts[1] + 2, counts
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cluster.launch import has_module
-from launching import BUILD, HERE, free_port
+from launching import BUILD, HERE, free_port, wait_until
 from silent import ROWS
 
 SILENT = os.path.join(HERE, "silent")
@@ -99,21 +99,30 @@ def test_ranks_of_several_hosts_compare_what_no_launcher_sees(place):
 
 
 ALONE = """
-import os, sys, time
+import os, time
 from fulldeck import board
 rank = int(os.environ["RANK"])
 mine = board.ours()
-end = time.monotonic() + 8
+# Rank 1 begins where the others stand already, however late they are.
+while rank == 1 and not (os.path.exists("stands.0") and os.path.exists("stands.2")):
+    time.sleep(0.01)
 step = 0
-while time.monotonic() < end:
+while not os.path.exists("over"):
     time.sleep(0.1)
     if rank == 1 or step < 5:
         step += 1
         mine.step(step, total_steps=1000, loss=0.5, samples=4 * step)
+    else:
+        open("stands.%d" % rank, "w").close()
 """
 
 
 def test_a_rank_that_works_alone_is_named_while_it_does(place):
-    done = place.run("--nproc-per-node", 3, place.write("alone.py", ALONE), seconds=SECONDS)
+    running = place.start("--nproc-per-node", 3, place.write("alone.py", ALONE))
+    place.wait_for_ranks(3)
+    warning, = wait_until(lambda: place.events("silent-error"), "the warning\n" + running.err, 60)
+    assert (warning["code"], warning["ranks"]) == ("J5", [1]) and set(place.ranks()) == {0, 1, 2}, warning
+    place.write("over", "")
+    done = running.wait(SECONDS)
     assert done.code == 0 and named(done) == ["J5"], done
     assert re.search(r"J5: only rank 1 trains: it is at step \d+, and the others stand, the furthest at step 5 since \d+ steps", done.err), done

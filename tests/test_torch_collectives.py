@@ -193,12 +193,12 @@ def test_a_message_of_another_length_is_told(sets):
 # ---- death ----
 
 
-def test_survivors_of_a_killed_rank_raise_within_seconds_and_name_it(sets, tmp_path):
+def test_survivors_of_a_killed_rank_raise_long_before_the_time_limit_and_name_it(sets, tmp_path):
     killed = []
 
     def kill_rank_2(rank_set):
         launch.wait_until(lambda: len(os.listdir(str(tmp_path))) == 4, "all ranks to be in their all_reduces")
-        killed.append(time.time())
+        killed.append(time.monotonic())
         os.kill(rank_set.pids[2], signal.SIGKILL)
 
     outcome = sets(4).run({"do": "call", "file": JOBS, "function": "all_reduce_until_it_fails",
@@ -209,4 +209,5 @@ def test_survivors_of_a_killed_rank_raise_within_seconds_and_name_it(sets, tmp_p
         told = outcome.answers[rank].value
         assert told is not None, outcome
         assert re.search(r"rank 2\b", told["error"]), told
-        assert told["at"] - killed[0] < 5, told
+        # Not by the limit of a call, which is 60 s. How fast it is belongs to tests/promises.py.
+        assert told["at"] - killed[0] < 40, told

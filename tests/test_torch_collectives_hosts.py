@@ -77,7 +77,7 @@ def test_the_death_of_a_rank_reaches_both_hosts(tmp_path):
 
     def kill_rank_5(rank_set):
         launch.wait_until(lambda: len(os.listdir(str(tmp_path))) == RANKS, "all ranks to be in their all_reduces", 120)
-        killed.append(time.time())
+        killed.append(time.monotonic())
         os.kill(rank_set.pids[5], signal.SIGKILL)
 
     survivors = [rank for rank in range(RANKS) if rank != 5]
@@ -91,6 +91,6 @@ def test_the_death_of_a_rank_reaches_both_hosts(tmp_path):
     for rank in survivors:
         told = outcome.answers[rank].value
         assert told is not None, outcome
-        assert told["at"] - killed[0] < 10, told
+        assert told["at"] - killed[0] < 40, told  # by the limit of a call it would be 60 s
         if rank >= 4:
             assert re.search(r"rank 1 is gone[\s\S]*counted on this host[\s\S]*ranks 4, 5, 6, 7 of the job", told["error"]), told

@@ -448,14 +448,14 @@ def bad_input(place, name):
 
 
 def all_reduce_until_it_fails(place, mebibytes, started):
-    """Large all_reduces without end. Touches a file in `started` when the first is through; tells when it raised, and what."""
+    """Large all_reduces without end. Touches a file in `started` when the first is through; tells when it raised (time.monotonic), and what."""
     value = torch.ones(mebibytes * 2**18)
     calls = 0
     while True:
         try:
             dist.all_reduce(value)
         except Exception as error:
-            return {"at": time.time(), "error": "{}: {}".format(type(error).__name__, error)[:3000], "calls": calls}
+            return {"at": time.monotonic(), "error": "{}: {}".format(type(error).__name__, error)[:3000], "calls": calls}
         value.fill_(1.0)
         calls += 1
         if calls == 1:
