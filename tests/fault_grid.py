@@ -325,7 +325,7 @@ def rank_cannot_be_killed(place, by_user):
     with kernel_hold.held_file(disk) as (path, holding):
         running = place.start_fault(RANKS, "fault=stop", "rank=2", "stat=5:" + path, flags=["--shutdown-timeout", "1"])
         running.wait_for("was stopped by SIGSTOP", PATIENCE)
-        check(holding.wait(PATIENCE), "rank 5 is to ask for the held file")
+        check(holding.wait(PATIENCE * launching.PATIENCE), "rank 5 is to ask for the held file")
         ranks = place.ranks()
         held = ranks[5]
         began = time.monotonic()
@@ -335,7 +335,7 @@ def rank_cannot_be_killed(place, by_user):
             os.kill(ranks[2], signal.SIGKILL)
         done = running.wait(PATIENCE)
         took = running.ended - began
-        check(state_of(held) == "D", "the rank was to stay: state '%s'" % state_of(held))
+        wait_until(lambda: state_of(held) == "D", "the kernel to hold the rank: state '%s'" % state_of(held), PATIENCE)
     check(done.code == 89, repr(done))
     check(re.search(r"pid %d \(.*cannot be killed" % held, done.err), "pid %d is to be named\n%r" % (held, done))
     if not by_user:

@@ -81,11 +81,11 @@ def test_a_program_in_c_makes_a_card_busy_and_is_named_with_its_owner(environmen
     try:
         for user in users:
             assert user.stdout.readline() == b"busy\n"
-        deadline = time.time() + 30
+        deadline = time.monotonic() + 90
         while True:
             _, inventory = devices_json(environment)
             busy = inventory["cards"][3]
-            if busy["utilisation_percent"] > 50 or time.time() > deadline:
+            if busy["utilisation_percent"] > 50 or time.monotonic() > deadline:
                 break
         assert busy["utilisation_percent"] > 50
         assert busy["memory_used_bytes"] == 67108864
@@ -250,8 +250,8 @@ def run_on_terminal(arguments, variables, until, timeout=120):
     if child == 0:
         os.execve(FULLDECK, [FULLDECK] + arguments, variables)
     output = ""
-    deadline = time.time() + timeout
-    while until(output) is False and time.time() < deadline:
+    deadline = time.monotonic() + timeout
+    while until(output) is False and time.monotonic() < deadline:
         if not select.select([terminal], [], [], 0.2)[0]:
             continue
         try:
@@ -333,8 +333,8 @@ def test_a_reader_that_goes_away_ends_the_watch(environment):
 def test_no_helper_is_left_behind(environment, tmp_path):
     root = machine_with_library(tmp_path, "hang", "libefml.so")
     run(["devices", "--root", root], environment)
-    deadline = time.time() + 20
-    while time.time() < deadline:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
         listing = subprocess.run(["ps", "-eo", "args"], stdout=subprocess.PIPE, universal_newlines=True).stdout
         if root not in listing:
             return

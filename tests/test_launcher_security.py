@@ -53,7 +53,7 @@ def test_stop_finds_the_children_of_dead_ranks_without_a_cgroup(users_place):
     os.kill(running.pid, signal.SIGSTOP)
     os.kill(supervisor, signal.SIGKILL)
     os.kill(running.pid, signal.SIGKILL)
-    running._waiter.join(30)
+    wait_until(lambda: not running.alive, "the end of the launcher")
     wait_until(lambda: not ranks & set(place.processes()), "the end of the ranks")
     assert len(place.processes()) == 4
     done = place.fulldeck("stop", place.name, user=USER)

@@ -119,7 +119,7 @@ def test_min_and_max_start_with_those_that_came(start, tmp_path):
 
 
 def test_one_host_of_one_to_two_starts_alone(start, tmp_path):
-    launcher = start(0, ["--nnodes", "1:2"] + C10D + ["--rdzv-conf", "last_call_timeout=1"] + four_ranks(tmp_path))
+    launcher = start(0, ["--nnodes", "1:2"] + C10D + ["--rdzv-conf", "last_call_timeout=1,keep_alive_interval=10"] + four_ranks(tmp_path))
     assert launcher.wait() == 0, launcher.said()
     assert {(place["world_size"], place["group_world_size"]) for place in places(tmp_path / "ranks")} == {(4, 1)}
 

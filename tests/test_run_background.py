@@ -7,7 +7,7 @@ import signal
 import subprocess
 import termios
 
-from launching import FULLDECK, wait_until
+from launching import FULLDECK, PATIENCE, wait_until
 
 # Ranks say that they are there, and work until they are allowed to go on.
 WORK = "touch ready-$RANK; while [ ! -e go ]; do sleep 0.02; done; "
@@ -69,7 +69,7 @@ def test_a_detached_run_outlives_its_terminal(place):
                                 "/bin/sh", "-c", WORK + "touch finished-$RANK"], env=place.variables, cwd=place.folder,
                                stdin=follower, stdout=follower, stderr=follower, preexec_fn=take_the_terminal)
     os.close(follower)
-    assert process.wait(20) == 0
+    assert process.wait(20 * PATIENCE) == 0
     wait_for_files(place, "ready-0", "ready-1")
     os.close(leader)
     place.write("go", "")

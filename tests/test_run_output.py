@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from launching import FULLDECK, read, remove, wait_until
+from launching import FULLDECK, PATIENCE, read, remove, wait_until
 
 TALK = 'echo "out of $RANK"; echo "err of $RANK" >&2'
 
@@ -124,7 +124,7 @@ def test_a_console_that_nobody_reads_does_not_end_the_run(place):
                                stderr=subprocess.PIPE)
     process.stdout.close()
     process.stderr.close()
-    assert process.wait(60) == 0
+    assert process.wait(60 * PATIENCE) == 0
     assert {"done-0", "done-1"} <= set(os.listdir(place.folder))
 
 
@@ -136,8 +136,8 @@ def test_on_a_terminal_prefixes_are_coloured_and_no_color_turns_it_off(place):
                                    stdin=follower, stdout=follower, stderr=follower)
         os.close(follower)
         shown = b""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and select.select([leader], [], [], 30)[0]:
+        deadline = time.monotonic() + 30 * PATIENCE
+        while time.monotonic() < deadline and select.select([leader], [], [], 30 * PATIENCE)[0]:
             try:
                 piece = os.read(leader, 65536)
             except OSError:
@@ -146,7 +146,7 @@ def test_on_a_terminal_prefixes_are_coloured_and_no_color_turns_it_off(place):
                 break
             shown += piece
         os.close(leader)
-        assert process.wait(30) == 0
+        assert process.wait(30 * PATIENCE) == 0
         assert (b"\x1b[3" in shown) == coloured, shown
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from cluster import launch
 from cluster.launch import script
-from launching import BUILD, FULLDECK, HERE, wait_until
+from launching import BUILD, FULLDECK, HERE, PATIENCE, wait_until
 from python_ranks import PACKAGE, clean_environment, run_python, run_ranks
 
 LIBRARY = os.path.join(BUILD, "lib", "libfulldeck_sim.so")
@@ -144,10 +144,10 @@ def test_a_hung_card_holds_its_program_until_it_is_healed_or_killed(tmp_path, en
         assert program.poll() is None
         if ending == "killed":
             program.send_signal(signal.SIGTERM)
-            assert program.wait(30) == -signal.SIGTERM
+            assert program.wait(30 * PATIENCE) == -signal.SIGTERM
         else:
             set_faults(tmp_path, 1)
-            assert program.stdout.readline() == "[2.0, 2.0, 2.0]\n" and program.wait(30) == 0
+            assert program.stdout.readline() == "[2.0, 2.0, 2.0]\n" and program.wait(30 * PATIENCE) == 0
     finally:
         program.kill()
         program.wait()
