@@ -153,7 +153,7 @@ def test_what_is_wrong_is_refused_before_a_rank_starts(train, arguments, code, t
 
 def test_a_fulldeck_without_torch_says_so(train):
     os.remove(os.path.join(train.programs, "fulldeck-train"))
-    refused(train(DEMO), 88, "fulldeck-train is not in ", "this fulldeck was built without torch")
+    refused(train(DEMO), 88, "fulldeck-train is not in ", "docs/install.md")
     assert train(DEMO, "--dry-run").code == 0
 
 

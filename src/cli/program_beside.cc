@@ -14,8 +14,8 @@ base::Result<std::string> ProgramBeside(const std::string& name) {
   const std::string path = folder + "/" + name;
   if (access(path.c_str(), X_OK) == 0) return path;
   return base::Error{fmt::format(
-      "{} is not in {}: this fulldeck was built without torch, and cannot train or predict. Build it where Python has "
-      "torch (docs/install.md), or run the fulldeck of such a build",
+      "{} is not in {}, and fulldeck cannot train or predict without it. Wheels, and builds without torch, do not have "
+      "it: build fulldeck where Python has torch (docs/install.md), or run the fulldeck of such a build",
       name, base::Printable(folder))};
 }
 

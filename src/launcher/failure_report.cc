@@ -61,7 +61,10 @@ std::vector<std::string> Lines(std::string_view text) {
   std::vector<std::string> lines;
   for (const std::string_view line : base::Split(text, '\n')) {
     constexpr std::size_t kWidest = 400;
-    lines.push_back(base::Printable(line.substr(0, kWidest)));
+    std::string shown(line.substr(0, kWidest));
+    for (std::size_t tab = shown.find('\t'); tab != std::string::npos; tab = shown.find('\t'))
+      shown.replace(tab, 1, "    ");
+    lines.push_back(base::Printable(shown));
   }
   while (!lines.empty() && lines.back().empty()) lines.pop_back();
   return lines;
@@ -80,10 +83,12 @@ std::string OwnFrame(const std::string& line) {
   const auto path_end = line.find("\", line ", kBegin.size());
   if (!line.starts_with(kBegin) || path_end == std::string::npos) return "";
   const std::string path = line.substr(kBegin.size(), path_end - kBegin.size());
-  for (const char* foreign : {"/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", "<frozen"}) {
+  // fulldeck's own adapters stand in lib/python/fulldeck of a build or an installation without a wheel.
+  for (const char* foreign : {"/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", "<frozen",
+                              "/lib/python/fulldeck/", "/fulldeck_hook/"}) {
     if (path.find(foreign) != std::string::npos) return "";
   }
-  std::string place = line.substr(path_end + 8);
+  std::string place = line.substr(path_end + 8);  // behind ", line "
   if (const auto comma = place.find(", in "); comma != std::string::npos) place.replace(comma, 2, " ");
   return path + ":" + place;
 }
@@ -136,14 +141,34 @@ std::vector<std::string> Tail(std::string_view text, std::size_t wanted) {
   return lines;
 }
 
+namespace {
+
+// A script that cannot be compiled has a place and an error, and no traceback.
+std::optional<TracebackSummary> SummarizeSyntaxError(const std::vector<std::string>& lines) {
+  TracebackSummary summary;
+  for (const std::string& line : lines) {
+    if (const std::string frame = OwnFrame(line); !frame.empty()) summary.own_frames = {frame};
+    for (const char* kind : {"SyntaxError: ", "IndentationError: ", "TabError: "}) {
+      if (line.starts_with(kind)) summary.error = line;
+    }
+  }
+  if (summary.error.empty()) return std::nullopt;
+  return summary;
+}
+
+}  // namespace
+
 std::optional<TracebackSummary> SummarizeTraceback(std::string_view text) {
   std::vector<std::string> lines;
   for (const std::string& line : Lines(text)) lines.push_back(WithoutRankPrefix(line));
   std::size_t begin = lines.size();
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].starts_with("Traceback (most recent call last)")) begin = i;
+    // "Original": of a worker of a DataLoader, behind the one of the process that waited for it.
+    for (const char* first : {"Traceback (most recent call last)", "Original Traceback (most recent call last)"}) {
+      if (lines[i].starts_with(first)) begin = i;
+    }
   }
-  if (begin == lines.size()) return std::nullopt;
+  if (begin == lines.size()) return SummarizeSyntaxError(lines);
   TracebackSummary summary;
   std::size_t i = begin + 1;
   for (; i < lines.size() && lines[i].starts_with("  "); ++i) {
@@ -153,6 +178,9 @@ std::optional<TracebackSummary> SummarizeTraceback(std::string_view text) {
     summary.own_frames.push_back(frame + (code_follows ? ": " + std::string(base::Trim(lines[i + 1])) : ""));
   }
   if (i < lines.size()) summary.error = lines[i];
+  // "Error(s) in loading state_dict for Net:" says what on the next line.
+  if (summary.error.ends_with(":") && i + 1 < lines.size())
+    summary.error += " " + std::string(base::Trim(lines[i + 1]));
   if (summary.own_frames.size() > kOwnFrames) {
     summary.own_frames.erase(summary.own_frames.begin(),
                              summary.own_frames.end() - static_cast<std::ptrdiff_t>(kOwnFrames));

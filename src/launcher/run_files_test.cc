@@ -181,6 +181,43 @@ TEST(SummarizeTraceback, HasTheLastLineAndTheUsersOwnFrames) {
   EXPECT_FALSE(SummarizeTraceback("nothing\n").has_value());
 }
 
+TEST(SummarizeTraceback, LeavesOurOwnFramesOut) {
+  const auto summary = SummarizeTraceback(
+      "Traceback (most recent call last):\n"
+      "  File \"/home/u/train.py\", line 4, in <module>\n    model.cuda()\n"
+      "  File \"/opt/fulldeck/lib/python/fulldeck/adapters/cuda.py\", line 209, in redirected\n    return call()\n"
+      "RuntimeError: out of memory\n");
+  ASSERT_TRUE(summary.has_value());
+  EXPECT_THAT(summary->own_frames, ElementsAre("/home/u/train.py:4 in <module>: model.cuda()"));
+}
+
+TEST(SummarizeTraceback, OfADataLoadersWorkerIsTheWorkersOwn) {
+  const auto summary = SummarizeTraceback(
+      "Traceback (most recent call last):\n"
+      "  File \"/home/u/train.py\", line 9, in <module>\n    for batch in loader:\n"
+      "  File \"/v/lib/python3.11/site-packages/torch/_utils.py\", line 733, in reraise\n    raise exception\n"
+      "FileNotFoundError: Caught FileNotFoundError in DataLoader worker process 0.\n"
+      "Original Traceback (most recent call last):\n"
+      "  File \"/v/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py\", line 1, in _worker_loop\n    x()\n"
+      "  File \"/home/u/train.py\", line 5, in __getitem__\n    return self.read(path)\n"
+      "FileNotFoundError: [Errno 2] No such file or directory: '/data/0.png'\n");
+  ASSERT_TRUE(summary.has_value());
+  EXPECT_EQ(summary->error, "FileNotFoundError: [Errno 2] No such file or directory: '/data/0.png'");
+  EXPECT_THAT(summary->own_frames, ElementsAre("/home/u/train.py:5 in __getitem__: return self.read(path)"));
+}
+
+TEST(SummarizeTraceback, HasWhatStandsOnTheNextLineAndSyntaxErrors) {
+  EXPECT_EQ(SummarizeTraceback("Traceback (most recent call last):\n  File \"/u/t.py\", line 1, in <module>\n"
+                               "RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s): \"a\".\n")
+                ->error,
+            "RuntimeError: Error(s) in loading state_dict for Net: Missing key(s): \"a\".");
+  const auto syntax =
+      SummarizeTraceback("  File \"/u/t.py\", line 3\n    def f(\n         ^\nSyntaxError: '(' was never closed\n");
+  ASSERT_TRUE(syntax.has_value());
+  EXPECT_EQ(syntax->error, "SyntaxError: '(' was never closed");
+  EXPECT_THAT(syntax->own_frames, ElementsAre("/u/t.py:3"));
+}
+
 TEST(FailureReport, SaysSoWhenTheRankSaidNothing) {
   FailureFacts facts;
   facts.what = "rank 0 (pid 1) killed by SIGKILL";

@@ -18,13 +18,14 @@ struct Shares {
   double all() const { return data + compute + communication + checkpoint; }
 };
 
-void Add(Shares& shares, const RankLook& look) {
+void Add(Shares& shares, const RankLook& look, std::uint64_t waited_before) {
   const wire::Loop& loop = *look.loop;
   double compute = static_cast<double>(loop.compute_ns);
   double communication = static_cast<double>(loop.communication_ns);
   if (loop.communication_ns == 0) {
     // A loop that does not know which part of its time its collectives took counts them as compute.
-    communication = std::min(static_cast<double>(look.waited_ns), compute);
+    const std::uint64_t waited = look.waited_ns - std::min(look.waited_ns, waited_before);
+    communication = std::min(static_cast<double>(waited), compute);
     compute -= communication;
   }
   shares.data += static_cast<double>(loop.data_ns);
@@ -41,7 +42,11 @@ double Rounded(double value, double unit) {
 
 void RunSummary::Look(const std::vector<RankLook>& ranks) {
   for (const RankLook& look : ranks) {
-    if (!look.loop || look.loop->step_at_ns == 0) continue;
+    if (!look.loop || look.loop->step_at_ns == 0) {
+      std::uint64_t& waited = waited_before_steps_[look.rank];
+      waited = std::max(waited, look.waited_ns);
+      continue;
+    }
     const auto [found, is_new] = ranks_.try_emplace(look.rank);
     if (is_new) found->second.first = {look.loop->step, look.loop->step_at_ns, look.loop->samples};
     // A rank that has left its groups no longer shows how long it waited in them.
@@ -62,7 +67,8 @@ std::optional<events::Event> RunSummary::AtTheEnd(int world_size) const {
   for (const auto& [rank, seen] : ranks_) {
     const wire::Loop& loop = *seen.last.loop;
     steps = std::max(steps, loop.step);
-    Add(shares, seen.last);
+    const auto before = waited_before_steps_.find(rank);
+    Add(shares, seen.last, before == waited_before_steps_.end() ? 0 : before->second);
     const auto done = loop.step > seen.first.step ? static_cast<double>(loop.step - seen.first.step) : 0;
     const double seconds = loop.step_at_ns > seen.first.step_at_ns
                                ? static_cast<double>(loop.step_at_ns - seen.first.step_at_ns) * 1e-9

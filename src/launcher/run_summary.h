@@ -16,7 +16,7 @@ namespace fulldeck::launcher {
 class RunSummary {
  public:
   // What the ranks show now. Rates are taken from the first to the last look at which a rank's step had changed, so
-  // that the time before the first step, and steps of earlier attempts, do not count.
+  // that the time before the first step, also in collectives, and steps of earlier attempts do not count.
   void Look(const std::vector<RankLook>& ranks);
 
   // Event "run-summary"; nothing where no rank has reported a step. Fields, each left out where it is not known: steps,
@@ -36,6 +36,7 @@ class RunSummary {
     RankLook last;
   };
   std::map<int, Seen> ranks_;
+  std::map<int, std::uint64_t> waited_before_steps_;  // in collectives, until the last look before the first step
 };
 
 }  // namespace fulldeck::launcher

@@ -84,5 +84,20 @@ TEST(RunSummary, SharesOfTimeAddUpAndWaitingInCollectivesIsTakenOffCompute) {
   EXPECT_DOUBLE_EQ(Number(*event, "checkpoint_percent"), 5);
 }
 
+TEST(RunSummary, WaitingBeforeTheFirstStepIsNoCommunicationOfSteps) {
+  RunSummary summary;
+  RankLook waits = At(0, 0, 0, 0);  // 9 s for a rank that starts late
+  waits.waited_ns = 9 * kSecond;
+  summary.Look({waits});
+  RankLook trains = At(0, 60, 20 * kSecond, 0);
+  trains.loop->compute_ns = 6 * kSecond;
+  trains.waited_ns = 9 * kSecond + kSecond * 6 / 10;
+  summary.Look({trains});
+  const auto event = summary.AtTheEnd(1);
+  ASSERT_TRUE(event);
+  EXPECT_DOUBLE_EQ(Number(*event, "compute_percent"), 90);
+  EXPECT_DOUBLE_EQ(Number(*event, "communication_percent"), 10);
+}
+
 }  // namespace
 }  // namespace fulldeck::launcher

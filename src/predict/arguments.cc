@@ -24,7 +24,7 @@ base::Result<int> Pixels(const std::string& name, const std::string& value, bool
   const std::optional<int> pixels = base::ParseInteger<int>(value);
   if (!pixels || *pixels < 1 || *pixels > kLargestWindow || (patches && *pixels % kPatch != 0)) {
     return base::Error{name + " is " + base::Printable(value) + ", and must be " +
-                       (patches ? "a multiple of 16 " : "a whole number ") + "of pixels, at most " +
+                       (patches ? "a multiple of 16 pixels, at most " : "a whole number of pixels, at most ") +
                        std::to_string(kLargestWindow) + "."};
   }
   return *pixels;

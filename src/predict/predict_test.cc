@@ -116,7 +116,7 @@ TEST(Arguments, AreReadInAnyOrder) {
 TEST(Arguments, ThatAreWrongAreRefused) {
   EXPECT_EQ(Complaint({"--widow", "64"}), "what is --widow? Did you mean --window?");
   EXPECT_THAT(Complaint({"--xyzzyq"}), HasSubstr("Known: --checkpoint, "));
-  EXPECT_EQ(Complaint({"--window", "60"}), "--window is 60, and must be a multiple of 16 of pixels, at most 16384.");
+  EXPECT_EQ(Complaint({"--window", "60"}), "--window is 60, and must be a multiple of 16 pixels, at most 16384.");
   EXPECT_THAT(Complaint({"--window", "0"}), HasSubstr("--window is 0"));
   EXPECT_THAT(Complaint({"--stride", "1e3"}), HasSubstr("--stride is 1e3, and must be a whole number"));
   EXPECT_EQ(Complaint({"--output"}), "--output needs a value.");
