@@ -22,9 +22,25 @@ NO_COMMANDS = ("fulldeck crash report 1", "fulldeck hosts 1 ")
 FLAG = re.compile(r"^(-[a-zA-Z]|--[a-z][a-z0-9_-]*)(?:[=,:.\])…]|$)")
 
 
+BARE_FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9_-]+)")
+
+# Flags of other programs that texts mention without the program right before them, and of fulldeck's own helpers and tests.
+FOREIGN = {"--" + name for name in (
+    # docker, Slurm, mpirun, ip, flock, efsmi, py-spy
+    "cap-add cpus cpuset-cpus gpus group-add init ipc memory network pids-limit privileged runtime security-opt shm-size ulimit device "
+    "cpus-per-task exclusive gpus-per-node gres job-name kill-on-bad-exit mem mpi nodes ntasks-per-node requeue signal time "
+    "allow-run-as-root oversubscribe no-fork dmon pid "
+    # pip, cmake, strip, curl, Accelerate, MMEngine, gtest, the C++ compiler
+    "build config-settings force-reinstall index-url no-build-isolation no-cache-dir no-deps target install prefix strip-unneeded proxy-user user "
+    "config_file main_process_port launcher gtest_brief gtest_filter "
+    # users' scripts, examples, benchmarks, helpers, and what a text says of flags as such
+    "epochs fail local local-rank local_rank batch check-finite hash-every kinds loaded program ranks repeats size steps table checkpoints save-every "
+    "without-torch token tokens flag version spoil recipe checkpoint nproc-per-mode").split()}
+
+
 @functools.lru_cache(None)
 def commands():
-    """{command: {flag: takes a value}}, as the program declares them."""
+    """{command: {flag: whether it takes a value, or the only values it takes ("warn|fail")}}, as the program declares them."""
     overview = subprocess.run([FULLDECK, "--help"], stdout=subprocess.PIPE, check=True).stdout.decode()
     listed = overview[overview.index("Subcommands:"):overview.index("Examples:")]
     names = re.findall(r"^  ([a-z-]+) ", listed, re.M)
@@ -39,7 +55,8 @@ def commands():
                 continue
             takes_value = bool(re.match(r" [^ ]", match.group(2))) and not re.match(r" \[", match.group(2))
             for flag in re.split(r", ?", match.group(1)):
-                flags[flag] = takes_value
+                choices = match.group(2).split()[0].split("=")[0] if takes_value else ""
+                flags[flag] = choices if "|" in choices else takes_value
         found[name] = flags
     # Hidden from the help on purpose, and documented: the doctor's test of itself, and helpers that fulldeck starts.
     found["doctor"]["--inject"] = True
@@ -72,6 +89,8 @@ def wrong_in(text, code):
         skip = False
         for word in words:
             if skip:
+                if code and isinstance(skip, str) and re.match(r"^[a-z-]+$", word) and word not in skip.split("|"):
+                    wrong.append("fulldeck %s: no such value: %s of %s" % (command, word, skip))
                 skip = False
                 continue
             flag = FLAG.match(word)
@@ -82,8 +101,14 @@ def wrong_in(text, code):
             takes_value = known(command, flag.group(1))
             if takes_value is None:
                 wrong.append("fulldeck %s %s: no such flag" % (command, flag.group(1)))
-            skip = bool(takes_value) and "=" not in word
+            skip = takes_value if "=" not in word else False
     return wrong
+
+
+def unknown_flags(text):
+    """Flags that stand alone in a text, and that neither a command of fulldeck nor a program of FOREIGN has."""
+    every = {flag for flags in commands().values() for flag in flags}
+    return [flag for flag in BARE_FLAG.findall(text) if flag.replace("_", "-") not in every and flag not in every | FOREIGN]
 
 
 def cpp_texts(source):
@@ -180,6 +205,28 @@ def test_documents_and_configs_mention_only_commands_and_flags_that_exist():
                         lambda source: [(source.replace("\\\n", " "), False)])
 
 
+def test_flags_that_stand_alone_exist_too():
+    found = []
+    for path, source in mentions(["src/**/*.cc", "src/**/*.in"]):
+        if not path.endswith("_test.cc"):
+            found += [(path, flag) for text in cpp_texts(source) for flag in unknown_flags(text)]
+    for path, source in mentions(["python/**/*.py"]):
+        found += [(path, flag) for text in python_texts(source) for flag in unknown_flags(text)]
+    for path, source in mentions(["README*.md", "docs/*.md"]):
+        code, prose = document_texts(source)
+        found += [(path, flag) for text in code + prose for flag in unknown_flags(text)]
+    assert found == []
+
+
+@pytest.mark.parametrize("text, flags", [
+    ("Take --backend fulldeck instead", []),  # of the bench
+    ("or leave --no-such-flag away", ["--no-such-flag"]),
+    ("docker run --shm-size=8g", []),
+])
+def test_a_flag_that_stands_alone_is_looked_for_in_all_commands(text, flags):
+    assert unknown_flags(text) == flags
+
+
 @pytest.mark.parametrize("text, verdict", [
     ("until then: fulldeck run --backend fulldeck.", ["fulldeck run --backend: no such flag"]),
     ("fulldeck run --devices cpu train.py --backend x", []),
@@ -193,6 +240,15 @@ def test_documents_and_configs_mention_only_commands_and_flags_that_exist():
 ])
 def test_a_mention_is_judged_by_the_parser(text, verdict):
     assert wrong_in(text, False) == verdict
+
+
+@pytest.mark.parametrize("line, verdict", [
+    ("fulldeck run --on-hang stop x.py", ["fulldeck run: no such value: stop of report|restart|fail"]),
+    ("fulldeck run --idle-card fail --on-hang restart x.py", []),
+    ("fulldeck run --on-hang MODE x.py", []),
+])
+def test_values_in_command_lines_are_among_the_ones_that_the_flag_takes(line, verdict):
+    assert wrong_in(line, True) == verdict
 
 
 def test_the_parser_refuses_what_this_test_refuses():
