@@ -125,6 +125,8 @@ def test_eight_cards_leave_curves_events_checkpoints_and_a_report(straight):
                   "the loss moves", "the order of the samples is another one", "same bits on all 8 ranks",
                   "every sample exactly once: 11 samples over 8 ranks"):
         assert words in report, report
+    peaks = re.findall(r"^\s*\d+\s+gcu:\d+ .*?([\d.]+) [KMG]iB\s*$", report, re.M)
+    assert len(peaks) == 8 and all(float(peak) > 0 for peak in peaks), report
     assert "mIoU" in read(os.path.join(straight.folder, "report.html"))
 
 
