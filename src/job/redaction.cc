@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "job/secret_names.h"
+#include "job/shallow_json.h"
 #include "wire/sha256.h"
 
 namespace fulldeck::job {
@@ -23,8 +24,6 @@ constexpr std::size_t kShortestSecret = 6;
 // A token of fewer is a number such as 1, and keeps nobody out.
 constexpr std::size_t kShortestToken = 4;
 constexpr std::size_t kShortestKey = 32;
-// JSON of a run folder that is nested deeper than any that fulldeck writes is treated as text.
-constexpr int kDeepestJson = 64;
 
 // The shell's own variable; every other PWD is a password.
 bool IsWorkingDirectory(std::string_view name, std::string_view value) {
@@ -556,13 +555,8 @@ std::string Redaction::Text(std::string_view text) const {
 }
 
 std::string Redaction::JsonText(std::string_view text) const {
-  bool too_deep = false;
-  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
-    too_deep = too_deep || depth > kDeepestJson;
-    return !too_deep;
-  };
-  Json json = Json::parse(text, watch, false);
-  if (json.is_discarded() || too_deep) return Text(text);
+  Json json = ParseShallow(text);
+  if (json.is_discarded()) return Text(text);
   RedactJson(json, *this);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -11,6 +11,7 @@
 #include "base/unique_fd.h"
 #include "base/whole_file.h"
 #include "job/redaction.h"
+#include "job/shallow_json.h"
 #include "launcher/run_directory.h"
 #include "wire/variables.h"
 
@@ -32,7 +33,7 @@ std::string Cut(std::string text) {
 
 job::SecretMarks MarksOfLaunchNote(std::string_view text) {
   job::SecretMarks marks;
-  const Json note = Json::parse(text, nullptr, false);
+  const Json note = job::ParseShallow(text);
   const auto secrets = note.is_object() ? note.find("secrets") : note.end();
   if (secrets == note.end() || !secrets->is_object()) return marks;
   marks.salt = secrets->value("salt", Json("")).is_string() ? secrets->value("salt", std::string()) : "";
@@ -44,7 +45,7 @@ job::SecretMarks MarksOfLaunchNote(std::string_view text) {
 }
 
 std::string RendezvousTokenOf(std::string_view text) {
-  const Json note = Json::parse(text, nullptr, false);
+  const Json note = job::ParseShallow(text);
   const auto field = [&note](const char* name) -> std::string {
     if (!note.is_object() || !note.contains("run") || !note["run"].is_object()) return "";
     const auto found = note["run"].find(name);
@@ -60,7 +61,7 @@ std::string RendezvousTokenOf(std::string_view text) {
 }
 
 std::string WithoutMarks(std::string_view text) {
-  Json note = Json::parse(text, nullptr, false);
+  Json note = job::ParseShallow(text);
   if (!note.is_object()) return std::string(text);
   note.erase("secrets");
   return note.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -109,6 +109,22 @@ TEST(LaunchNote, KnowsTheRunIdThatIsTheTokenOfARendezvous) {
   EXPECT_EQ(RendezvousTokenOf("no note"), "");
 }
 
+// Printed again with its indents, such a note would grow with the square of its size.
+TEST(LaunchNote, OfAnybodyElseMayBeNestedHoweverDeep) {
+  const auto note = [](int depth) {
+    return R"({"secrets":{"salt":"s","marks":["m"]},"run":{"run_id":"our-token","host":"b","directory":"/x/a.b"},"x":)" +
+           std::string(depth, '[') + std::string(depth, ']') + "}";
+  };
+  const std::string shallow = note(40);
+  EXPECT_THAT(MarksOfLaunchNote(shallow).marks, ElementsAre("m"));
+  EXPECT_EQ(RendezvousTokenOf(shallow), "our-token");
+  EXPECT_THAT(WithoutMarks(shallow), Not(HasSubstr("marks")));
+  const std::string deep = note(2000);
+  EXPECT_TRUE(MarksOfLaunchNote(deep).marks.empty());
+  EXPECT_EQ(RendezvousTokenOf(deep), "");
+  EXPECT_EQ(WithoutMarks(deep), deep);
+}
+
 TEST(RunDirectory, SaysWhichFolderCannotBeWritten) {
   const testing::TemporaryFolder folder;
   std::ofstream(folder.string() + "/file") << "";
