@@ -49,8 +49,8 @@ bool IsSpace(char character) {
 
 // Of services whose keys say what they are.
 bool HasKeyPrefix(std::string_view word) {
-  constexpr std::array kPrefixes{"sk-",   "hf_",   "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-",
-                                 "xoxp-", "xoxa-", "AKIA", "ASIA", "AIza", "pypi-",       "eyJ"};
+  constexpr std::array kPrefixes{"sk-",   "hf_",  "ghp_", "gho_", "ghs_",  "github_pat_", "glpat-", "xoxb-", "xoxp-",
+                                 "xoxa-", "AKIA", "ASIA", "AIza", "pypi-", "eyJ",         "LTAI",   "AKLT",  "AKID"};
   return word.size() >= 16 && std::any_of(kPrefixes.begin(), kPrefixes.end(),
                                           [word](const char* prefix) { return word.starts_with(prefix); });
 }
@@ -135,17 +135,32 @@ std::size_t SkipAssignment(std::string_view text, std::size_t at) {
   return at;
 }
 
+// A sentence or a list goes on behind it.
+bool IsChineseStop(std::string_view text, std::size_t at) {
+  for (const std::string_view stop : {"，", "。", "；", "、", "）"}) {
+    if (text.substr(at).starts_with(stop)) return true;
+  }
+  return false;
+}
+
+// Past the b of b'…' and the like of Python.
+std::size_t SkipStringPrefix(std::string_view text, std::size_t at) {
+  const bool has_prefix = at + 1 < text.size() && std::string_view("bBrRuUfF").find(text[at]) != std::string_view::npos;
+  return has_prefix && (text[at + 1] == '"' || text[at + 1] == '\'') ? at + 1 : at;
+}
+
 // To the same quote, or to the end of the line.
 Span QuotedValue(std::string_view text, std::size_t begin, std::string_view quote) {
-  const std::size_t line = EndOfLine(text, begin);
-  for (std::size_t at = begin; at < line; ++at) {
-    if (quote.size() == 1 && text[at] == '\\') {
+  std::size_t at = begin;
+  for (; at < text.size() && text[at] != '\n'; ++at) {
+    const bool escapes = quote.size() == 1 && text[at] == '\\' && at + 1 < text.size() && text[at + 1] != '\n';
+    if (escapes) {
       ++at;
     } else if (text.substr(at).starts_with(quote)) {
-      return {begin, at};
+      break;
     }
   }
-  return {begin, line};
+  return {begin, at};
 }
 
 // Tokens in base64 for URLs may begin with a dash; behind the name of a secret such a word is taken for one, unless it
@@ -154,37 +169,143 @@ bool MayBeSecretWithDash(std::string_view word) {
   return word.size() > 8 && word.starts_with("-") && !word.starts_with("--");
 }
 
-// The value that belongs to the name which ends at `at`: behind an assignment on the same line, or behind a blank where
-// the name is a flag. A quoted one goes to its closing quote, a list to its bracket, anything else to the next blank.
-// Nothing when there is none.
-std::optional<Span> ValueBehind(std::string_view text, std::size_t at, bool is_flag, bool whole_line) {
-  const std::string_view closing = QuoteAt(text, at);
-  const std::size_t behind_name = at + closing.size();
+// Where the name of a secret stands in a text, without its quotes.
+struct Name {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  bool is_flag = false;
+  SecretName kind = SecretName::kMaybe;
+};
+
+// The name is the first of a pair: ('token', 'X'), get("token", "X").
+bool OpensPair(std::string_view text, Name name, std::string_view closing) {
+  if (name.begin <= closing.size() || text.substr(name.begin - closing.size(), closing.size()) != closing) return false;
+  std::size_t before = name.begin - closing.size() - 1;
+  if (before > 0 && std::string_view("bBrRuU").find(text[before]) != std::string_view::npos) --before;
+  return text[before] == '(';
+}
+
+// Where the value of a name begins that stands in quotes and is not assigned at once: behind the bracket of
+// environ['token'] = 'X', and behind the comma of a pair or of a flag in a list. Only another quoted text and, behind a
+// name that says password, a number or what is assigned with '=': anything else may be code.
+std::optional<std::size_t> ValueBehindQuotedName(std::string_view text, Name name, std::string_view closing) {
+  std::size_t at = name.end + closing.size();
+  const bool in_brackets = at < text.size() && (text[at] == ']' || text[at] == ')');
+  std::size_t begin = SkipBlanks(text, in_brackets ? at + 1 : at);
+  if (begin >= text.size()) return std::nullopt;
+  const char sign = text[begin];
+  if (in_brackets) {
+    at = begin;
+    begin = SkipAssignment(text, at);
+    if (begin == at) return std::nullopt;
+  } else if (sign == ',' && (name.is_flag || OpensPair(text, name, closing))) {
+    ++begin;
+  } else {
+    return std::nullopt;
+  }
+  begin = SkipBlanks(text, begin);
+  if (begin >= text.size() || text[begin] == '\n') return std::nullopt;
+  const std::string_view quote = QuoteAt(text, SkipStringPrefix(text, begin));
+  if (quote.empty()) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(text[begin])) != 0;
+    return name.kind == SecretName::kSecret && (digit || sign == '=') ? std::optional(begin) : std::nullopt;
+  }
+  // Behind a flag, another one: add_argument("--token", "-t").
+  const std::string_view value = text.substr(begin + quote.size());
+  const bool is_flag = value.starts_with("-") && !MayBeSecretWithDash(value.substr(0, value.find_first_of("\"' \n\\")));
+  return sign == ',' && is_flag ? std::nullopt : std::optional(begin);
+}
+
+// The value that belongs to a name: behind an assignment on the same line, or behind a blank where the name is a flag.
+// A quoted one goes to its closing quote, a list to its bracket, anything else to the next blank. Nothing when there is
+// none.
+std::optional<Span> ValueBehind(std::string_view text, Name name, bool whole_line) {
+  const std::string_view closing = QuoteAt(text, name.end);
+  const std::size_t behind_name = name.end + closing.size();
   const std::size_t sign = SkipBlanks(text, behind_name);
   std::size_t begin = sign < text.size() ? SkipAssignment(text, sign) : sign;
+  const auto behind_quotes = closing.empty() ? std::nullopt : ValueBehindQuotedName(text, name, closing);
+  if (behind_quotes) begin = *behind_quotes;
   const bool by_blank = begin == sign;
   const auto flag_follows = [&] {
     const std::string_view word = text.substr(sign, text.find_first_of(" \t\n", sign) - sign);
     return word.starts_with("-") && !MayBeSecretWithDash(word);
   };
-  if (by_blank && (!is_flag || sign == behind_name || flag_follows())) return std::nullopt;
+  if (by_blank && (!name.is_flag || sign == behind_name || flag_follows())) return std::nullopt;
   begin = SkipBlanks(text, begin);
   if (begin >= text.size() || text[begin] == '\n' || text[begin] == '{') return std::nullopt;
-  // b'…' and the like of Python.
-  const bool has_prefix = std::string_view("bBrRuU").find(text[begin]) != std::string_view::npos;
-  if (has_prefix && begin + 1 < text.size() && (text[begin + 1] == '"' || text[begin + 1] == '\'')) ++begin;
+  begin = SkipStringPrefix(text, begin);
   if (const std::string_view quote = QuoteAt(text, begin); !quote.empty()) {
     return QuotedValue(text, begin + quote.size(), quote);
   }
-  const std::size_t line = EndOfLine(text, begin);
-  if (text[begin] == '[') return Span{begin + 1, std::min(text.find(']', begin), line)};
+  if (text[begin] == '[') return Span{begin + 1, std::min(text.find_first_of("]\n", begin), text.size())};
   std::size_t end = begin;
-  const auto ends = [&](char letter) {
-    if (whole_line) return letter == '"' || letter == '\'' || letter == '\\';
-    return IsSpace(letter) || (!closing.empty() && (letter == ',' || letter == '}' || letter == ']'));
+  const auto ends = [&](std::size_t at) {
+    const char letter = text[at];
+    if (whole_line) return std::string_view("\"'\\\n").find(letter) != std::string_view::npos;
+    return IsSpace(letter) || IsChineseStop(text, at) ||
+           (!closing.empty() && (letter == ',' || letter == '}' || letter == ']'));
   };
-  while (end < line && !ends(text[end])) ++end;
+  while (end < text.size() && !ends(end)) ++end;
   if (end == begin) return std::nullopt;
+  return Span{begin, end};
+}
+
+// The X of <password>X</password>.
+std::optional<Span> ValueBehindTag(std::string_view text, Name name) {
+  if (name.begin == 0 || text[name.begin - 1] != '<' || !text.substr(name.end).starts_with(">")) return std::nullopt;
+  const std::size_t begin = name.end + 1;
+  const std::size_t end = text.find_first_of("<\n", begin);
+  if (end == std::string_view::npos || end == begin || IsSpace(text[begin])) return std::nullopt;
+  return text.substr(end).starts_with("</") ? std::optional(Span{begin, end}) : std::nullopt;
+}
+
+// To the next blank, without what a sentence ends with.
+Span WordAt(std::string_view text, std::size_t begin) {
+  std::size_t end = begin;
+  while (end < text.size() && !IsSpace(text[end]) && !IsChineseStop(text, end)) ++end;
+  while (end > begin && std::string_view(".,;:!?)\"'").find(text[end - 1]) != std::string_view::npos) --end;
+  return {begin, end};
+}
+
+std::string_view In(std::string_view text, Span span) {
+  return text.substr(span.begin, span.end - span.begin);
+}
+
+// The X of "password is X" and "password is: X".
+std::optional<Span> ValueBehindIs(std::string_view text, Name name) {
+  const std::size_t is = SkipBlanks(text, name.end);
+  if (is == name.end || !text.substr(is).starts_with("is")) return std::nullopt;
+  const std::size_t sign = SkipBlanks(text, is + 2);
+  if (sign >= text.size()) return std::nullopt;
+  const std::size_t begin = SkipBlanks(text, SkipAssignment(text, sign));
+  const bool assigned = begin != sign;
+  if (begin == is + 2) return std::nullopt;
+  const std::string_view quote = QuoteAt(text, begin);
+  const Span value = quote.empty() ? WordAt(text, begin) : QuotedValue(text, begin + quote.size(), quote);
+  if (name.kind == SecretName::kSecret && (assigned || !quote.empty())) return value;
+  // "the next token is part1"
+  const std::size_t shortest = name.kind == SecretName::kSecret ? 0 : 8;
+  const bool is_secret = value.end - value.begin >= shortest && LooksLikeSecret(In(text, value));
+  return is_secret ? std::optional(value) : std::nullopt;
+}
+
+// The X of "Bearer X": "bearer of" and "Bearer authentication" are words, realm="…" is a setting.
+std::optional<Span> ValueBehindBearer(std::string_view text, std::size_t at) {
+  constexpr std::size_t kShortestBearer = 8;
+  constexpr std::size_t kLongName = 16;
+  const std::size_t begin = SkipBlanks(text, at);
+  std::size_t end = begin;
+  while (end < text.size() && (IsWord(text[end]) || std::string_view(".~+/").find(text[end]) != std::string_view::npos))
+    ++end;
+  const std::size_t padding = std::min(text.find_first_not_of('=', end), text.size());
+  if (padding > end && padding < text.size() && (IsWord(text[padding]) || text[padding] == '"')) return std::nullopt;
+  while (end > begin && text[end - 1] == '.') --end;
+  const std::string_view word = In(text, {begin, end});
+  if (begin == at || word.size() < kShortestBearer) return std::nullopt;
+  const bool only_letters =
+      std::all_of(word.begin(), word.end(), [](unsigned char letter) { return std::isalpha(letter) != 0; });
+  if (!LooksLikeSecret(word) && (only_letters || word.size() < kLongName)) return std::nullopt;
   return Span{begin, end};
 }
 
@@ -194,22 +315,86 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// Of a word in running text and what stands behind it.
-bool IsNamedSecret(std::string_view text, std::string_view word, std::size_t behind_word, Span value) {
-  const std::string_view content = text.substr(value.begin, value.end - value.begin);
-  if (!HoldsSecret(JudgeWord(word), content)) return false;
-  const std::string name = Lower(word);
-  const bool assigned_at_once = behind_word < text.size() && text[behind_word] == '=';
-  // "pass: test_1" is the word of a test; a signature in a URL is long.
-  if (name == "pass") return assigned_at_once;
-  if (name == "sig") return assigned_at_once && content.size() >= 16;
-  return !(name == "pwd" && (content.starts_with("/") || content.starts_with("~")));
+// Where the value of the name that ends at `at` begins, without its quote, if it is one of the usual shapes. At a
+// glance.
+std::size_t PeekValue(std::string_view text, std::size_t at) {
+  at = SkipBlanks(text, at + QuoteAt(text, at).size());
+  if (at < text.size()) at = SkipBlanks(text, SkipAssignment(text, at));
+  return at + QuoteAt(text, at).size();
 }
 
-// Words one after the other: names of secrets with their values, and words that look like keys themselves.
+// AK and SK are also words of mathematics and short names of a socket. A key is long, and no call.
+bool IsKeyOfCloud(std::string_view name) {
+  if (!name.ends_with("ak") && !name.ends_with("sk")) return false;
+  return name.size() == 2 || name[name.size() - 3] == '_' || name[name.size() - 3] == '-';
+}
+
+bool StartsLikeKey(std::string_view text) {
+  constexpr std::size_t kShortestCloudKey = 8;
+  constexpr std::size_t kLongestCall = 64;
+  std::size_t end = 0;
+  while (end < text.size() && end < kLongestCall && (IsWord(text[end]) || text[end] == '+' || text[end] == '/')) ++end;
+  return end >= kShortestCloudKey && (end == text.size() || text[end] != '(');
+}
+
+// Whether what stands behind a word in running text is an ordinary thing by its first characters. Before its end is
+// looked for: a line may have hundreds of thousands of such words.
+bool IsOrdinaryUse(std::string_view text, Name name) {
+  const std::string word = Lower(text.substr(name.begin, name.end - name.begin));
+  // "pass: test_1" is the word of a test.
+  const bool assigned_at_once = text.substr(name.end).starts_with("=");
+  if (word == "pass" || word == "sig") return !assigned_at_once;
+  const std::string_view value = text.substr(PeekValue(text, name.end));
+  if (word == "pwd") return value.starts_with("/") || value.starts_with("~");
+  return !name.is_flag && IsKeyOfCloud(word) && !StartsLikeKey(value);
+}
+
+// Words one after the other.
+class Words {
+ public:
+  explicit Words(std::string_view text) : text_(text) {}
+
+  // Of the word from `begin` to `end`, and then on to the next.
+  Name NameAt(std::size_t begin, std::size_t end) {
+    const std::string_view word = text_.substr(begin, end - begin);
+    // --wandb.api_key
+    const bool goes_on = begin > 0 && end_ == begin - 1 && text_[end_] == '.';
+    const bool by_blank = begin > 0 && end_ == begin - 1 && text_[end_] == ' ';
+    is_flag_ = word.starts_with("-") || (goes_on && is_flag_);
+    Name name{begin, end, is_flag_, JudgeWord(word)};
+    if (name.kind == SecretName::kNone && is_flag_) name.kind = JudgeName(word);
+    if (name.kind == SecretName::kNone && by_blank) name.kind = JudgePair(last_, word);
+    last_ = word;
+    end_ = end;
+    return name;
+  }
+
+ private:
+  std::string_view text_;
+  std::string_view last_;
+  std::size_t end_ = 0;
+  bool is_flag_ = false;
+};
+
+// What is to be removed behind such a name; nothing: it may stay.
+std::optional<Span> SecretBehind(std::string_view text, Name name) {
+  if (IsOrdinaryUse(text, name)) return std::nullopt;
+  const std::string word = Lower(text.substr(name.begin, name.end - name.begin));
+  const bool whole_line = word.ends_with("authorization") || word.ends_with("cookie");
+  std::optional<Span> value = ValueBehind(text, name, whole_line);
+  if (!value) value = ValueBehindTag(text, name);
+  if (!value) value = word == "bearer" ? ValueBehindBearer(text, name.end) : ValueBehindIs(text, name);
+  if (!value || !HoldsSecret(name.kind, In(text, *value))) return std::nullopt;
+  // A signature in a URL is long.
+  if (word == "sig" && value->end - value->begin < 16) return std::nullopt;
+  return value;
+}
+
+// Word by word: names of secrets with their values, and words that look like keys themselves.
 std::string WithoutNamedOrRandom(std::string_view text) {
   std::string kept;
   kept.reserve(text.size());
+  Words words(text);
   for (std::size_t at = 0; at < text.size();) {
     if (!IsWord(text[at])) {
       kept += text[at++];
@@ -224,12 +409,11 @@ std::string WithoutNamedOrRandom(std::string_view text) {
       continue;
     }
     kept += word;
+    const Name name = words.NameAt(at, end);
     at = end;
-    if (JudgeWord(word) == SecretName::kNone) continue;
-    const std::string name = Lower(word);
-    const bool whole_line = name.ends_with("authorization") || name.ends_with("cookie");
-    const auto value = ValueBehind(text, at, word.starts_with("-"), whole_line);
-    if (!value || !IsNamedSecret(text, word, at, *value)) continue;
+    if (name.kind == SecretName::kNone) continue;
+    const auto value = SecretBehind(text, name);
+    if (!value) continue;
     kept += text.substr(at, value->begin - at);
     kept += kRemoved;
     at = value->end;
@@ -237,34 +421,87 @@ std::string WithoutNamedOrRandom(std::string_view text) {
   return kept;
 }
 
-// The names that are no ASCII words: password, pass phrase, token, key.
-void RemoveNamedInChinese(std::string& text) {
-  for (const std::string_view name : {"密码", "口令", "令牌", "密钥"}) {
-    for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at)) {
-      at += name.size();
-      std::size_t behind = at;
-      // "密码是 X", "密码为 X": is.
-      for (const std::string_view is : {"是", "为"}) {
-        const std::size_t next = SkipBlanks(text, at + is.size());
-        if (std::string_view(text).substr(at).starts_with(is) && next < text.size() && IsWord(text[next]))
-          behind = next;
-      }
-      std::optional<Span> value;
-      if (behind != at) {
-        value = Span{behind, behind};
-        while (value->end < text.size() && !IsSpace(text[value->end])) ++value->end;
-      } else {
-        value = ValueBehind(text, at, false, false);
-      }
-      if (!value) continue;
-      // A sentence goes on behind its comma or full stop.
-      for (const std::string_view stop : {"，", "。", "；", "、"})
-        value->end = std::min(value->end, text.find(stop, value->begin));
-      if (!HoldsSecret(SecretName::kMaybe, std::string_view(text).substr(value->begin, value->end - value->begin)))
-        continue;
-      text.replace(value->begin, value->end - value->begin, kRemoved);
-      at = value->begin;
+// The name from kChineseNames that begins at `at`; empty when there is none.
+std::string_view ChineseNameAt(std::string_view text, std::size_t at) {
+  if (static_cast<unsigned char>(text[at]) < 0x80) return {};
+  for (const std::string_view name : kChineseNames) {
+    if (text.substr(at).starts_with(name)) return name;
+  }
+  return {};
+}
+
+// The X of 密码（X）: on its own between the brackets, and no word.
+std::optional<Span> ValueInBrackets(std::string_view text, std::size_t at) {
+  std::size_t begin = at;
+  for (const std::string_view bracket : {"（", "("}) {
+    if (text.substr(at).starts_with(bracket)) begin = at + bracket.size();
+  }
+  if (begin == at) return std::nullopt;
+  std::size_t end = begin;
+  while (end < text.size() && text[end] > ' ' && text[end] <= '~' && text[end] != ')') ++end;
+  const bool closes = text.substr(end).starts_with("）") || text.substr(end).starts_with(")");
+  const Span value{begin, end};
+  return closes && LooksLikeSecret(In(text, value)) ? std::optional(value) : std::nullopt;
+}
+
+std::optional<Span> SecretBehindChinese(std::string_view text, Name name) {
+  if (const auto value = ValueInBrackets(text, SkipBlanks(text, name.end))) return value;
+  std::size_t end = name.end;
+  // "密码是 X", "密码为：X": is.
+  for (const std::string_view is : {"是", "为", "為"}) {
+    if (text.substr(name.end).starts_with(is)) end += is.size();
+  }
+  if (const auto value = ValueBehind(text, {name.begin, end, false, name.kind}, false)) {
+    return HoldsSecret(SecretName::kMaybe, In(text, *value)) ? value : std::nullopt;
+  }
+  const std::size_t next = SkipBlanks(text, end);
+  const bool follows_is = end != name.end && next < text.size() && IsWord(text[next]);
+  if (!follows_is && next == end) return std::nullopt;
+  const Span word = WordAt(text, next);
+  // "密码 X", but not "密码 error"
+  const bool is_secret = follows_is ? HoldsSecret(SecretName::kMaybe, In(text, word)) : LooksLikeSecret(In(text, word));
+  return is_secret ? std::optional(word) : std::nullopt;
+}
+
+std::string WithoutNamedInChinese(std::string_view text) {
+  std::string kept;
+  kept.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view name = ChineseNameAt(text, at);
+    if (name.empty()) {
+      kept += text[at++];
+      continue;
     }
+    kept += name;
+    const auto value = SecretBehindChinese(text, {at, at + name.size()});
+    at += name.size();
+    if (!value) continue;
+    kept += text.substr(at, value->begin - at);
+    kept += kRemoved;
+    at = value->end;
+  }
+  return kept;
+}
+
+// Addresses to which whoever knows them may write.
+void RemoveHooks(std::string& text) {
+  for (const std::string_view hook :
+       {"hooks.slack.com/services/", "hooks.slack.com/workflows/", "hooks.slack.com/triggers/",
+        "/open-apis/bot/v2/hook/", "/open-apis/bot/hook/", "oapi.dingtalk.com/robot/send?access_token=",
+        "qyapi.weixin.qq.com/cgi-bin/webhook/send?key=", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/",
+        "api.telegram.org/bot"}) {
+    if (text.find(hook) == std::string::npos) continue;
+    std::string kept;
+    std::size_t begin = 0;
+    for (std::size_t at = text.find(hook); at != std::string::npos; at = text.find(hook, begin)) {
+      const std::size_t secret = at + hook.size();
+      const std::size_t end = std::min(text.find_first_of(" \t\r\n\"'`<>()[]{},;\\&|", secret), text.size());
+      kept.append(text, begin, secret - begin);
+      if (end > secret) kept += kRemoved;
+      begin = end;
+    }
+    kept.append(text, begin);
+    text = std::move(kept);
   }
 }
 
@@ -290,57 +527,98 @@ void RemoveBareUsers(std::string& text) {
   }
 }
 
-// Programs that take a password behind -p, which means other things elsewhere.
-bool TakesPassword(std::string_view program) {
+// Programs that take a password behind a flag which means other things elsewhere.
+struct PasswordFlag {
+  std::string_view program;
+  std::string_view flag;
+  std::string_view command;  // the flag's meaning begins behind this word; empty: at once
+  bool separate = true;      // -p X
+  bool attached = true;      // -pX
+};
+constexpr std::array kPasswordFlags{
+    PasswordFlag{"sshpass", "-p", "", true, true},      PasswordFlag{"mysql", "-p", "", false, true},
+    PasswordFlag{"mysqldump", "-p", "", false, true},   PasswordFlag{"mysqladmin", "-p", "", false, true},
+    PasswordFlag{"mariadb", "-p", "", false, true},     PasswordFlag{"redis-cli", "-a", "", true, false},
+    PasswordFlag{"docker", "-p", "login", true, true},  PasswordFlag{"podman", "-p", "login", true, true},
+    PasswordFlag{"nerdctl", "-p", "login", true, true}, PasswordFlag{"buildah", "-p", "login", true, true},
+    PasswordFlag{"skopeo", "-p", "login", true, true},  PasswordFlag{"helm", "-p", "login", true, true},
+    PasswordFlag{"crane", "-p", "login", true, true},   PasswordFlag{"oc", "-p", "login", true, true},
+    PasswordFlag{"az", "-p", "login", true, true},      PasswordFlag{"mongo", "-p", "", true, true},
+    PasswordFlag{"mongosh", "-p", "", true, true},      PasswordFlag{"mongodump", "-p", "", true, true},
+    PasswordFlag{"mongorestore", "-p", "", true, true}, PasswordFlag{"ipmitool", "-P", "", true, false}};
+
+const PasswordFlag* PasswordFlagOf(std::string_view program) {
   program.remove_prefix(program.rfind('/') + 1);
-  for (const std::string_view known : {"sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb"}) {
-    if (program == known) return true;
-  }
-  return false;
+  const auto* const found = std::find_if(kPasswordFlags.begin(), kPasswordFlags.end(),
+                                         [program](const PasswordFlag& each) { return each.program == program; });
+  return found == kPasswordFlags.end() ? nullptr : found;
 }
 
 // The words of a line, or the arguments of a command, up to one of them. Constant time per word: a line may have
 // hundreds of thousands.
 class WordsBefore {
  public:
-  void Add(std::string_view word) {
-    if (TakesPassword(word)) {
-      program_ = word;
+  // What closes here: the next word is no value of this one.
+  void EndCommand() { last_ = {}; }
+
+  // Bare: it stood in no quotes and brackets.
+  void Add(std::string_view word, bool bare = true) {
+    if (const PasswordFlag* const flag = PasswordFlagOf(word)) {
+      flag_ = flag;
       only_flags_since_ = true;
+      command_seen_ = flag->command.empty();
+    } else if (word == "|" || word == "||" || word == "&&" || word.ends_with(";")) {
+      flag_ = nullptr;
     } else if (!word.starts_with("-")) {
       only_flags_since_ = false;
+      command_seen_ = command_seen_ || (flag_ != nullptr && word == flag_->command);
     }
-    is_netrc_ = is_netrc_ || word == "login" || word == "machine";
+    is_netrc_ = is_netrc_ || (bare && (word == "login" || word == "machine"));
     last_ = word;
+    last_is_bare_ = bare;
     ++count_;
   }
 
-  std::size_t count() const { return count_; }
   std::string_view last() const { return last_; }
+  // Nothing but "password" so far.
+  bool IsPasswordAlone() const { return count_ == 1 && IsPassword(); }
 
   // What stands in the place of the next word; nothing: it may stay.
   std::optional<std::string> WithoutPassword(std::string_view word) const {
-    const bool is_sshpass = program_.ends_with("sshpass");
     // Behind the program that sshpass starts, -p is a port.
-    if (!program_.empty() && (!is_sshpass || only_flags_since_)) {
-      if (is_sshpass && last_ == "-p") return kRemoved;
-      if (word.starts_with("-p") && word.size() > 2) return std::string("-p") + kRemoved;
+    if (flag_ != nullptr && command_seen_ && (flag_->program != "sshpass" || only_flags_since_)) {
+      const bool is_flag = word.starts_with("-") && !MayBeSecretWithDash(word);
+      if (flag_->separate && last_ == flag_->flag && !is_flag) return kRemoved;
+      if (flag_->attached && word.starts_with(flag_->flag) && word.size() > flag_->flag.size()) {
+        return std::string(flag_->flag) + kRemoved;
+      }
     }
     // curl -u user:secret
     const bool user = last_ == "-u" || last_ == "--user" || last_ == "--proxy-user";
     const std::size_t colon = word.find(':');
     if (user && colon != std::string_view::npos && !IsOrdinaryValue(word.substr(colon + 1))) return kRemoved;
-    if (last_ == "password" && is_netrc_) return kRemoved;
+    if (IsPassword() && is_netrc_) return kRemoved;
     return std::nullopt;
   }
 
  private:
-  std::string_view program_;  // the last that takes a password behind -p
+  const PasswordFlag* flag_ = nullptr;  // of the last program that has one
   bool only_flags_since_ = false;
+  bool command_seen_ = false;
   bool is_netrc_ = false;
   std::string_view last_;
+  bool last_is_bare_ = false;
   std::size_t count_ = 0;
+
+  bool IsPassword() const { return last_ == "password" && last_is_bare_; }
 };
+
+// A word of a line without the quotes, brackets and commas around it: Python prints commands as ['docker', 'login'].
+Span CoreOf(std::string_view word) {
+  const std::size_t begin = std::min(word.find_first_not_of("[(\"'`"), word.size());
+  const std::size_t end = word.find_last_not_of("])\"'`,");
+  return {begin, end == std::string_view::npos || end < begin ? begin : end + 1};
+}
 
 // Line by line, word by word: what a command or .netrc has at a place of its own.
 std::string WithoutPlacedPasswords(std::string_view text) {
@@ -353,14 +631,20 @@ std::string WithoutPlacedPasswords(std::string_view text) {
       const std::size_t begin = at;
       while (at < line && IsSpace(text[at])) ++at;
       kept += text.substr(begin, at - begin);
-      const std::size_t word = at;
+      const std::size_t word_begin = at;
       while (at < line && !IsSpace(text[at])) ++at;
-      const std::string_view argument = text.substr(word, at - word);
+      const std::string_view word = text.substr(word_begin, at - word_begin);
+      const Span core = CoreOf(word);
+      const std::string_view argument = In(word, core);
       // A line that is nothing but "password X" is of .netrc, too.
-      const bool alone = before.count() == 1 && before.last() == "password" && SkipBlanks(text, at) >= line;
+      const bool alone = before.IsPasswordAlone() && SkipBlanks(text, at) >= line;
       const auto shown = alone ? std::optional<std::string>(kRemoved) : before.WithoutPassword(argument);
-      kept += shown ? std::string_view(*shown) : argument;
-      if (!argument.empty()) before.Add(argument);
+      kept += word.substr(0, core.begin);
+      kept += shown && !argument.empty() ? std::string_view(*shown) : argument;
+      kept += word.substr(core.end);
+      if (!word.empty()) before.Add(argument, argument.size() == word.size());
+      // `mysql -p`
+      if (core.begin == 0 && core.end < word.size()) before.EndCommand();
     }
     if (at < text.size()) kept += text[at++];
   }
@@ -542,9 +826,10 @@ std::string Redaction::Text(std::string_view text) const {
   for (const std::string& secret : secrets_) ReplaceAll(shown, secret, kRemoved, secret.size() < kShortestSecret);
   shown = WithoutMarked(std::move(shown));
   RemovePrivateKeys(shown);
+  RemoveHooks(shown);
   RemoveUrlUsers(shown);
   shown = WithoutPlacedPasswords(shown);
-  RemoveNamedInChinese(shown);
+  shown = WithoutNamedInChinese(shown);
   RemoveBase64Keys(shown);
   shown = WithoutNamedOrRandom(shown);
   RemoveBareUsers(shown);

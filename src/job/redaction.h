@@ -41,8 +41,9 @@ class Redaction {
   // The value as it may be shown.
   std::string Variable(std::string_view name, std::string_view value) const;
   // Of any text: secrets that were learned; user and password of URLs and of user:password@host; what stands behind a
-  // secret name (API_KEY=…, --token …, "password": "…", 密码：…), in .netrc, behind sshpass -p and curl -u; private
-  // keys; words that look like keys (hf_…, sk-…, long and random); homes; the user.
+  // secret name (API_KEY=…, --token …, "password": "…", environ['TOKEN'] = '…', 密码：…), in .netrc, behind Bearer,
+  // sshpass -p, docker login -p and curl -u; the ends of web hooks; private keys; words that look like keys (hf_…,
+  // sk-…, long and random); homes; the user.
   std::string Text(std::string_view text) const;
   // The same for JSON, which stays JSON: each text in it, and by the names of its keys, also numbers and lists. A list
   // of texts that has a flag in it is a command line. What is no JSON is taken as a text.

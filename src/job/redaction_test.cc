@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 namespace fulldeck::job {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -72,6 +75,60 @@ TEST_F(RedactedText, HasNoSecretInAnyShape) {
            "token => S3cr3tPlanted",
            R"(\"api_key\": \"S3cr3tPlanted\")",
            "db.password=S3cr3tPlanted",
+           "os.environ['HF_TOKEN'] = 'S3cr3tPlanted'",
+           R"(    os.environ["HF_TOKEN"] = f"S3cr3tPlanted")",
+           R"("source": "os.environ[\"HF_TOKEN\"]=\"S3cr3tPlanted\"")",
+           "config['db']['password'] = S3cr3tPlanted",
+           "os.environ.get('HF_TOKEN', 'S3cr3tPlanted')",
+           R"(os.environ.setdefault("WANDB_API_KEY", "S3cr3tPlanted"))",
+           "[('user', 'me'), ('token', 'S3cr3tPlanted')]",
+           R"((\"token\", \"S3cr3tPlanted\"))",
+           "(b'authorization', b'S3cr3tPlanted')",
+           "['train.py', '--hf_token', 'S3cr3tPlanted']",
+           "API key: S3cr3tPlanted",
+           "your api key = S3cr3tPlanted",
+           "secret access key: S3cr3tPlanted",
+           R"("API key": "S3cr3tPlanted")",
+           "Access Key=S3cr3tPlanted",
+           "ak=AKLTxxxxxxxx, sk=S3cr3tPlanted",
+           "{'ak': 'x', 'sk': 'S3cr3tPlanted=='}",
+           "AK/SK: S3cr3tPlanted",
+           "VOLC_SK=S3cr3tPlanted",
+           "prog --sk S3cr3tPlanted",
+           "prog --wandb.api_key S3cr3tPlanted",
+           "sent Bearer S3cr3tPlanted to the host",
+           "'bearer S3cr3tPlanted'",
+           "Bearer planted-S3cr3tPlanted.x_y==",
+           "<password>S3cr3tPlanted</password>",
+           "<api_key>two S3cr3tPlanted</api_key>",
+           "password is S3cr3tPlanted",
+           "the password is 'S3cr3tPlanted', try again",
+           "Your token is: S3cr3tPlanted",
+           "your API key is S3cr3tPlanted.",
+           "密码 S3cr3tPlanted",
+           "密码（S3cr3tPlanted）",
+           "密码(S3cr3tPlanted)已重置",
+           "密碼：S3cr3tPlanted",
+           "秘钥：S3cr3tPlanted",
+           "密鑰＝S3cr3tPlanted",
+           "凭证: S3cr3tPlanted",
+           "憑證 S3cr3tPlanted，已更新",
+           "授权码为：S3cr3tPlanted",
+           "('密码', 'S3cr3tPlanted')",
+           "docker login -u u -p S3cr3tPlanted",
+           "docker login -pS3cr3tPlanted registry.example.org",
+           "Command '['docker', 'login', '-u', 'u', '-p', 'S3cr3tPlanted']' returned non-zero exit status 1.",
+           "/usr/bin/podman login reg -u u -p S3cr3tPlanted",
+           "redis-cli -h node1 -a S3cr3tPlanted ping",
+           "sh -c 'redis-cli -a S3cr3tPlanted'",
+           "mongosh -u me -p S3cr3tPlanted",
+           "https://hooks.slack.com/services/T0/B0/S3cr3tPlanted",
+           "https://open.feishu.cn/open-apis/bot/v2/hook/S3cr3tPlanted",
+           "https://open.larksuite.com/open-apis/bot/v2/hook/S3cr3tPlanted",
+           "https://oapi.dingtalk.com/robot/send?access_token=S3cr3tPlanted",
+           "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=S3cr3tPlanted",
+           "https://discord.com/api/webhooks/1/S3cr3tPlanted",
+           "https://api.telegram.org/bot1:S3cr3tPlanted/sendMessage",
        }) {
     EXPECT_THAT(redaction_.Text(text), Not(HasSubstr("S3cr3tPlanted"))) << text;
     EXPECT_THAT(redaction_.Text(text), HasSubstr(kRemoved)) << text;
@@ -128,7 +185,66 @@ TEST_F(RedactedText, KeepsWhatHelps) {
                            "ssh -p 2222 node1",
                            "git@github.com:x/y.git",
                            "compass: north",
-                           "secondary_key_count"}) {
+                           "secondary_key_count",
+                           "password is required",
+                           "password is wrong, or the user is",
+                           "password is None",
+                           "token is None",
+                           "token is 4096",
+                           "the next token is 'hello'",
+                           "unknown token is <unk1234>",
+                           "token is tensor([101, 2023])",
+                           "API key is missing",
+                           "tokens: 4096",
+                           "tokens = 1024, sk = 16",
+                           "ask=3, task=train_8_cards, disk=/dev/nvme0n1, mask=0x7fffffffff",
+                           "sk=0.5",
+                           "sk: linear",
+                           "sk = socket_of_rank(7)",
+                           "import sklearn as sk",
+                           "bearer of",
+                           "the bearer of bad tidings, the bearer certificate",
+                           "Bearer authentication is not supported",
+                           "WWW-Authenticate: Bearer realm=\"registry1\"",
+                           "Bearer {value1}",
+                           "key: value",
+                           "  key: value\n  other key: value",
+                           "primary key: name, foreign key: run_id, public key: abc",
+                           "the key is layer1.weight",
+                           "('token', 12)",
+                           "tokenizer('token', return_tensors='pt')",
+                           "('tokenizer', 'bert-base')",
+                           "['id', 'tokens', 'pos_tags', 'ner_tags']",
+                           "parser.add_argument('--token', '-t', help='of the hub')",
+                           "parser.add_argument(\"--token\", type=str, default=None)",
+                           "x = batch['tokens'].cuda()",
+                           "batch['tokens'] = batch['input_ids'].cuda()",
+                           "os.environ['TOKENIZERS_PARALLELISM'] = 'false'",
+                           "os.environ['HF_TOKEN']",
+                           "os.environ.get('HF_TOKEN', None)",
+                           "KeyError: 'token', in line 3",
+                           "the meaning of a cookie is: seek to it",
+                           "passwords behind `redis-cli -a`, `docker login -p`, and so on",
+                           "--lr.max 0.1 --model.name bert --num.tokens 4096",
+                           "usage: login <password> <host>",
+                           "<pad_token>[PAD]</pad_token>",
+                           "<token> is not closed",
+                           "密码 错误",
+                           "密码 error",
+                           "密码（必填）",
+                           "密码（至少8位）",
+                           "密钥（AccessKey）",
+                           "令牌数: 4096",
+                           "令牌 4096",
+                           "令牌：4096",
+                           "凭证无效",
+                           "docker run -p 8080:80 image",
+                           "docker login reg && docker run -p 8080:80 image",
+                           "redis-cli ping && ls -a folder",
+                           "mongo -p --host node1",
+                           "https://hooks.slack.com/services/ cannot be reached",
+                           "https://open.feishu.cn/document/bot",
+                           "docker.io/library/python:3.11"}) {
     EXPECT_EQ(redaction_.Text(text), text);
   }
 }
@@ -176,6 +292,15 @@ TEST_F(RedactedText, OfJsonIsJsonStill) {
 }
 
 TEST_F(RedactedText, OfJsonGoesByNamesAlsoForNumbersListsAndCommands) {
+  for (const char* text :
+       {R"({"command": ["train.py", "--sk", "PLANTED"]})",
+        R"({"command": ["docker", "login", "-u", "u", "-p", "PLANTED"]})",
+        R"({"command": ["redis-cli", "-a", "PLANTED"]})", R"({"command": ["train.py", "--wandb.api_key", "PLANTED"]})",
+        R"({"sk": "PLANTED"})", R"({"密碼": "PLANTED"})", R"({"凭证": "PLANTED"})"}) {
+    EXPECT_THAT(redaction_.JsonText(text), Not(HasSubstr("PLANTED"))) << text;
+  }
+  EXPECT_THAT(redaction_.JsonText(R"({"command": ["docker", "run", "-p", "80:80", "--mask", "0x1"], "sk": 16})"),
+              AllOf(HasSubstr("80:80"), HasSubstr("0x1"), HasSubstr("16")));
   const std::string shown = redaction_.JsonText(
       R"({"password": 123456, "dbPass": "PLANTED", "tokens": ["PLANTED", "PLANTED"], "max_tokens": 512, "token": 7,
           "credentials": {"user": "me", "value": "PLANTED"}, "steps": [1, 2], "tokenizer": "bert", "auth": "PLANTED",
@@ -208,6 +333,34 @@ TEST_F(RedactedText, KeepsItsNumbersWhereTheTokenIsOne) {
   redaction_.LearnSecret("1");
   redaction_.LearnSecret("7777");
   EXPECT_EQ(redaction_.Text("rank 1 of 17777: 7777"), std::string("rank 1 of 17777: ") + kRemoved);
+}
+
+TEST_F(RedactedText, KeepsWhatStandsAroundASecret) {
+  EXPECT_EQ(redaction_.Text("os.environ['HF_TOKEN'] = 'a1b2c3'  # x"), "os.environ['HF_TOKEN'] = '(removed)'  # x");
+  EXPECT_EQ(redaction_.Text("'-p', 'x'] 'docker', 'login', '-p', 'a1b2c3']"),
+            "'-p', 'x'] 'docker', 'login', '-p', '(removed)']");
+  EXPECT_EQ(redaction_.Text("密码（a1b2c3），rank 3"), "密码（(removed)），rank 3");
+  EXPECT_EQ(redaction_.Text("密码：a1b2c3，rank 3"), "密码：(removed)，rank 3");
+  EXPECT_EQ(redaction_.Text("see (https://hooks.slack.com/services/T/B/x), rank 3"),
+            "see (https://hooks.slack.com/services/(removed)), rank 3");
+  EXPECT_EQ(redaction_.Text("token is a1b2c3d4. rank 3"), "token is (removed). rank 3");
+}
+
+// Each of them begins with what may be a name, and goes on to the end of the line without a secret.
+TEST_F(RedactedText, TakesAsLongForNamesThatHaveNoSecretAsForOtherWords) {
+  for (const std::string name : {"pwd:/",         "pass: [",     "sk/",
+                                 "sk=sk=(",       "'token']=(",  "('token',",
+                                 "<token>",       "bearer ",     "bearer=",
+                                 "password is a", "token is 'a", "密码=，",
+                                 "密码（",        "密码a",       "密码 a",
+                                 "密码是，",      "tokens=[1\n", "token=a ",
+                                 "--token.",      "api key ",    "https://hooks.slack.com/services/ "}) {
+    std::string line;
+    while (line.size() < 2'000'000) line += name;
+    const auto begin = std::chrono::steady_clock::now();
+    redaction_.Text(line);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << name;
+  }
 }
 
 // Files of a run folder may be anybody's: none may take hours, or the stack.

@@ -10,13 +10,12 @@
 namespace fulldeck::job {
 namespace {
 
-// Anywhere in a name, also inside a longer word (mypassword, clientsecret). The Chinese ones: password, pass phrase,
-// token, key.
-constexpr std::array kAlways{"PASSWORD",  "PASSWD",     "PASSPHRASE", "SECRET", "CREDENTIAL", "APIKEY", "AUTHTOKEN",
-                             "ACCESSKEY", "PRIVATEKEY", "密码",       "口令",   "令牌",       "密钥"};
-// As the last word of a name.
-constexpr std::array kAtTheEnd{"PASS", "PWD", "AUTH",   "AUTHORIZATION", "DSN",
-                               "SAS",  "SIG", "COOKIE", "COOKIES",       "BEARER"};
+// Anywhere in a name, also inside a longer word (mypassword, clientsecret). So are the Chinese ones.
+constexpr std::array kAlways{"PASSWORD", "PASSWD",    "PASSPHRASE", "SECRET",    "CREDENTIAL",
+                             "APIKEY",   "AUTHTOKEN", "ACCESSKEY",  "PRIVATEKEY"};
+// As the last word of a name. AK and SK are the access key and the secret key of several clouds.
+constexpr std::array kAtTheEnd{"AK",  "SK",  "PASS", "PWD",    "AUTH",    "AUTHORIZATION",
+                               "DSN", "SAS", "SIG",  "COOKIE", "COOKIES", "BEARER"};
 // What may follow the word that counts.
 constexpr std::array kQualifiers{"VALUE", "STRING", "HEADER", "DATA", "BASE64", "B64", "FILE", "ENV", "ID"};
 // Tokens of a language model or a vision transformer, and keys of a table.
@@ -83,8 +82,9 @@ std::string Core(std::string_view value) {
 bool HasStrongPart(std::string_view name) {
   std::string upper = Upper(name);
   std::erase_if(upper, [](char letter) { return letter == '_' || letter == '-' || letter == '.' || letter == ' '; });
-  return std::any_of(kAlways.begin(), kAlways.end(),
-                     [&upper](const char* part) { return upper.find(part) != std::string::npos; });
+  const auto has = [&upper](std::string_view part) { return upper.find(part) != std::string::npos; };
+  return std::any_of(kAlways.begin(), kAlways.end(), has) ||
+         std::any_of(kChineseNames.begin(), kChineseNames.end(), has);
 }
 
 // The word before position `at`, or nothing.
@@ -143,6 +143,34 @@ SecretName JudgeWord(std::string_view word) {
     return SecretName::kMaybe;
   }
   return EndsAsSecret(words) ? SecretName::kMaybe : SecretName::kNone;
+}
+
+SecretName JudgePair(std::string_view before, std::string_view word) {
+  if (word.size() > 4 || before.size() > 7) return SecretName::kNone;
+  const std::string last = Upper(word);
+  if (last != "KEY" && last != "KEYS") return SecretName::kNone;
+  const bool known = IsOneOf(Upper(before), std::array{"API", "ACCESS", "SECRET", "PRIVATE", "AUTH"});
+  return known ? SecretName::kMaybe : SecretName::kNone;
+}
+
+bool LooksLikeSecret(std::string_view word) {
+  constexpr std::size_t kShortest = 6;
+  // A path, a flag, a placeholder, a call, an address.
+  if (word.size() < kShortest || std::string_view("-/~<[{(").find(word.front()) != std::string_view::npos) return false;
+  if (word.find_first_of("([{<") != std::string_view::npos || word.find("://") != std::string_view::npos) return false;
+  bool letter = false;
+  bool sign = false;
+  bool hump = false;
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    letter = letter || std::isalpha(static_cast<unsigned char>(word[i])) != 0;
+    sign = sign || std::string_view("0123456789!@#$%^&*+~=?").find(word[i]) != std::string_view::npos;
+    hump = hump || (i > 0 && IsLower(word[i - 1]) && IsUpper(word[i]));
+  }
+  if (letter && sign) return !IsOrdinaryValue(word);
+  // AccessKey is a name, not a secret.
+  if (letter) return hump && JudgeName(word) == SecretName::kNone;
+  // 123456, but not 12:30:01
+  return sign && word.find(':') == std::string_view::npos && !IsOrdinaryValue(word);
 }
 
 bool IsNoValue(std::string_view value) {

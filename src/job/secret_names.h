@@ -3,6 +3,7 @@
 // Pure.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 namespace fulldeck::job {
@@ -18,6 +19,18 @@ SecretName JudgeName(std::string_view name);
 
 // Of a word in running text, where "key:", "pass:" and "tokens=4096" are ordinary.
 SecretName JudgeWord(std::string_view word);
+
+// Of two words that make one name: "API key", "secret access key".
+SecretName JudgePair(std::string_view before, std::string_view word);
+
+// The names that are no ASCII words, in simplified and traditional characters: password, pass phrase, token, key,
+// credential, authorization code.
+inline constexpr std::array<std::string_view, 14> kChineseNames{
+    "密码", "密碼", "口令", "令牌", "密钥", "密鑰", "秘钥", "秘鑰", "金鑰", "凭证", "憑證", "凭据", "憑據", "授权码"};
+
+// Whether a word is one that no sentence has: a letter and a digit or sign in it, or a long number. For names that
+// stand before any word: "password is X", but "password is required".
+bool LooksLikeSecret(std::string_view word);
 
 // true, none, yes and the like.
 bool IsNoValue(std::string_view value);
