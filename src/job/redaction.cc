@@ -67,48 +67,90 @@ bool LooksRandom(std::string_view word) {
   return changes >= 6;
 }
 
-void ReplaceAll(std::string& text, std::string_view what, std::string_view with, bool whole_word) {
-  if (what.empty()) return;
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) {
-    const std::size_t end = at + what.size();
-    const bool inside = whole_word && ((at > 0 && IsWord(text[at - 1])) || (end < text.size() && IsWord(text[end])));
-    if (inside) {
-      ++at;
-      continue;
-    }
-    text.replace(at, what.size(), with);
-    at += with.size();
+// A part of a text.
+struct Span {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+// A text with parts of it replaced, one after the other: a file may have a hundred thousand of them, and to move the
+// rest of it for each would take minutes.
+class Rewritten {
+ public:
+  explicit Rewritten(std::string_view text) : text_(text) {}
+
+  void Replace(Span part, std::string_view with) {
+    KeepUpTo(part.begin);
+    kept_ += with;
+    at_ = part.end;
   }
+  void KeepUpTo(std::size_t end) {
+    kept_ += text_.substr(at_, end - at_);
+    at_ = end;
+  }
+  // What stands before the next part.
+  std::string_view kept() const { return kept_; }
+  std::string Finish() {
+    KeepUpTo(text_.size());
+    return std::move(kept_);
+  }
+
+ private:
+  std::string_view text_;
+  std::size_t at_ = 0;
+  std::string kept_;
+};
+
+void ReplaceAll(std::string& text, std::string_view what, std::string_view with, bool whole_word) {
+  if (what.empty() || text.find(what) == std::string::npos) return;
+  Rewritten rewritten(text);
+  for (std::size_t at = text.find(what); at != std::string::npos;) {
+    const std::size_t end = at + what.size();
+    rewritten.KeepUpTo(at);
+    const std::string_view before = rewritten.kept();
+    const bool inside =
+        whole_word && ((!before.empty() && IsWord(before.back())) || (end < text.size() && IsWord(text[end])));
+    if (!inside) rewritten.Replace({at, end}, with);
+    at = text.find(what, inside ? at + 1 : end);
+  }
+  text = rewritten.Finish();
 }
 
 // "https://me:secret@host/x": what stands before the @ of the first part.
 void RemoveUrlUsers(std::string& text) {
+  Rewritten rewritten(text);
   for (std::size_t at = text.find("://"); at != std::string::npos; at = text.find("://", at + 3)) {
     const std::size_t begin = at + 3;
     std::size_t end = begin;
     while (end < text.size() && !IsSpace(text[end]) && text[end] != '/' && text[end] != '"' && text[end] != '\'') ++end;
     const std::size_t users = std::string_view(text).substr(begin, end - begin).rfind('@');
     if (users == std::string_view::npos) continue;
-    text.replace(begin, users, kRemoved);
+    rewritten.Replace({begin, begin + users}, kRemoved);
   }
+  text = rewritten.Finish();
 }
 
 // From "-----BEGIN … PRIVATE KEY-----" to its end, or to the end of the text.
 void RemovePrivateKeys(std::string& text) {
-  for (std::size_t at = text.find("-----BEGIN "); at != std::string::npos; at = text.find("-----BEGIN ", at + 1)) {
-    const std::size_t line = text.find("-----", at + 11);
-    if (line == std::string::npos || text.substr(at, line - at).find("PRIVATE KEY") == std::string::npos) continue;
-    const std::size_t last = text.find("-----END ", line);
-    const std::size_t end = last == std::string::npos ? std::string::npos : text.find("-----", last + 9);
-    text.replace(at, end == std::string::npos ? std::string::npos : end + 5 - at, kRemoved);
+  constexpr std::string_view kBegin = "-----BEGIN ";
+  constexpr std::string_view kEnd = "-----END ";
+  constexpr std::string_view kDashes = "-----";
+  Rewritten rewritten(text);
+  for (std::size_t at = text.find(kBegin); at != std::string::npos;) {
+    const std::size_t line = text.find(kDashes, at + kBegin.size());
+    if (line == std::string::npos) break;
+    if (std::string_view(text).substr(at, line - at).find("PRIVATE KEY") == std::string_view::npos) {
+      at = text.find(kBegin, at + 1);
+      continue;
+    }
+    const std::size_t last = text.find(kEnd, line);
+    const std::size_t dashes = last == std::string::npos ? last : text.find(kDashes, last + kEnd.size());
+    const std::size_t end = dashes == std::string::npos ? text.size() : dashes + kDashes.size();
+    rewritten.Replace({at, end}, kRemoved);
+    at = text.find(kBegin, end);
   }
+  text = rewritten.Finish();
 }
-
-// A part of a text.
-struct Span {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
 
 std::size_t EndOfLine(std::string_view text, std::size_t at) {
   return std::min(text.find('\n', at), text.size());
@@ -490,23 +532,19 @@ void RemoveHooks(std::string& text) {
         "/open-apis/bot/v2/hook/", "/open-apis/bot/hook/", "oapi.dingtalk.com/robot/send?access_token=",
         "qyapi.weixin.qq.com/cgi-bin/webhook/send?key=", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/",
         "api.telegram.org/bot"}) {
-    if (text.find(hook) == std::string::npos) continue;
-    std::string kept;
-    std::size_t begin = 0;
-    for (std::size_t at = text.find(hook); at != std::string::npos; at = text.find(hook, begin)) {
-      const std::size_t secret = at + hook.size();
-      const std::size_t end = std::min(text.find_first_of(" \t\r\n\"'`<>()[]{},;\\&|", secret), text.size());
-      kept.append(text, begin, secret - begin);
-      if (end > secret) kept += kRemoved;
-      begin = end;
+    Rewritten rewritten(text);
+    for (std::size_t at = text.find(hook); at != std::string::npos; at = text.find(hook, at)) {
+      const std::size_t begin = at + hook.size();
+      at = std::min(text.find_first_of(" \t\r\n\"'`<>()[]{},;\\&|", begin), text.size());
+      if (at > begin) rewritten.Replace({begin, at}, kRemoved);
     }
-    kept.append(text, begin);
-    text = std::move(kept);
+    text = rewritten.Finish();
   }
 }
 
 // "user:secret@host" without a scheme, as in the settings of a proxy.
 void RemoveBareUsers(std::string& text) {
+  Rewritten rewritten(text);
   for (std::size_t at = text.find('@'); at != std::string::npos; at = text.find('@', at + 1)) {
     std::size_t begin = at;
     while (begin > 0 && !IsSpace(text[begin - 1]) &&
@@ -522,9 +560,9 @@ void RemoveBareUsers(std::string& text) {
     // 12:30:01@node, cuda:0@node
     const bool numbers = text.find_first_not_of("0123456789:.-", begin) >= at;
     if (numbers || IsOrdinaryValue(std::string_view(text).substr(colon + 1, at - colon - 1))) continue;
-    text.replace(begin, at - begin, kRemoved);
-    at = begin + std::string_view(kRemoved).size();
+    rewritten.Replace({begin, at}, kRemoved);
   }
+  text = rewritten.Finish();
 }
 
 // Programs that take a password behind a flag which means other things elsewhere.
@@ -662,28 +700,29 @@ void RemoveBase64Keys(std::string& text) {
     const auto character = static_cast<unsigned char>(letter);
     return std::isupper(character) != 0 ? 0 : std::islower(character) != 0 ? 1 : std::isdigit(character) != 0 ? 2 : 3;
   };
+  Rewritten rewritten(text);
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = at;
     while (end < text.size() && is_base64(text[end])) ++end;
     int changes = 0;
     for (std::size_t i = at + 1; i < end; ++i) changes += kind(text[i]) != kind(text[i - 1]) ? 1 : 0;
     const bool part_of_path = at > 0 && (text[at - 1] == '.' || text[at - 1] == '_' || text[at - 1] == '-');
-    if (end - at == kLength && changes >= kLeastChanges && !part_of_path) {
-      text.replace(at, kLength, kRemoved);
-      end = at + std::string_view(kRemoved).size();
-    }
+    if (end - at == kLength && changes >= kLeastChanges && !part_of_path) rewritten.Replace({at, end}, kRemoved);
     at = end + 1;
   }
+  text = rewritten.Finish();
 }
 
 // Homes of others say their names.
 void HideHomes(std::string& text) {
+  Rewritten rewritten(text);
   for (std::size_t at = text.find("/home/"); at != std::string::npos; at = text.find("/home/", at + 6)) {
     if (at > 0 && (IsWord(text[at - 1]) || text[at - 1] == '.')) continue;
     std::size_t end = at + 6;
     while (end < text.size() && (IsWord(text[end]) || text[end] == '.')) ++end;
-    text.replace(at + 6, end - at - 6, "user");
+    rewritten.Replace({at + 6, end}, "user");
   }
+  text = rewritten.Finish();
 }
 
 bool IsCommandLine(const Json& list) {
