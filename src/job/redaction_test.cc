@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 namespace fulldeck::job {
 namespace {
@@ -356,10 +356,11 @@ TEST_F(RedactedText, TakesAsLongForNamesThatHaveNoSecretAsForOtherWords) {
                                  "密码是，",      "tokens=[1\n", "token=a ",
                                  "--token.",      "api key ",    "https://hooks.slack.com/services/ "}) {
     std::string line;
-    while (line.size() < 2'000'000) line += name;
-    const auto begin = std::chrono::steady_clock::now();
+    while (line.size() < 400'000) line += name;
+    // Of the processor, so that a busy machine does not count.
+    const std::clock_t begin = std::clock();
     redaction_.Text(line);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << name;
+    EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC) << name;
   }
 }
 

@@ -198,4 +198,13 @@ bool IsOrdinaryValue(std::string_view value) {
                      [](char letter) { return std::isdigit(static_cast<unsigned char>(letter)) != 0; });
 }
 
+bool HoldsSecret(SecretName kind, std::string_view value) {
+  if (kind == SecretName::kNone || value.empty()) return false;
+  return kind == SecretName::kSecret ? !IsNoValue(value) : !IsOrdinaryValue(value);
+}
+
+bool MayBeSecretWithDash(std::string_view word) {
+  return word.size() > 8 && word.starts_with("-") && !word.starts_with("--");
+}
+
 }  // namespace fulldeck::job

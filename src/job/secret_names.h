@@ -39,4 +39,11 @@ bool IsNoValue(std::string_view value);
 // list of numbers.
 bool IsOrdinaryValue(std::string_view value);
 
+// Whether a value behind a name of that kind is a secret.
+bool HoldsSecret(SecretName kind, std::string_view value);
+
+// Tokens in base64 for URLs may begin with a dash; behind the name of a secret such a word is taken for one, unless it
+// is short as a flag.
+bool MayBeSecretWithDash(std::string_view word);
+
 }  // namespace fulldeck::job
