@@ -166,10 +166,14 @@ def test_what_the_adapters_change_without_effect_is_honored_or_reported_once(pla
     assert done.out.splitlines() == ["classes", "settings", "groups", "recorder", "fingerprints"], done
     log = place.log(0)
     for line in ("torch.backends.cudnn.benchmark=True has no effect on gcu", "torch.backends.cuda.matmul.allow_tf32=True has no effect on gcu",
+                 "torch.backends.cudnn.enabled=False has no effect", "torch.backends.cudnn.flags(benchmark=False, deterministic=True) has no effect",
+                 "torch.set_float32_matmul_precision('high') has no effect", "torch.backends.cuda.enable_flash_sdp(False) has no effect",
+                 "torch.backends.cuda.enable_mem_efficient_sdp(False) has no effect", "torch.backends.cuda.matmul.allow_fp16_accumulation=True has no",
                  "new_group: backend fulldeck in place of nccl: ", "init_process_group was called again with timeout=0:01:11",
                  "is no longer recorded", "ZeroDivisionError", "note: J1 (all ranks train on the same batches) is not checked"):
         assert log.count(line) == 1, (line, log)
-    assert "cudnn.deterministic" not in log, log
+    for silent in ("cudnn.deterministic", "'highest'", "enable_flash_sdp(True) has", "enable_math_sdp"):
+        assert silent not in log, (silent, log)
 
 
 LATE = """

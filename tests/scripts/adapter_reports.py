@@ -52,7 +52,23 @@ for _ in range(2):
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.deterministic = False
     torch.backends.cuda.matmul.allow_tf32 = True
-assert torch.backends.cudnn.benchmark is True
+    torch.backends.cudnn.enabled = True
+    torch.backends.cudnn.enabled = False
+    torch.backends.cudnn.enabled = True
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+        assert torch.backends.cudnn.benchmark is False and torch.backends.cudnn.deterministic is True
+    torch.backends.cuda.enable_flash_sdp(True)
+    torch.backends.cuda.enable_math_sdp(enabled=True)
+assert torch.backends.cudnn.benchmark is True and torch.backends.cudnn.enabled is True
+torch.backends.cuda.matmul.allow_tf32 = False
+torch.set_float32_matmul_precision("highest")
+for _ in range(2):
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(enabled=False)
+    if hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
+        torch.backends.cuda.matmul.allow_fp16_accumulation = True
+assert torch.get_float32_matmul_precision() == "high" and not torch.backends.cuda.flash_sdp_enabled()
 if hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # then the older name can be set, and not be read
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     torch.backends.cuda.matmul.allow_tf32 = False

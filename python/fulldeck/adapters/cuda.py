@@ -7,6 +7,7 @@ programs call are replaced where programs find them; a torch function mode, whic
 """
 import collections
 import functools
+import inspect
 import types
 
 from fulldeck.adapters import card, on_import, say_once
@@ -534,8 +535,16 @@ def _map_location(torch, wanted):
 
 
 # Settings of CUDA's libraries, which programs set and which change nothing on another card.
-SETTINGS = {"torch.backends.cudnn": "benchmark benchmark_limit deterministic allow_tf32",
-            "torch.backends.cuda.matmul": "allow_tf32 allow_fp16_reduced_precision_reduction allow_bf16_reduced_precision_reduction"}
+SETTINGS = {"torch.backends.cudnn": "enabled benchmark benchmark_limit deterministic allow_tf32 fp32_precision",
+            "torch.backends.cuda.matmul": "allow_tf32 allow_fp16_reduced_precision_reduction allow_bf16_reduced_precision_reduction "
+                                          "allow_fp16_accumulation fp32_precision"}
+# The same by functions of one argument: the function that sets, and the one that tells what is set.
+SETTERS = {"torch.set_float32_matmul_precision": "torch.get_float32_matmul_precision",
+           "torch.backends.cuda.enable_flash_sdp": "torch.backends.cuda.flash_sdp_enabled",
+           "torch.backends.cuda.enable_mem_efficient_sdp": "torch.backends.cuda.mem_efficient_sdp_enabled",
+           "torch.backends.cuda.enable_math_sdp": "torch.backends.cuda.math_sdp_enabled",
+           "torch.backends.cuda.enable_cudnn_sdp": "torch.backends.cuda.cudnn_sdp_enabled",
+           "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp": "torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed"}
 
 
 def _report_settings(torch):
@@ -545,6 +554,24 @@ def _report_settings(torch):
         holder = getattr(holder, last, None)
         if holder is not None:
             _report_setting(path, type(holder), frozenset(names.split()))
+    for path, getter in SETTERS.items():
+        holder, name = _find(torch, path)
+        told = getattr(*_find(torch, getter), None)
+        if told is not None and hasattr(holder, name):
+            _report_setter(path, holder, name, told)
+    if hasattr(torch.backends.cudnn, "flags"):
+        _report_flags(torch.backends.cudnn)
+
+
+def _no_effect(what):
+    say_once("{} has no effect on {}: it is a setting of CUDA's libraries".format(what, card.kind()))
+
+
+def _changes(holder, name, value):
+    try:
+        return getattr(holder, name) != value
+    except Exception:  # some cannot be read any more once their newer names were set
+        return True
 
 
 def _report_setting(path, kind, names):
@@ -552,16 +579,49 @@ def _report_setting(path, kind, names):
 
     @functools.wraps(real)
     def set_attribute(self, name, value):
-        if name in names:
-            try:
-                changes = getattr(self, name) != value
-            except Exception:  # some cannot be read any more once their newer names were set
-                changes = True
-            if changes:
-                say_once("{}.{}={} has no effect on {}: it is a setting of CUDA's libraries".format(path, name, value, card.kind()))
+        if name in names and _changes(self, name, value):
+            _no_effect("{}.{}={}".format(path, name, value))
         real(self, name, value)
 
     kind.__setattr__ = set_attribute
+
+
+def _report_setter(path, holder, name, told):
+    real = getattr(holder, name)
+
+    def state():
+        try:
+            return told()
+        except Exception:  # some cannot be read any more once their newer names were set
+            return None
+
+    @functools.wraps(real)
+    def setter(*arguments, **named):
+        before = state()
+        real(*arguments, **named)
+        if before is None or state() != before:
+            _no_effect("{}({})".format(path, ", ".join(map(repr, list(arguments) + list(named.values())))))
+
+    setattr(holder, name, setter)
+
+
+def _report_flags(cudnn):
+    """torch.backends.cudnn.flags(…), which sets all that it is not told to its own defaults for the time of a `with`."""
+    real = cudnn.flags
+    signature = inspect.signature(real)
+
+    @functools.wraps(real)
+    def flags(*arguments, **named):
+        try:
+            changed = ["{}={}".format(name, value) for name, value in signature.bind(*arguments, **named).arguments.items()
+                       if _changes(cudnn, name, value)]
+        except TypeError:  # which the real one raises
+            changed = []
+        if changed:
+            _no_effect("torch.backends.cudnn.flags({})".format(", ".join(changed)))
+        return real(*arguments, **named)
+
+    cudnn.flags = flags
 
 
 _REDIRECT = {CARD: _redirect_to_card, DEVICE: _redirect_device, OURS: _ours, NONE: _raise_on_use, KEPT: _keep}
