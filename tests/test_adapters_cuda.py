@@ -1,6 +1,7 @@
 """The adapters where torch has CUDA: on a stub of torch.cuda, since no card is in the machine that tests. What is run on a real card stands in
 tests/hardware/adapters_cuda.py."""
 import os
+import sys
 
 import pytest
 
@@ -146,3 +147,42 @@ def test_a_simulated_cuda_card_refuses_to_compute_on_a_real_one(place):
     place.simulate("cuda:1")
     done = place.run("--nproc-per-node", 1, place.write("placed.py", PLACED_ONLY), seconds=PATIENCE)
     assert done.code == 0 and done.out == "available False 0\nTrue\nTrue\nTrue\n", done
+
+
+# What a rank starts has no adapters, and a driver that shows the cards of the machine by CUDA_VISIBLE_DEVICES alone.
+CHILD = """
+import os, sys
+import torch
+
+def visible():
+    shown = []
+    for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(","):
+        if entry.strip() not in ("0", "1"):
+            break
+        shown.append(int(entry))
+    return shown
+
+torch.cuda._is_compiled = lambda: True
+torch.cuda.is_available = lambda: bool(visible())
+print(sys.argv[1], "cards", torch.cuda.is_available(), visible())
+"""
+STARTER = """
+import os, subprocess, sys
+shown = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+print("rank", len(shown), int(shown[int(os.environ["LOCAL_RANK"])]), flush=True)
+for name, environment in (("inherits", None), ("copies", dict(os.environ, MINE="1"))):
+    subprocess.run([sys.executable, os.environ["CHILD"], name], check=True, env=environment)
+"""
+
+
+@with_torch
+def test_what_a_rank_on_a_simulated_card_starts_sees_no_real_one(place):
+    place.simulate("gcu:2")
+    place.variables["CHILD"] = place.write("child.py", CHILD)
+    done = place.run("--nproc-per-node", 2, place.write("starter.py", STARTER), seconds=PATIENCE)
+    lines = [line.split(" ", 1)[1] for line in done.out.splitlines()]
+    assert done.code == 0 and sorted(lines) == sorted(2 * ["copies cards False []", "inherits cards False []", "rank 2 -1"]), done
+    shell = place.write("train.sh", '{} "$CHILD" shell\n'.format(sys.executable))
+    place.variables["CUDA_VISIBLE_DEVICES"] = "0,1"
+    done = place.run("--nproc-per-node", 1, "--no-python", "sh", shell, seconds=PATIENCE)
+    assert done.code == 0 and done.out == "shell cards False []\n", done

@@ -88,6 +88,9 @@ for call in ((getattr, (HistoryBuffer, "__init__")), (getattr, (numpy.ndarray, "
         assert "eights only" in str(error) or "only min, max" in str(error), error
     else:
         raise SystemExit("loaded: %r" % (call,))
+# The number in the names of log files: the rank's card, though no list of visible cards has it.
+from mmengine.logging.logger import _get_device_id
+assert _get_device_id() == int(os.environ["LOCAL_RANK"]), _get_device_id()
 # Outside of MMEngine's loading everything is as torch has it.
 try:
     torch.save(HistoryBuffer(), FILE), torch.load(FILE)

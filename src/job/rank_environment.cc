@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "device/vendor_traits.h"
 #include "wire/variables.h"
@@ -111,6 +113,12 @@ void SetCardVariables(base::Environment& environment, const base::Environment& c
   if (is_ours && card.vendor == "nvidia") SetUnlessThere(environment, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 }
 
+// A list that shows no card: CUDA stops at the first number that does not exist. With an entry for each rank, since some
+// programs read the one of LOCAL_RANK where the adapters say that CUDA is there.
+std::string ListOfNone(int ranks) {
+  return base::Join(std::vector<std::string>(static_cast<std::size_t>(std::max(ranks, 1)), "-1"), ",");
+}
+
 void SetOurVariables(base::Environment& environment, const AttemptContext& attempt, const RankContext& rank) {
   const auto unless_empty = [](const std::string& text) {
     return text.empty() ? std::nullopt : std::optional<std::string>(text);
@@ -143,12 +151,11 @@ void SetOurVariables(base::Environment& environment, const AttemptContext& attem
                     attempt.torch_plugins + (callers && !callers->empty() ? ":" + std::string(*callers) : ""));
   }
   for (const auto& variable : attempt.adapter_variables) environment.Set(variable.first, variable.second);
-  // A program that was written for CUDA must not find a real card of the machine in the place of the simulated one.
-  // Where the adapters run they see to it: some programs read the list, and do not expect an empty one where CUDA
-  // answers.
+  // Neither a program that was written for CUDA nor anything that it starts may find a real card of the machine in the
+  // place of the simulated one. The adapters are in the rank's own Python alone, so that they are no reason to leave the
+  // cards visible.
   const bool is_simulated = rank.card != nullptr && rank.card->simulated && rank.card->kind != "cuda";
-  const bool is_adapted = attempt.agent_library && environment.Get(wire::kAdaptVariable) != "0";
-  if (is_simulated && !is_adapted) environment.Set("CUDA_VISIBLE_DEVICES", "");
+  if (is_simulated) environment.Set("CUDA_VISIBLE_DEVICES", ListOfNone(attempt.local_world_size));
   // The spawner knows the pid; that of an outer run's rank must not be taken for it.
   environment.Remove(wire::kRankPidVariable);
 }

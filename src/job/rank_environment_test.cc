@@ -168,11 +168,12 @@ TEST(RankEnvironment, HidesRealCudaCardsFromAnUnadaptedRankOnASimulatedCardOfAno
   AttemptContext attempt = SecondHost();
   const Environment callers = {{"CUDA_VISIBLE_DEVICES", "0,1,2"}};
   card.simulated = true;
-  EXPECT_EQ(Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"), "") << "no agent, no adapters";
+  const auto list = [&] { return Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"); };
+  EXPECT_EQ(list(), "-1,-1,-1,-1") << "no agent, no adapters";
   attempt.agent_library = "/lib/agent.so";
-  EXPECT_EQ(Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"), "0,1,2") << "the adapters see to it";
+  EXPECT_EQ(list(), "-1,-1,-1,-1") << "what the rank starts has no adapters";
   attempt.adapter_variables = {{"FULLDECK_ADAPT", "0"}};
-  EXPECT_EQ(Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"), "");
+  EXPECT_EQ(list(), "-1,-1,-1,-1");
   card.simulated = false;
   EXPECT_EQ(Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"), "0,1,2");
   card = MakeCard("nvidia", "cuda", 2, 2);

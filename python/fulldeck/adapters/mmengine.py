@@ -38,6 +38,7 @@ def adapt(mmengine):
         return "resume"
     # Also where MMEngine has branches for the card: it asks for CUDA before some of them, and torch.cuda.is_available() is True.
     on_import("mmengine.device.utils", name_the_device)
+    on_import("mmengine.logging.logger", number_the_device)
     if own_name():
         return "device {} as MMEngine has it, resume".format(card.kind())
     on_import("mmengine.dist.utils", start_without_cuda)
@@ -75,6 +76,13 @@ def name_the_device(utils):
     if utils.DEVICE not in ("cpu", "cuda", card.kind()):
         raise NotKnown("it has chosen the device {} itself".format(utils.DEVICE))
     utils.DEVICE = card.kind()
+
+
+def number_the_device(logger):
+    """For the names of the log files. MMEngine reads the number from CUDA_VISIBLE_DEVICES where torch.cuda.is_available(): a simulated card is
+    not in that list."""
+    if hasattr(logger, "_get_device_id") and card.is_simulated():
+        replace(logger, "_get_device_id", lambda: card.index())
 
 
 def name_no_device(torch, model):
