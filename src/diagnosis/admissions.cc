@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "diagnosis/admission_words.h"
+
 namespace fulldeck::diagnosis {
 namespace {
 
@@ -17,6 +19,13 @@ std::vector<const CatalogueEntry*> EntriesWithAdmissions() {
   }
   return entries;
 }
+
+struct Reading {
+  std::string_view id;
+  bool (*admits)(std::string_view line);
+};
+
+constexpr Reading kReadings[] = {{"F2", ReplacesData}, {"F6", ValidatesOnTraining}, {"B6", TrainsOnProcessor}};
 
 }  // namespace
 
@@ -47,6 +56,11 @@ const CatalogueEntry* AdmissionIn(std::string_view line) {
     const bool admits = std::any_of(entry->admissions.begin(), entry->admissions.end(),
                                     [&](const Signature& signature) { return Holds(small, signature); });
     if (admits && !IsHarmless(line, *entry)) return entry;
+  }
+  for (const Reading& reading : kReadings) {
+    if (!reading.admits(small)) continue;
+    const CatalogueEntry* const entry = FindEntry(reading.id);
+    if (entry != nullptr && !IsHarmless(line, *entry)) return entry;
   }
   return nullptr;
 }
