@@ -1,5 +1,7 @@
 """Waits for the first import of a package that fulldeck has adapters for, and only then brings them in: docs/python.md
 
+In a Python below a rank that is none, a shell that starts it, they are asked whether it stands for the rank (wrapped.py).
+
 A rank that never imports one of them pays for one small object on sys.meta_path. The table of what is done then stands in the
 package, fulldeck/adapters/__init__.py."""
 import os
@@ -12,6 +14,10 @@ PACKAGES = frozenset(("torch", "torch_gcu", "mmengine", "accelerate") + tuple(
     if os.environ.get(variable)))
 
 
+# The rank itself, and what it forks.
+RANK = os.environ.get("FULLDECK_RANK_PID") == str(os.getpid())
+
+
 class Waiting:
     """A finder that finds nothing: it gives way to the package's own when one of PACKAGES is asked for."""
 
@@ -21,6 +27,15 @@ class Waiting:
         leave(self)
         package = bring_in()
         return package.FINDER.find_spec(name, path, target) if package is not None else None
+
+
+def stands_for_rank():
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("_fulldeck_hook_wrapped", os.path.join(os.path.dirname(os.path.abspath(__file__)), "wrapped.py"))
+    wrapped = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(wrapped)
+    return wrapped.claim()
 
 
 def leave(finder):
@@ -35,6 +50,8 @@ def bring_in():
     try:
         import _fulldeck_autoload
 
+        if not RANK and not stands_for_rank():
+            return None
         package = _fulldeck_autoload.package("fulldeck.adapters")
         package.start()
         return package

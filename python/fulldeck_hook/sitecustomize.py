@@ -9,8 +9,8 @@ import os
 import sys
 
 # Parts of fulldeck that want to be in a Python rank: names of modules in this folder, each with a function start() that
-# takes no argument and returns quickly. They are called in this order, in the rank process alone and not in its
-# children, before the program and any sitecustomize of its own run. One that fails is told in a line and left out.
+# takes no argument and returns quickly. They are called in this order, in the rank process and in a Python that a rank
+# which is none starts, before the program and any sitecustomize of its own run. One that fails is told in a line and left out.
 ADAPTERS = ["adapters"]
 
 
@@ -98,6 +98,8 @@ def enter(folder):
     if os.environ.get("FULLDECK_RANK_PID") == str(os.getpid()):
         attempt("no Python stack will be shown if this rank crashes", report_crashes)
         attempt("its Python stacks will not be shown when it hangs", write_stacks_when_asked)
+    # Also in the first Python below a rank that is none: one that is started by a Python has no hook.
+    if os.environ.get("FULLDECK_RANK_PID"):
         for name in ADAPTERS:
             attempt(name + " does not work in this rank", start_adapter, folder, name)
 

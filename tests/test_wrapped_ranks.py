@@ -1,0 +1,74 @@
+"""Ranks that are no Python: a shell that starts the training as a child. Its first Python is adapted and checked as the rank itself would be."""
+import os
+import sys
+
+import pytest
+
+from cluster.launch import has_module
+from launching import BUILD
+
+pytestmark = pytest.mark.skipif(not has_module("torch") or not os.path.exists(os.path.join(BUILD, "lib", "libfulldeck_sim.so")),
+                                reason="this Python has no torch, or the build no libfulldeck_sim.so")
+PATIENCE = 200
+
+SILENT = """
+import torch
+model = torch.nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(60):
+    batch = torch.full((8, 8), float("nan"))
+    torch.nn.functional.cross_entropy(model(batch), torch.randint(3, (8,))).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+SHOW = """
+import os, sys, time
+import torch
+adapted = any(type(finder).__module__ == "fulldeck.adapters" for finder in sys.meta_path)
+assert adapted == ("fulldeck.adapters" in sys.modules) and adapted == (os.environ["FULLDECK_RANK_PID"] == str(os.getpid()))
+print(sys.argv[1], "adapted" if adapted else "plain", flush=True)
+if sys.argv[2:]:
+    open(sys.argv[2], "w").close()
+    while not os.path.exists(sys.argv[3]):
+        time.sleep(0.01)
+"""
+BEHIND = """
+import subprocess, sys
+subprocess.run([sys.executable] + sys.argv[1:], check=True)
+"""
+
+
+def test_a_training_that_a_shell_starts_is_checked_as_the_rank_itself(place):
+    shell = place.write("train.sh", "echo begins\n{} {}\necho ended with $?\n".format(sys.executable, place.write("silent.py", SILENT)))
+    done = place.run("--nproc-per-node", 2, "--strict", "--no-python", "sh", shell, seconds=PATIENCE)
+    codes = sorted({event["code"] for event in place.events("silent-error")})
+    assert done.code == 92 and codes == ["A7", "J6"] and done.out.count("ended with 0") == 2, done
+
+
+def test_one_python_at_a_time_stands_for_a_rank_that_is_none(place):
+    """One after the other does; what runs beside it, behind another Python, as another rank or as a launcher does not."""
+    place.variables.update(PYTHON=sys.executable, SHOW=place.write("show.py", SHOW), BEHIND=place.write("behind.py", BEHIND),
+                           LAUNCHER=place.write("torchrun", SHOW))
+    done = place.run("--nproc-per-node", 1, "--no-python", "bash", place.write("train.sh", """
+        set -e
+        $PYTHON -c "import sys; assert 'fulldeck.adapters' not in sys.modules"
+        $PYTHON $SHOW first
+        sh -c '$PYTHON $SHOW deeper; true'
+        $PYTHON $SHOW holder held release &
+        while [ ! -e held ]; do sleep 0.05; done
+        $PYTHON $SHOW beside
+        touch release
+        wait $!
+        RANK=5 $PYTHON $SHOW other
+        $PYTHON $BEHIND $SHOW behind
+        PYTHONNOUSERSITE=1 $PYTHON $LAUNCHER launcher
+        (setsid $PYTHON $SHOW session)
+    """), seconds=PATIENCE)
+    assert done.code == 0 and done.out.splitlines() == [
+        "first adapted", "deeper adapted", "holder adapted", "beside plain", "other plain", "behind plain", "launcher plain", "session adapted"], done
+
+
+def test_without_adapters_a_python_below_a_shell_stays_as_it_is(place):
+    done = place.run("--nproc-per-node", 1, "--no-adapt", "--no-python", "sh",
+                     place.write("train.sh", "{} {} only; true\n".format(sys.executable, place.write("show.py", SHOW))), seconds=PATIENCE)
+    assert done.code == 0 and done.out == "only plain\n", done
