@@ -65,7 +65,8 @@ void WritePid(char* text, pid_t pid) {
 }
 
 // fork, where it can be with the child inside a cgroup from its birth: moving it there later makes the kernel wait.
-pid_t ForkInto(int cgroup) {
+// `cgroup_error` says why it is not inside.
+pid_t ForkInto(int cgroup, int* cgroup_error) {
 #ifdef SYS_clone3
   struct {
     std::uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size,
@@ -78,9 +79,10 @@ pid_t ForkInto(int cgroup) {
     arguments.cgroup = static_cast<std::uint64_t>(cgroup);
     const long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
     if (pid >= 0) return static_cast<pid_t>(pid);
+    *cgroup_error = errno;
   }
 #else
-  static_cast<void>(cgroup);
+  if (cgroup >= 0) *cgroup_error = ENOSYS;
 #endif
   return fork();
 }
@@ -102,7 +104,7 @@ Result<void> SetNonBlocking(int fd) {
 Result<pid_t> Spawn(const SpawnOptions& options) {
   auto started = StartProcess(options);
   if (!started) return started.error();
-  return WaitForExec(std::move(*started));
+  return WaitForExec(*started);
 }
 
 Result<StartedProcess> StartProcess(const SpawnOptions& options) {
@@ -143,7 +145,8 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
   }
   const pid_t parent = getpid();
 
-  const pid_t pid = ForkInto(options.born_into_cgroup);
+  int cgroup_error = 0;
+  const pid_t pid = ForkInto(options.born_into_cgroup, &cgroup_error);
   if (pid < 0) return ErrnoError("cannot start " + options.arguments[0] + ": fork");
   if (pid == 0) {
     // The error pipe must lie above the wired numbers, or dup2 would close it.
@@ -155,7 +158,9 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
       if (getppid() != parent) _exit(127);
     }
     for (const int cgroup : options.enters_cgroups) {
-      [[maybe_unused]] const auto entered = write(cgroup, "0", 1);
+      if (write(cgroup, "0", 1) == 1) continue;
+      const int error = -errno;  // below zero: no reason not to start
+      [[maybe_unused]] const auto told = write(report, &error, sizeof error);
     }
     if (!options.cpus.empty()) sched_setaffinity(0, sizeof cpus, &cpus);
     if (!own_pid.empty()) WritePid(own_pid.data() + own_pid.size() - kPidDigits, getpid());
@@ -167,15 +172,20 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
     execve(arguments[0], arguments.data(), environment);
     ReportAndExit(report, errno, false);
   }
-  return StartedProcess{pid, options.arguments[0], std::move(errors->read_end)};
+  return StartedProcess{pid, options.arguments[0], std::move(errors->read_end), cgroup_error};
 }
 
-Result<pid_t> WaitForExec(StartedProcess process) {
+Result<pid_t> WaitForExec(StartedProcess& process) {
   int error = 0;
   ssize_t got = 0;
-  do {
+  for (;;) {
     got = read(process.exec_error.get(), &error, sizeof error);
-  } while (got < 0 && errno == EINTR);
+    if (got == static_cast<ssize_t>(sizeof error) && error < 0) {
+      process.cgroup_error = -error;
+    } else if (got >= 0 || errno != EINTR) {
+      break;
+    }
+  }
   if (got == static_cast<ssize_t>(sizeof error)) {
     while (waitpid(process.pid, nullptr, 0) < 0 && errno == EINTR) {
     }

@@ -24,7 +24,7 @@ struct SpawnOptions {
   std::vector<int> cpus;        // processors that it may run on; empty: those of this process
   std::string pid_variable;     // NAME: the child finds its own pid in this variable, which `environment` must not hold
   // An open cgroup v2 folder that the child is born into (kernels from 5.7), and open cgroup.procs files that it enters
-  // before exec. Entering is no condition: a child that may not enter starts all the same.
+  // before exec. Entering is no condition: a child that may not enter starts all the same, and StartedProcess tells.
   int born_into_cgroup = -1;
   std::vector<int> enters_cgroups;
 };
@@ -38,11 +38,12 @@ Result<pid_t> Spawn(const SpawnOptions& options);
 struct StartedProcess {
   pid_t pid = 0;
   std::string program;
-  UniqueFd exec_error;  // closes on a good exec
+  UniqueFd exec_error;   // closes on a good exec
+  int cgroup_error = 0;  // errno of a cgroup that the child is not in; complete after WaitForExec
 };
 Result<StartedProcess> StartProcess(const SpawnOptions& options);
 // On an error the child has been reaped.
-Result<pid_t> WaitForExec(StartedProcess process);
+Result<pid_t> WaitForExec(StartedProcess& process);
 
 struct Pipe {
   UniqueFd read_end;

@@ -1,5 +1,6 @@
 #include "base/subprocess.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -75,9 +76,9 @@ TEST(Spawn, SeveralChildrenCanBeStartedBeforeAnyIsWaitedFor) {
   auto second = StartProcess(bad);
   auto third = StartProcess(good);
   ASSERT_TRUE(first.ok() && second.ok() && third.ok());
-  EXPECT_FALSE(WaitForExec(std::move(*second)).ok());
+  EXPECT_FALSE(WaitForExec(*second).ok());
   for (StartedProcess* started : {&*first, &*third}) {
-    const auto pid = WaitForExec(std::move(*started));
+    const auto pid = WaitForExec(*started);
     ASSERT_TRUE(pid.ok());
     EXPECT_EQ(waitpid(*pid, nullptr, 0), *pid);
   }
@@ -138,6 +139,31 @@ TEST(Spawn, SendsTheDeathSignalWhenTheParentDies) {
   char byte = 0;
   // The end of the pipe comes when its last writer, the sleeper, is gone.
   EXPECT_EQ(read(pipe->read_end.get(), &byte, 1), 0);
+}
+
+TEST(Spawn, AChildThatMayNotEnterItsCgroupStartsAndIsTold) {
+  const UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
+  const UniqueFd open_to_all(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  const UniqueFd no_cgroup(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_TRUE(full.valid() && open_to_all.valid() && no_cgroup.valid());
+  const auto run = [](int born_into, std::vector<int> enters) {
+    SpawnOptions options;
+    options.arguments = {"/bin/true"};
+    options.born_into_cgroup = born_into;
+    options.enters_cgroups = std::move(enters);
+    auto started = StartProcess(options);
+    EXPECT_TRUE(started.ok());
+    const auto pid = WaitForExec(*started);
+    EXPECT_TRUE(pid.ok());
+    int status = -1;
+    EXPECT_EQ(waitpid(*pid, &status, 0), *pid);
+    EXPECT_EQ(status, 0);
+    return started->cgroup_error;
+  };
+  EXPECT_EQ(run(-1, {full.get()}), ENOSPC);
+  EXPECT_EQ(run(-1, {open_to_all.get(), full.get()}), ENOSPC);
+  EXPECT_EQ(run(-1, {open_to_all.get()}), 0);
+  EXPECT_NE(run(no_cgroup.get(), {}), 0);
 }
 
 TEST(Spawn, ADescriptorAboveTheLimitIsAnError) {

@@ -133,7 +133,8 @@ base::Result<void> RankGroup::Start(const RunPlan& plan, const std::optional<Run
   }
   const base::TimePoint now = base::SteadyClock::Instance().Now();
   for (std::size_t i = 0; i < started.size(); ++i) {
-    const auto pid = base::WaitForExec(std::move(started[i]));
+    const auto pid = base::WaitForExec(started[i]);
+    if (cgroup_error_ == 0) cgroup_error_ = started[i].cgroup_error;
     if (!pid) {
       if (!failed) failed = base::Error{fmt::format("rank {}: {}", ranks_[i].rank, pid.error().message)};
       continue;

@@ -39,6 +39,9 @@ class RankGroup {
   // Starts every rank. On an error none runs any more, and the message names the rank.
   base::Result<void> Start(const RunPlan& plan, const std::optional<RunCgroup>& cgroup);
 
+  // errno of the first rank that is not in the run's cgroup; 0 where all are, or there is none.
+  int cgroup_error() const { return cgroup_error_; }
+
   const AttemptStart& start() const { return start_; }
   std::vector<Rank>& ranks() { return ranks_; }
   const std::vector<Rank>& ranks() const { return ranks_; }
@@ -71,6 +74,7 @@ class RankGroup {
   AttemptStart start_;
   wire::RankBoard board_;
   std::vector<Rank> ranks_;
+  int cgroup_error_ = 0;
 };
 
 }  // namespace fulldeck::launcher

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -80,6 +81,12 @@ void Supervisor::StartAttempt(const AttemptStart& start) {
     could_not_start_ = true;
     BeginStop(SIGKILL, milliseconds(0));
     return CheckAllGone();
+  }
+  if (group_->cgroup_error() != 0 && start.attempt == 0) {
+    Say(
+        fmt::format("warning: ranks could not enter the run's cgroup {}: {}. What they leave behind is found by their "
+                    "sessions and variables alone",
+                    cgroup_->folder(), std::generic_category().message(group_->cgroup_error())));
   }
   Register();
   if (start.group_world_size > 1 || start.attempt > 0) {
