@@ -59,8 +59,8 @@ def test_what_is_wrong_before_the_first_step_is_refused_or_said(place):
                            ("A7", "the launcher started 2 ranks, and the program asks for a group of 1. "),
                            ("B6", "DistributedDataParallel is refused: 2 of 2 parameters are not on gcu:{0}, the device of rank {0}.".format(rank))):
             assert "[{}] {} was refused: fulldeck: {}".format(rank, row, words) in done.out, (row, done)
-        assert ("WARNING: B9: the program has set CUDA_VISIBLE_DEVICES={0}; the launcher had not set it. This rank has LOCAL_RANK={0} and the "
-                "card gcu:{0}: ".format(rank)) in place.log(rank), done
+        assert ("WARNING: B9: the program has set CUDA_VISIBLE_DEVICES={0}; the launcher had set CUDA_VISIBLE_DEVICES=-1,-1. "
+                "This rank has LOCAL_RANK={0} and the card gcu:{0}: ".format(rank)) in place.log(rank), done
     # B8 of a card that torch does not call cuda: the message has no code.
     assert "the program chose gcu:0 with set_device, and this rank's card is gcu:1: two ranks may share a card" in place.log(1), done
     assert "two ranks may share" not in place.log(0), done
