@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import types
+import warnings
 
 import pytest
 
@@ -37,6 +38,7 @@ class Kept:
 
 
 loop._ours = Kept()
+fingerprints.adapt(torch)
 silent.adapt(torch)
 torch.set_num_threads(1)
 
@@ -82,6 +84,20 @@ def train(model, optimizer, data, size=8):
 
 def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+# ---- steps
+
+def test_a_compiled_step_is_seen_and_its_warnings_are_errors_in_vain(seen):
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.01))
+    step = torch.compile(lambda: optimizer.step(), backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for _ in range(3):
+            functional.cross_entropy(model(torch.randn(8, 8)), torch.randint(3, (8,))).backward()
+            step()
+    assert silent._steps == 3
 
 
 # ---- gradients

@@ -59,7 +59,7 @@ def adapt(torch):
         from torch.optim.optimizer import register_optimizer_step_post_hook
     except ImportError:
         return None  # before torch 2.0
-    register_optimizer_step_post_hook(lambda optimizer, *unused: loop.quietly(after_step, torch, optimizer))
+    register_optimizer_step_post_hook(observing.untraced(torch, lambda optimizer, *unused: loop.quietly(after_step, torch, optimizer)))
     _look_at_loaders(torch)
     _look_at_saves(torch)
     if torch.distributed.is_available():

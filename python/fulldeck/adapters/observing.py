@@ -40,6 +40,12 @@ def _disable(name, error):
         pass  # the board is what failed; there is nobody left to report to
 
 
+def untraced(torch, hook):
+    """A hook that torch.compile leaves out of its graph, and calls between two. Torch's own optimizers break the graph as well."""
+    disable = getattr(torch, "_disable_dynamo", None) or getattr(getattr(torch, "_dynamo", None), "disable", None)
+    return hook if disable is None else disable(hook)
+
+
 def observe(check, state=0, value=0, count=0, step=0, text=None):
     loop.board().observe(check, state, value, count, step, text)
 

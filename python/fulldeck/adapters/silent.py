@@ -13,7 +13,7 @@ import zlib
 
 from fulldeck import board as boards
 from fulldeck.adapters import batches, card, child_failures, is_child, loop, on_import, validation
-from fulldeck.adapters.observing import arrived, guarded, is_capturing, observe, pending, read_later
+from fulldeck.adapters.observing import arrived, guarded, is_capturing, observe, pending, read_later, untraced
 
 FIRST_STEPS = 20         # of each optimizer: all of them are sampled, and a parameter has to have a gradient in one
 FEWEST_STEPS = 10        # a shorter run says nothing about gradients
@@ -30,7 +30,7 @@ def adapt(torch):
         return None
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    register_optimizer_step_post_hook(lambda optimizer, arguments, named: after_step(torch, optimizer, named))
+    register_optimizer_step_post_hook(untraced(torch, lambda optimizer, arguments, named: after_step(torch, optimizer, named)))
     validation.trained = lambda: {id(parameter) for optimizer in list(_optimizers) for parameter in parameters_of(optimizer)}
     batches.watch_labels(torch)
     batches.watch_batches(torch)
