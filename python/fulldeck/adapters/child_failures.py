@@ -4,7 +4,7 @@ well. The contract of these checks is in observing.py; silent.py starts them.
 Watched are Python programs, shell scripts and the processes of multiprocessing. The script has looked at an exit status when an exception reported it
 (check=True, check_call, check_output), when it uses the status that call(), wait() or poll() returns, or when the module that waits, or one of the
 functions that called it, names `returncode` (`exitcode` for multiprocessing). What it does then is its own business: a probe may fail. A child that
-SIGTERM, SIGINT or SIGKILL ended did not fail, it was stopped."""
+SIGTERM or SIGINT ended did not fail, it was stopped; by SIGKILL, if the script can have sent it: else the kernel did, which needed memory."""
 import dis
 import functools
 import os
@@ -21,6 +21,7 @@ from fulldeck.adapters.observing import guarded, observe
 _children = weakref.WeakKeyDictionary()  # process that has not been seen to end -> its command; held weakly, since it may keep pipes open
 _failed = []               # (command, status)
 _owner = os.getpid()
+_kills = False             # the script has started one of KILLERS
 # Children that may fail: they only ask something, or belong to a library that looks after them.
 ASKING = ("-c", "-V", "--version", "--help", "pip", "ensurepip", "venv", "torch._inductor", "compile_worker", "resource_tracker", "loky", "spawn_main",
           "forkserver")
@@ -28,8 +29,12 @@ ASKING = ("-c", "-V", "--version", "--help", "pip", "ensurepip", "venv", "torch.
 STARTERS = ("env", "nohup", "nice", "ionice", "setsid", "stdbuf", "taskset", "numactl", "time", "timeout", "sudo", "exec", "xvfb-run")
 SHELLS = ("sh", "bash", "dash", "zsh")
 PROGRAMS = ("python", "pypy", "torchrun", "accelerate", "deepspeed")
+STDOUT = -2                # of subprocess
 NUMBER = re.compile(r"(0x)?[\da-f.,-]+[smhd]?")  # of timeout, nice, taskset
-ENDED = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+ENDED = (signal.SIGTERM, signal.SIGINT)
+SENT = ENDED + (signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT)
+KILLERS = ("kill", "pkill", "killall", "skill", "fuser")  # once the script has started one of them, SIGKILL may be from there
+HIDES = re.compile(r"2>\s*/dev/null|&>\s*/dev/null|>&\s*/dev/null|/dev/null\s+2>&1")  # who does not want to read the errors only asks
 STATUS_NAMES = ("returncode", "exitcode", "check_returncode")
 RETURN_STATUS = ("call", "wait", "poll")
 CALLERS = 4                # the function that waits, and those that called it
@@ -44,7 +49,7 @@ def watch_children():
     @functools.wraps(real_init)
     def init(self, args, *arguments, **named):
         real_init(self, args, *arguments, **named)
-        started(self, args, named.get("stderr", arguments[4] if len(arguments) > 4 else None))
+        started(self, args, *(named.get(name, arguments[place] if len(arguments) > place else None) for name, place in (("stdout", 3), ("stderr", 4))))
 
     @functools.wraps(real_signal)
     def send_signal(self, *arguments, **named):
@@ -61,6 +66,25 @@ def watch_children():
         return ask
 
     popen.__init__, popen.send_signal, popen.wait, popen.poll = init, send_signal, asking(popen.wait), asking(popen.poll)
+    real_system, real_kill, real_killpg = os.system, os.kill, os.killpg
+
+    @functools.wraps(real_system)
+    def system(command):
+        status = real_system(command)
+        system_ended(command, status)
+        return status
+
+    @functools.wraps(real_kill)
+    def kill(*arguments):
+        killed(lambda child, pid: child == pid, arguments)
+        return real_kill(*arguments)
+
+    @functools.wraps(real_killpg)
+    def killpg(*arguments):
+        killed(lambda child, group: os.getpgid(child) == group, arguments)
+        return real_killpg(*arguments)
+
+    os.system, os.kill, os.killpg = system, kill, killpg
 
 
 def watch_processes(process):
@@ -119,14 +143,40 @@ def is_watched(words):
             and not any(part in word.split(".") or word == part for word in words[:8] for part in ASKING))
 
 
+def words_of(args):
+    """Of a command; none where its errors are hidden: it only asks."""
+    global _kills
+    if isinstance(args, str):
+        words = [] if HIDES.search(args) else args.split()
+        _kills = _kills or any(word in KILLERS for word in args.split())
+    else:
+        words = [os.fsdecode(word) for word in args] if isinstance(args, (list, tuple)) else []
+        _kills = _kills or any(os.path.basename(word) in KILLERS for word in words[:3])
+    return words
+
+
 @guarded
-def started(child, args, stderr):
-    """Who reads the errors of a child itself looks at its exit status too; asyncio waits in a way of its own."""
+def started(child, args, stdout, stderr):
+    """Who reads the errors of a child itself looks at its exit status too, but a log file is for people; asyncio waits in a way of its own."""
     if _package(_outside(sys._getframe(), "fulldeck")) == "asyncio":
         return
-    words = args.split() if isinstance(args, str) else [os.fsdecode(word) for word in args] if isinstance(args, (list, tuple)) else []
-    if stderr is None and os.getpid() == _owner and is_watched(words):
+    words = words_of(args)
+    to_log = stderr is not None and (stderr is stdout or stderr == STDOUT) and is_log(stdout)
+    if (stderr is None or to_log) and os.getpid() == _owner and is_watched(words):
         _children[child] = " ".join(words)
+
+
+def is_log(file):
+    """Whether the script only writes it."""
+    return hasattr(file, "fileno") and getattr(file, "readable", lambda: True)() is False
+
+
+@guarded
+def system_ended(command, status):
+    words = words_of(os.fsdecode(command))
+    status = -(status & 127) if status & 127 else status >> 8
+    if status and os.getpid() == _owner and is_watched(words) and not was_ended(status, words) and not is_looked_at(sys._getframe()):
+        _failed.append((" ".join(words), status))
 
 
 @guarded
@@ -142,15 +192,27 @@ def ended_by_us(child):
 
 
 @guarded
+def killed(is_meant, arguments):
+    """The script sends a signal itself: to the children of which is_meant() says so."""
+    for child in list(_children) if len(arguments) == 2 and arguments[1] in SENT else ():
+        try:
+            if is_meant(child.pid, arguments[0]):
+                ended_by_us(child)
+        except OSError:  # it is gone
+            continue
+
+
+@guarded
 def seen(child, status):
     if status is not None and os.getpid() == _owner:
         command = _children.pop(child, None)
-        if status and command is not None and not was_ended(status) and not is_looked_at(sys._getframe()):
+        if status and command is not None and not was_ended(status, command.split()) and not is_looked_at(sys._getframe()):
             _failed.append((command, status))
 
 
-def was_ended(status):
-    return status in [-number for number in ENDED] or status in [128 + number for number in ENDED]
+def was_ended(status, words):
+    number = -status if status < 0 else status - 128
+    return number in ENDED or (number == signal.SIGKILL and (_kills or "timeout" in [os.path.basename(word) for word in words]))
 
 
 def is_looked_at(frame):
