@@ -53,7 +53,7 @@ def seen():
         kept.clear()
     batches.fetched = batches._fetched_at = batches.steps = validation._searches = validation.scores = silent._steps = silent._not_finite_at = 0
     batches._constants, batches._latest, validation._watch = (), None, None
-    silent._without[:], silent._on_card = [0, 0, 0, ""], False
+    silent._without[:], silent._on_card = [0, 0, 0, "", silent.MISSING], False
     loop._ours = Kept()
     torch.manual_seed(0)
     yield loop._ours.written
@@ -150,16 +150,34 @@ def test_gradients_of_zeros_are_a_note_in_a_short_run_and_a_warning_in_a_long_on
     assert board.CHECK_GRADIENTS not in seen
     assert ended()[board.CHECK_GRADIENTS][:3] == (1, 4, 4)
     silent._optimizers.clear()
-    silent._without[:] = [0, 0, 0, ""]
+    silent._without[:] = [0, 0, 0, "", silent.MISSING]
     kept = play(201, rewarded=1000)
     assert seen[board.CHECK_GRADIENTS][:3] == (0, 4, 4) and kept
 
 
-def test_a_gradient_that_is_never_there_is_reported_after_the_first_steps(seen):
+@pytest.mark.parametrize("steps", [60, 200])
+def test_a_gradient_that_is_never_there_is_a_note_after_the_first_steps_and_a_warning_later(seen, steps):
     model, unused = net(), nn.Linear(8, 3)
     optimizer = torch.optim.SGD(list(model.parameters()) + list(unused.parameters()), lr=0.01)
-    train(model, optimizer, samples(count=168))
-    assert seen[board.CHECK_GRADIENTS][:4] == (0, 2, 6, 20)
+    train(model, optimizer, samples(count=8 * 21))
+    assert seen[board.CHECK_GRADIENTS][:4] == (silent.MISSING, 2, 6, 20)
+    train(model, optimizer, samples(count=8 * (steps - 21)))
+    assert seen[board.CHECK_GRADIENTS][0] == (silent.CERTAIN if steps == 200 else silent.MISSING)
+    assert ended()[board.CHECK_GRADIENTS][:3] == (silent.CERTAIN, 2, 6) and unused
+
+
+@pytest.mark.parametrize("first,every", [(40, 1), (25, 30)])
+def test_a_branch_may_join_later_or_seldom(seen, first, every):
+    model, late = net(), nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(list(model.parameters()) + list(late.parameters()), lr=0.01)
+    for number, (inputs, labels) in enumerate(DataLoader(samples(count=8 * 210), 8)):
+        outputs = model(inputs)
+        if number >= first and (number - first) % every == 0:
+            outputs = outputs + late(inputs)
+        functional.cross_entropy(outputs, labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert ended()[board.CHECK_GRADIENTS][0] == silent.MISSING
 
 
 # ---- where the parameters are
@@ -509,13 +527,61 @@ def test_weights_of_one_part_are_enough(seen):
     assert board.CHECK_WEIGHTS not in ended()
 
 
+def test_a_misfit_is_made_good_by_a_strict_load_or_one_of_a_large_part(seen):
+    other = {"module." + name: tensor for name, tensor in net().state_dict().items()}
+    strict, part, small = net(), nn.Sequential(net(), nn.Linear(3, 3)), nn.Sequential(*[nn.Linear(8, 8) for _ in range(12)])
+    for model in (strict, part, small):
+        model.load_state_dict(other, strict=False)
+    assert len(silent._misfits) == 3
+    strict.load_state_dict(net().state_dict())
+    part[0].load_state_dict(net().state_dict())
+    small[0].load_state_dict(nn.Linear(8, 8).state_dict())
+    assert [misfit[0]() for misfit in silent._misfits.values()] == [small]
+
+
+def test_the_own_weights_loaded_again_are_no_second_attempt(seen):
+    model = net()
+    model.load_state_dict({"module." + name: tensor for name, tensor in net().state_dict().items()}, strict=False)
+    own = model.state_dict()
+    model.load_state_dict(own)
+    assert board.CHECK_WEIGHTS in ended()
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_an_empty_load_counts_where_names_were_compared(seen, filtered):
+    model = net()
+    if filtered:
+        own = model.state_dict()
+        found = {name: tensor for name, tensor in {"module." + name: tensor for name, tensor in own.items()}.items() if name in own}
+        model.load_state_dict(found, strict=False)
+    else:
+        batch = {"inputs": torch.zeros(2), "labels": torch.zeros(2)}
+        model.load_state_dict({}, strict=False)
+        assert batch
+    assert (board.CHECK_WEIGHTS in ended()) == filtered
+
+
+# ---- groups
+
+def test_ranks_that_meet_through_remote_calls_have_a_group(seen, monkeypatch):
+    monkeypatch.setattr(silent, "_grouped", False)
+    train(net(), sgd(net()), samples(count=80))
+    assert seen[board.CHECK_GROUP][0] == 1
+    remote = types.SimpleNamespace(api=types.SimpleNamespace(_is_current_rpc_agent_set=lambda: True))
+    monkeypatch.setitem(sys.modules, "torch.distributed.rpc", remote)
+    train(net(), sgd(net()), samples(count=80))
+    assert seen[board.CHECK_GROUP][0] == 2
+
+
 # ---- children
 
 FAILS = [sys.executable, "fails.py"]
 COUNTED = ["subprocess.run(FAILS)", "done = subprocess.run(FAILS)", "subprocess.call(FAILS)", "child = subprocess.Popen(FAILS); child.wait()",
            "child = subprocess.Popen(FAILS)\nwhile child.poll() is None: pass", "with subprocess.Popen(FAILS): pass",
            "def start(): return subprocess.call(FAILS)\nstart()", "subprocess.run(['timeout', '60', 'nice', '-n', '1'] + FAILS)",
-           "subprocess.run('LEVEL=1 ' + ' '.join(FAILS), shell=True)", "subprocess.run(['bash', '-e', 'fails.sh'])"]
+           "subprocess.run('LEVEL=1 ' + ' '.join(FAILS), shell=True)", "subprocess.run(['bash', '-e', 'fails.sh'])",
+           "subprocess.run(FAILS, stdout=open('log', 'w'), stderr=subprocess.STDOUT)", "log = open('log', 'w'); subprocess.run(FAILS, stdout=log, stderr=log)",
+           "os.system(' '.join(FAILS))", "subprocess.run([FAILS[0], 'killed.py'])", "subprocess.run(['bash', 'killed.sh'])"]
 NOT_COUNTED = ["if subprocess.call(FAILS): pass", "done = subprocess.run(FAILS)\nif done.returncode: pass",
                "try: subprocess.run(FAILS, check=True)\nexcept subprocess.CalledProcessError: pass",
                "try: subprocess.check_call(FAILS)\nexcept subprocess.CalledProcessError: pass",
@@ -524,7 +590,13 @@ NOT_COUNTED = ["if subprocess.call(FAILS): pass", "done = subprocess.run(FAILS)\
                "subprocess.run(['which', 'python2.3'])", "subprocess.run(['diff', '-q', 'fails.py', 'fails.sh'], stdout=-3)",
                "subprocess.run(['git', 'diff', '--quiet', '--no-index', 'fails.py', 'fails.sh'])", "subprocess.run('pgrep -f no_such.py', shell=True)",
                "subprocess.run(['test', '-f', 'no-such.sh'])", "subprocess.run(['bash', '-c', 'python3 fails.py'])",
-               "child = subprocess.Popen([FAILS[0], 'serves.py'], start_new_session=True); os.killpg(child.pid, 15); child.wait()"]
+               "child = subprocess.Popen([FAILS[0], 'serves.py'], start_new_session=True); os.killpg(child.pid, 15); child.wait()",
+               "child = subprocess.Popen([FAILS[0], 'serves.py'], start_new_session=True); os.killpg(child.pid, 9); child.wait()",
+               "child = subprocess.Popen([FAILS[0], 'serves.py']); os.kill(child.pid, 9); child.wait()",
+               "child = subprocess.Popen([FAILS[0], 'serves.py']); subprocess.run(['kill', '-9', str(child.pid)]); child.wait()",
+               "subprocess.run(['timeout', '-s', 'KILL', '0.1', FAILS[0], 'serves.py'])",
+               "import tempfile\nread = tempfile.TemporaryFile(); subprocess.run(FAILS, stdout=read, stderr=subprocess.STDOUT)",
+               "if os.system(' '.join(FAILS)): pass", "os.system('which python2.3')", "os.system(' '.join(FAILS) + ' 2>/dev/null')"]
 
 
 @pytest.mark.parametrize("script,count", [(script, 1) for script in COUNTED] + [(script, 0) for script in NOT_COUNTED])
@@ -533,6 +605,9 @@ def test_a_failed_child_counts_when_nobody_looks_at_its_status(seen, tmp_path, m
     (tmp_path / "fails.py").write_text("raise SystemExit(3)\n")
     (tmp_path / "fails.sh").write_text("exit 3\n")
     (tmp_path / "serves.py").write_text("import time\ntime.sleep(60)\n")
+    (tmp_path / "killed.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    (tmp_path / "killed.sh").write_text(sys.executable + " killed.py\n")
+    monkeypatch.setattr(child_failures, "_kills", False)
     exec(compile(script, "script", "exec"), {"__name__": "script", "subprocess": subprocess, "os": os, "FAILS": FAILS})
     assert ended().get(board.CHECK_CHILDREN, (0, 0, 0))[2] == count
 

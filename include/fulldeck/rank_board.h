@@ -222,13 +222,15 @@ enum {
   FULLDECK_BOARD_CHECK_GROUP = 0,      /* state 1: no process group so far, 2: one was formed; count: optimizer steps */
   FULLDECK_BOARD_CHECK_WEIGHTS = 1,    /* value of count tensors of a state dict fit; text: the module's class */
   FULLDECK_BOARD_CHECK_GRADIENTS = 2,  /* value of count trainable tensors never had a gradient in `step` sampled steps;
-                                          text: names; state 1: gradients of zeros, in too few steps to be certain */
+                                          text: names; state 1: gradients of zeros, 2: none, in too few steps to be
+                                          certain */
   FULLDECK_BOARD_CHECK_LABELS = 3,     /* state 1: every label of count batches is `value`, 2: labels differ */
   FULLDECK_BOARD_CHECK_VALIDATION = 4, /* state 1: validation is made of training samples, 2: it is not, 3: the model
                                           ran on them, perhaps for another purpose; value of count samples */
   FULLDECK_BOARD_CHECK_CHILDREN = 5, /* count children failed; value: the first one's exit status; text: its command */
   FULLDECK_BOARD_CHECK_DEVICE = 6,   /* state 1: the optimizer's parameters are on the CPU, 2: on `text` */
-  FULLDECK_BOARD_CHECK_FINITE = 7,   /* state 1: gradients, 2: the loss were NaN or Inf, first in `step` */
+  FULLDECK_BOARD_CHECK_FINITE = 7,   /* state 1: gradients, 2: the loss, 3: parameters were NaN or Inf, first in
+                                        `step` */
   FULLDECK_BOARD_CHECK_RANDOM = 8,   /* value: hash of the random state before step 2; state 1: every rank should have
                                         its own */
   FULLDECK_BOARD_CHECK_VISIBILITY =

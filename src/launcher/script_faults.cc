@@ -159,7 +159,7 @@ void ScriptFaults::Weights(const Ranks& ranks, Events& found) {
 }
 
 void ScriptFaults::Gradients(const Ranks& ranks, Events& found) {
-  // State 1: gradients of zeros in few steps, as before the first reward of a policy.
+  // State 1: gradients of zeros in few steps, as before the first reward of a policy; 2: layers may join later.
   const auto is_certain = [](const wire::Observation& seen) {
     return seen.state == 0 && static_cast<double>(seen.value) >= kWithoutGradient * static_cast<double>(seen.count);
   };
@@ -170,7 +170,7 @@ void ScriptFaults::Gradients(const Ranks& ranks, Events& found) {
     const wire::Observation& seen = *Of(ranks[which.front()], FULLDECK_BOARD_CHECK_GRADIENTS);
     Name("F7", "gradients", ranks, which,
          fmt::format("{} of {} trainable tensors had {} in {} sampled steps: {}", seen.value, seen.count,
-                     seen.state == 0 ? "no gradient" : "gradients of zeros only", seen.step, seen.text),
+                     seen.state == 1 ? "gradients of zeros only" : "no gradient", seen.step, seen.text),
          "let them take part in the loss (is an output unused, detached, or computed under no_grad?), or freeze them "
          "with requires_grad_(False)",
          found, warn ? events::Severity::kWarning : events::Severity::kInfo);
@@ -276,7 +276,7 @@ void ScriptFaults::Finite(const Ranks& ranks, Events& found) {
     const std::uint64_t step = seen != nullptr ? seen->step : ranks[i].step;
     if (!what.empty() && step >= first_step) continue;
     first_step = step;
-    what = seen != nullptr && seen->state == 1 ? "gradients" : "loss";
+    what = seen == nullptr || seen->state == 2 ? "loss" : seen->state == 1 ? "gradients" : "parameters";
   }
   Name("J6", "finite", ranks, which, fmt::format("NaN or Inf in the {} at step {}", what, first_step),
        "lower the learning rate or warm it up, clip gradients, use bfloat16 or a GradScaler in place of plain float16, "

@@ -130,6 +130,25 @@ TEST(ScriptFaults, NamesTheFirstStepThatWasNotFinite) {
   EXPECT_THAT(Look(ranks, false, 1), IsEmpty());
 }
 
+TEST(ScriptFaults, SaysWhatWasNotFinite) {
+  for (const auto& [state, what] : {std::pair<std::uint32_t, const char*>{2, "loss"}, {3, "parameters"}}) {
+    const auto found = ScriptFaults(2, false).Look(Two(FULLDECK_BOARD_CHECK_FINITE, {.state = state, .step = 7}), false);
+    ASSERT_THAT(Codes(found), ElementsAre("J6"));
+    EXPECT_THAT(found[0].fields.Text("evidence"), HasSubstr(what));
+  }
+}
+
+TEST(ScriptFaults, GradientsThatMayStillComeAreANote) {
+  const int gradients = FULLDECK_BOARD_CHECK_GRADIENTS;
+  const Ranks early = Two(gradients, {.state = 2, .value = 2, .count = 6, .step = 20, .text = "x"});
+  ScriptFaults faults(2, false);
+  const auto found = faults.Look(early, false);
+  ASSERT_THAT(Codes(found), ElementsAre("note F7"));
+  EXPECT_THAT(found[0].fields.Text("evidence"), HasSubstr("had no gradient"));
+  EXPECT_THAT(Codes(faults.Look(Two(gradients, {.value = 2, .count = 6, .step = 38, .text = "x"}), false)),
+              ElementsAre("F7"));
+}
+
 TEST(ScriptFaults, EqualRandomStatesAreANote) {
   const int random = FULLDECK_BOARD_CHECK_RANDOM;
   EXPECT_THAT(Look(Two(random, {.state = 1, .value = 7})), ElementsAre("note G5"));

@@ -18,8 +18,8 @@ from fulldeck.adapters.observing import arrived, guarded, is_capturing, observe,
 FIRST_STEPS = 20         # of each optimizer: all of them are sampled, and a parameter has to have a gradient in one
 FEWEST_STEPS = 10        # a shorter run says nothing about gradients
 SAMPLE_EVERY = 50        # steps, later: for NaN and Inf
-ZEROS_STEPS = 200        # a gradient of zeros may be a reward that is not reached in the first episodes: until then it may change …
-ZEROS_EVERY = 10         # … and is sampled at this interval, in steps
+LATE_STEPS = 200         # layers may join later, and rewards be reached later: until then a missing gradient is only a note …
+LATE_EVERY = 10          # … and gradients are sampled at this interval, in steps
 FEW_BYTES = 1 << 20      # on a card that is not used
 
 _owner = os.getpid()
@@ -53,6 +53,8 @@ class Steps:
         self.present = set()   # of those: a gradient was there
         self.with_gradient = set()  # and was not zero, as far as is known
         self.judged = False    # the latest sample was
+        self.noted = False     # that gradients are missing
+        self.absent = []       # weak parameters that never had a gradient, after the first steps
 
 
 _optimizers = weakref.WeakKeyDictionary()
@@ -76,7 +78,7 @@ def after_step(torch, optimizer, named=None):
     steps.count += 1
     count = steps.count
     doubtful = steps.trainable is not None
-    if count > FIRST_STEPS and count % (ZEROS_EVERY if doubtful else SAMPLE_EVERY):
+    if count > FIRST_STEPS and count % (LATE_EVERY if doubtful else SAMPLE_EVERY) and not (doubtful and has_come(steps)):
         if doubtful and not steps.judged and not pending:  # the last values of a card have arrived
             judge_gradients(torch, optimizer, steps, False)
         return
@@ -102,8 +104,16 @@ def group(torch):
     global _grouped
     if not _grouped:
         distributed = torch.distributed
-        _grouped = (distributed.is_available() and distributed.is_initialized()) or any(name in sys.modules for name in OTHER_GROUPS)
+        _grouped = ((distributed.is_available() and distributed.is_initialized()) or any(name in sys.modules for name in OTHER_GROUPS)
+                    or has_remote_calls())
     observe(boards.CHECK_GROUP, 2 if _grouped else 1, count=_steps)
+
+
+def has_remote_calls():
+    """Whether the ranks meet through torch.distributed.rpc. Torch itself imports that module."""
+    remote = sys.modules.get("torch.distributed.rpc")
+    agent = getattr(getattr(remote, "api", None), "_is_current_rpc_agent_set", None)
+    return agent is not None and bool(agent())
 
 
 def parameters_of(optimizer):
@@ -178,35 +188,55 @@ def not_finite(step):
         observe(boards.CHECK_FINITE, 1, step=step)
 
 
-_without = [0, 0, 0, ""]  # tensors without a gradient, all, steps, names: of the optimizer with the most
+@guarded
+def has_come(steps):
+    """Whether one of the missing gradients is there: a branch may be in use in every thirtieth step only."""
+    absent = [(reference, reference()) for reference in steps.absent]
+    steps.absent = [reference for reference, parameter in absent if parameter is not None and parameter.grad is None]
+    return len(steps.absent) < len(absent)
+
+
+CERTAIN, ZEROS, MISSING = range(3)  # states of the check: the last two are notes
+_without = [0, 0, 0, "", MISSING]   # tensors without a gradient, all, steps, names, state: of the optimizer with the most
 
 
 @guarded
 def judge_gradients(torch, optimizer, steps, ended):
-    """A gradient that was never there is judged after the first steps, one of zeros after ZEROS_STEPS: in a run that ended before, it is a note."""
+    """After the first steps what is missing is a note; a warning after LATE_STEPS, or at the end. Gradients of zeros are judged after LATE_STEPS alone: in a
+    run that ended before, they are a note."""
     steps.judged = True
     without = [parameter for number, parameter in ((number, parameter()) for number, parameter in steps.trainable.items())
                if number not in steps.with_gradient and parameter is not None and parameter.requires_grad]
     absent = [parameter for parameter in without if id(parameter) not in steps.present]
-    early = steps.count < ZEROS_STEPS
-    if without and len(absent) < len(without) and early and not ended:
-        report_gradients(torch, steps, absent, 0)
+    early = steps.count < LATE_STEPS
+    if without and early and not ended:
+        if not steps.noted:
+            steps.noted = True
+            report_gradients(torch, steps, absent, MISSING)
+        steps.absent = [weakref.ref(parameter) for parameter in absent]
         return
-    report_gradients(torch, steps, absent if early else without, 0)
+    report_gradients(torch, steps, absent if early else without, CERTAIN)
     if early and not absent:
-        report_gradients(torch, steps, without, 1)
-    steps.trainable = None
+        report_gradients(torch, steps, without, ZEROS)
+    steps.trainable, steps.absent = None, []
+
+
+def counts_more(without, state):
+    """Than what is reported: a warning does, compared with a note, and else more tensors do."""
+    was_certain = _without[0] and _without[4] == CERTAIN
+    if was_certain != (state == CERTAIN) and _without[0]:
+        return bool(without) and state == CERTAIN
+    return len(without) > _without[0]
 
 
 def report_gradients(torch, steps, without, state):
-    """`state` 1: of zeros, in too few steps to be certain."""
-    if len(without) <= _without[0]:
+    if not counts_more(without, state):
         return
     names = [name[len("module."):] if name.startswith("module.") else name for name in names_of(torch, without)]
     # Experts of a mixture may wait long for their first token.
     kept = [name for name in names if "expert" not in name and "moe" not in name.lower().split(".")]
-    if len(kept) > _without[0]:
-        _without[:] = [len(kept), len(steps.trainable), steps.samples, ", ".join(kept)]
+    if counts_more(kept, state):
+        _without[:] = [len(kept), len(steps.trainable), steps.samples, ", ".join(kept), state]
         observe(boards.CHECK_GRADIENTS, state, value=_without[0], count=_without[1], step=_without[2], text=_without[3])
 
 
@@ -349,6 +379,8 @@ def random_state(torch):
 
 # ---- weights
 
+LEAST_PART = 0.1         # of a module's tensors, and of those that were given: fewer are a misfit
+
 _misfits = {}            # id of a module -> (weak module, matched, given, its class, batches before)
 
 
@@ -359,7 +391,11 @@ def watch_loading(owner, strict_by_default):
     @functools.wraps(real)
     def load_state_dict(module, state_dict, strict=strict_by_default, *arguments, **named):
         if strict:
-            return real(module, state_dict, strict, *arguments, **named)
+            given = foreign(module, state_dict) if _misfits else 0
+            result = real(module, state_dict, strict, *arguments, **named)
+            if given:
+                fitted(module, given)
+            return result
         found = []  # MMEngine returns nothing
         hooks = post_hooks(module, found)
         try:
@@ -387,14 +423,52 @@ def weights(module, state_dict, keys):
     if keys is None:
         return
     missing, unexpected = keys
-    given = len(state_dict)
-    own = sum(1 for _ in module.parameters()) + sum(1 for _ in module.buffers())
-    matched = max(0, given - unexpected)
-    if given >= 2 and own >= 2 and matched < 0.1 * given and missing > 0.9 * own:
+    given = len(state_dict) or filtered_out(module)
+    own = size_of(module)
+    matched = max(0, len(state_dict) - unexpected)
+    if given >= 2 and own >= 2 and matched < LEAST_PART * given and missing > (1 - LEAST_PART) * own:
         number = id(module)
         _misfits[number] = (weakref.ref(module, lambda gone: _module_gone(number)), matched, given, type(module).__name__, batches.fetched)
-    elif matched:
-        _misfits.pop(id(module), None)  # a second attempt, with other names
+    elif matched and _misfits:
+        fitted(module, matched)
+
+
+def size_of(module):
+    return sum(1 for _ in module.parameters()) + sum(1 for _ in module.buffers())
+
+
+@guarded
+def foreign(module, state_dict):
+    """How many tensors of `state_dict` are not the module's own: a script may put what fits into the module's own state, and load that."""
+    inner = getattr(module, "module", None)
+    own = {tensor.data_ptr() for each in (module, inner) if hasattr(each, "parameters")
+           for tensors in (each.parameters(), each.buffers()) for tensor in tensors} - {0}
+    return sum(1 for tensor in state_dict.values() if not hasattr(tensor, "data_ptr") or tensor.data_ptr() not in own)
+
+
+@guarded
+def fitted(module, loaded):
+    """A later attempt has filled the module, or a part of it: with other names, or strictly. It counts for each module that got enough of it."""
+    parts = {id(part) for part in module.modules()}
+    for number, (reference, *_) in list(_misfits.items()):
+        owner = reference()
+        if owner is not None and (number in parts or (any(part is module for part in owner.modules()) and loaded >= LEAST_PART * size_of(owner))):
+            del _misfits[number]
+
+
+def filtered_out(module):
+    """How many tensors a script had before it kept those whose names fit, and none was left: a dictionary of tensors with such names is a variable of the
+    function that loads. An empty one alone may mean that there is no checkpoint; other ranks than the first may leave the reading to it."""
+    if os.environ.get("RANK", "0") != "0":
+        return 0
+    frame = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("fulldeck", "torch", "mmengine"):
+        frame = frame.f_back
+    if frame is None:
+        return 0
+    last = {name.rpartition(".")[2] for name, _ in module.named_parameters()}
+    return max((sum(1 for name, value in list(variable.items()) if type(name) is str and name.rpartition(".")[2] in last and hasattr(value, "data_ptr"))
+                for variable in list(frame.f_locals.values()) if isinstance(variable, dict)), default=0)
 
 
 def _module_gone(number):
