@@ -573,6 +573,72 @@ def test_ranks_that_meet_through_remote_calls_have_a_group(seen, monkeypatch):
     assert seen[board.CHECK_GROUP][0] == 2
 
 
+# ---- the same batches, and parameters that differ
+
+@pytest.fixture
+def wrapped(seen, tmp_path, monkeypatch):
+    """A model that DistributedDataParallel wraps, in a group of one that is taken for the first of two."""
+    monkeypatch.setattr(fingerprints, "_tell", lambda torch, name, number: told.append((name, number)))
+    told = seen["told"] = []
+    torch.distributed.init_process_group("gloo", init_method="file://{}/store".format(tmp_path), rank=0, world_size=1)
+    try:
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda *unused: 2)
+        fingerprints._batches = fingerprints._mixed = fingerprints._hashed = fingerprints._batch = 0
+        fingerprints._part = None
+        fingerprints._watched.clear()
+        fingerprints._optimizers.clear()
+        fingerprints._others.clear()
+        model = nn.parallel.DistributedDataParallel(net())
+        fingerprints.watch(model)
+        loop.steps = 0
+        loop._turn.clear()
+        yield model
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def numbers_of(model, of_rank):
+    """The fingerprints of three steps: each trains on of_rank(batch)."""
+    optimizer, found = sgd(model), []
+    for inputs, labels in DataLoader(samples(count=64), 16):
+        functional.cross_entropy(model(of_rank(inputs)), of_rank(labels)).backward()
+        optimizer.step()
+        found.append(loop.figures().batch_fingerprint)
+        optimizer.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("second,differs", [(lambda whole: whole[8:], True), (lambda whole: whole[:8], False)])
+def test_parts_of_one_batch_are_compared_and_not_the_batch(wrapped, second, differs):
+    first = numbers_of(wrapped, lambda whole: whole[:8])
+    fingerprints._batches = fingerprints._mixed = 0
+    assert all(first) and (numbers_of(wrapped, second) != first) == differs
+
+
+def test_whole_batches_are_compared_as_they_come_from_the_loader(wrapped):
+    expected = [fingerprints.fingerprint(torch, batch) for batch in DataLoader(samples(count=64), 16)][:3]
+    assert numbers_of(wrapped, lambda whole: whole + torch.zeros_like(whole))[:3] == expected
+
+
+@pytest.mark.parametrize("shape,whole,part", [((8, 3), (16, 3), True), ((16, 128), (16, 256), True), ((16, 255), (16, 256), False), ((8,), (8,), False),
+                                              ((8, 3, 224, 224), (16, 3, 256, 256), True), ((16, 3, 112, 112), (16, 3, 224, 224), False)])
+def test_shapes_of_a_part_of_a_batch(shape, whole, part):
+    assert fingerprints.is_part(shape, whole, 2) == part
+
+
+@pytest.mark.parametrize("averages", [True, False])
+def test_replicas_of_local_sgd_may_differ(wrapped, seen, averages):
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook
+
+    if averages:
+        wrapped.register_comm_hook(None, default_hooks.allreduce_hook)
+    else:
+        state = post_localSGD_hook.PostLocalSGDState(process_group=None, subgroup=None, start_localSGD_iter=100)
+        wrapped.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
+    train(wrapped, sgd(wrapped), samples(count=12 * 8))
+    assert any(name.startswith("parameters") for name, _ in seen["told"]) == averages
+
+
 # ---- children
 
 FAILS = [sys.executable, "fails.py"]

@@ -21,6 +21,8 @@ ROUNDS = 50              # steps that rank 0 waits for the others' numbers
 MOST_OF_A_TENSOR = 4096  # bytes
 
 _batch = 0               # of the latest batch from a DataLoader, while they count
+_shapes = []             # of its tensors
+_part = None             # of what forwards since the latest step were given, where that is a part of the batch; 0: not known
 _batches = 0             # steps whose batch was told
 _mixed = 0               # of the batches that were told
 _hashed = 0              # step after which the parameters were hashed last
@@ -37,6 +39,7 @@ class Watched:
 
     def __init__(self):
         self.forwards = 0   # through the wrapper, with a backward that reduces
+        self.averages = True  # over all ranks, in every step, as far as is known
 
 
 class Steps:
@@ -101,7 +104,7 @@ def after_step(torch, optimizer):
             _not_reduced(steps)
         if begins and _batches < BATCH_STEPS and _batch:
             _tell_batch(torch)
-        if (loop.steps == FIRST_HASH or loop.steps % HASH_EVERY == 0) and _hashed != loop.steps:
+        if (loop.steps == FIRST_HASH or loop.steps % HASH_EVERY == 0) and _hashed != loop.steps and steps.watched.averages:
             _hash_parameters(torch, steps.wrapper())
         if _parts and loop.steps >= _hashed + HASH_STEPS:
             _tell_parameters(torch)
@@ -121,11 +124,14 @@ def _not_reduced(steps):
 
 
 def _tell_batch(torch):
-    global _batch, _batches, _mixed
+    global _batch, _part, _batches, _mixed
+    number, _batch, _part = _batch if _part is None else _part, 0, None  # of one step
+    if not number:
+        _not_compared("each rank takes a part of the batch that the DataLoader gave, and that part is not in host memory")
+        return
     _batches += 1
-    _mixed = zlib.crc32(b"%d %d" % (loop.steps, _batch), _mixed)
-    loop.figures().batch_fingerprint = _batch
-    _batch = 0  # of one step
+    _mixed = zlib.crc32(b"%d %d" % (loop.steps, number), _mixed)
+    loop.figures().batch_fingerprint = number
     if _batches == BATCH_STEPS:
         _tell(torch, "batches", _mixed)
 
@@ -308,6 +314,28 @@ def fingerprint(torch, batch, found=0, depth=0):
     return found
 
 
+def shapes_in(torch, batch, depth=0):
+    if isinstance(batch, torch.Tensor):
+        return [tuple(batch.shape)]
+    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
+    return [shape for part in list(parts)[:8] for shape in shapes_in(torch, part, depth + 1)] if depth < 3 else []
+
+
+def is_part(shape, whole, ranks):
+    """Whether a tensor of this shape may be one rank's part of one of the shape `whole`: of its samples, whatever was done with them, or of each sample."""
+    if shape and whole and shape[0] * ranks == whole[0]:
+        return True
+    smaller = [(one, all_) for one, all_ in zip(shape, whole) if one != all_]
+    return len(shape) == len(whole) and len(smaller) == 1 and 2 * smaller[0][0] <= smaller[0][1]
+
+
+def _look_at_inputs(torch, inputs, ranks):
+    """A script may read the same batch on all ranks, and give each rank its part of it."""
+    global _part
+    if _part is not None or any(is_part(shape, whole, ranks) for shape in shapes_in(torch, inputs) for whole in _shapes):
+        _part = fingerprint(torch, inputs, _part or 0)
+
+
 def samples_in(torch, batch):
     """The rows of a batch whose tensors all have as many; 0 where that cannot be told."""
     if isinstance(batch, torch.Tensor):
@@ -377,10 +405,10 @@ def _not_compared(reason):
 
 
 def _look_at_batch(torch, batch, begun):
-    global _batch
+    global _batch, _shapes
     if _watched and _batches < BATCH_STEPS and torch.is_grad_enabled():
         try:
-            _batch = fingerprint(torch, batch)
+            _batch, _shapes = fingerprint(torch, batch), shapes_in(torch, batch)
             if not _batch:
                 _not_compared("no tensor in host memory is in the batch that the DataLoader gave ({})".format(type(batch).__name__))
         except Exception as error:  # a batch of a kind that nobody thought of
@@ -409,9 +437,21 @@ def _saved(path):
         loop.board().saved(int.from_bytes(hashlib.blake2b(path, digest_size=8).digest(), "little") or 1)
 
 
+# Whose hooks leave the same gradients on all ranks.
+AVERAGING_HOOKS = ("default_hooks", "powerSGD_hook", "quantization_hooks", "optimizer_overlap_hooks", "mixed_precision_hooks", "debugging_hooks")
+
+
 def _look_at_forward(torch):
     wrapper = torch.nn.parallel.DistributedDataParallel
-    real = wrapper.forward
+    real, real_register = wrapper.forward, wrapper.register_comm_hook
+    is_compiling = torch.compiler.is_compiling if hasattr(torch, "compiler") else torch._dynamo.is_compiling
+
+    @functools.wraps(real_register)
+    def register_comm_hook(self, state, hook):
+        real_register(self, state, hook)
+        watched = _watched.get(self)
+        if watched is not None and (getattr(hook, "__module__", None) or "").rpartition(".")[2] not in AVERAGING_HOOKS:
+            watched.averages = False  # local SGD, for example
 
     @functools.wraps(real)
     def forward(self, *inputs, **named):
@@ -419,6 +459,8 @@ def _look_at_forward(torch):
         if watched is not None and self.require_backward_grad_sync and torch.is_grad_enabled():
             watched.forwards += 1
             loop.figures().reductions += 1
+            if _batch and _batches < BATCH_STEPS and not is_compiling():
+                loop.quietly(_look_at_inputs, torch, [list(inputs), named], torch.distributed.get_world_size())
         return real(self, *inputs, **named)
 
-    wrapper.forward = forward
+    wrapper.forward, wrapper.register_comm_hook = forward, register_comm_hook
