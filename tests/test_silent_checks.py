@@ -46,8 +46,8 @@ torch.set_num_threads(1)
 @pytest.fixture
 def seen():
     """What is on the board, of a script that has just begun."""
-    batches._classes.__init__()
-    batches._binary.__init__()
+    for kind in batches._kinds:
+        kind.__init__()
     for kept in (batches._loaders, batches._gone, batches._recent, validation._models, silent._optimizers, silent._misfits, observing._off,
                  observing.pending, observing._no_copies, child_failures._children, child_failures._failed):
         kept.clear()
@@ -307,6 +307,51 @@ def test_targets_of_a_generator_are_no_labels(seen):
     assert board.CHECK_LABELS not in ended()
 
 
+def train_with(loss, data, epochs=2):
+    """`loss` of the outputs, features (8, 3, 4, 4), and the batch."""
+    model = nn.Conv2d(2, 3, 1)
+    optimizer = sgd(model)
+    for _ in range(epochs):
+        for batch in DataLoader(data, 8):
+            loss(model(batch[0]), *batch[1:]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return ended().get(board.CHECK_LABELS, (0,))[0]
+
+
+def pictures(*columns, count=480):
+    return TensorDataset(torch.randn(count, 2, 4, 4), *columns)
+
+
+def padded(count=480):
+    found = torch.full((count, 16), -100)
+    for row in found:
+        row[:int(torch.randint(4, 12, (1,)))] = 0
+    return found
+
+
+@pytest.mark.parametrize("loss,columns", [
+    (lambda outputs, labels: functional.cross_entropy(outputs.permute(0, 2, 3, 1).reshape(-1, 3), labels.view(-1)), [padded()]),
+    (lambda outputs, labels: functional.cross_entropy(outputs.mean((2, 3)), labels), [functional.one_hot(torch.zeros(480, dtype=torch.long), 3).float()]),
+    (lambda outputs, masks, labels: functional.cross_entropy(outputs, masks) + functional.cross_entropy(outputs.mean((2, 3)), labels),
+     [torch.zeros(480, 4, 4, dtype=torch.long), torch.randint(3, (480,))]),
+    (lambda outputs, masks: functional.cross_entropy(outputs[..., :2, :2], masks[:, ::2, ::2]), [torch.zeros(480, 4, 4, dtype=torch.long)]),
+], ids=["padded", "probabilities", "one of two heads", "scaled masks"])
+def test_labels_of_one_class_in_other_forms_are_reported(seen, loss, columns):
+    assert train_with(loss, pictures(*columns)) == 1
+
+
+@pytest.mark.parametrize("loss,columns,count", [
+    (lambda outputs: functional.cross_entropy(outputs.flatten(2), torch.zeros(8, 16, dtype=torch.long)), [], 480),
+    (lambda outputs, unused: functional.binary_cross_entropy_with_logits(outputs[:, 0, 0, 0], torch.ones(8))
+     + functional.binary_cross_entropy_with_logits(outputs[:, 1, 0, 0], torch.zeros(8)), [torch.zeros(160, dtype=torch.long)], 160),
+    (lambda outputs, labels: functional.cross_entropy(outputs.mean((2, 3)), outputs.detach().mean((2, 3)).softmax(1)), [torch.zeros(480, dtype=torch.long)], 480),
+    (lambda outputs, labels: functional.cross_entropy(outputs.mean((2, 3)), labels), [functional.one_hot(torch.arange(480) // 400, 3).float()], 480),
+], ids=["at each place", "a discriminator", "a teacher", "probabilities that differ"])
+def test_labels_that_are_made_or_differ_are_none_of_one_class(seen, loss, columns, count):
+    assert train_with(loss, pictures(*columns, count=count), epochs=1) in (0, 2)
+
+
 def test_labels_on_a_card_are_compared_there_and_read_now_and_then(seen):
     kind = batches._classes
     kind.label, kind.batches, kind.judged, kind.looks, zeros = 0, 100, 100, 100, torch.zeros(8, dtype=torch.long)
@@ -325,7 +370,7 @@ def test_labels_on_a_card_are_compared_there_and_read_now_and_then(seen):
 
 def test_batches_cost_no_minimum_when_no_loss_shows_labels(seen, monkeypatch):
     looks = []
-    monkeypatch.setattr(batches, "_constant", lambda flat: looks.append(1))
+    monkeypatch.setattr(batches, "_constant", lambda *unused: looks.append(1))
     model = nn.Linear(8, 1)
     optimizer = sgd(model)
     for inputs, labels in DataLoader(samples(count=800), 8):

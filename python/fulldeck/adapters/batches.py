@@ -11,6 +11,7 @@ FIRST_BATCHES = 20       # in which batches are looked at for labels before any 
 LABEL_BATCHES = 100      # losses after which it is known whether the labels come from the batches
 FEWEST_BATCHES = 10      # fewer say nothing about labels
 ENOUGH_BATCHES = 50      # the launcher needs as many while the run goes on (script_faults.cc)
+MADE_LABELS = 3          # labels that are not in the batch: once may be the next batch, which a framework has read already
 MOST_BATCHES = 2000      # without an end of a pass
 READ_EVERY = 10          # losses, when it is known what to compare with: of labels on a card
 MOST_ELEMENTS = 1 << 20  # of a tensor of integers in a batch
@@ -33,13 +34,16 @@ class Labels:
         self.batches = 0     # that have it
         self.passed = 0      # looks when a pass ended
         self.elements = 0    # of the latest labels
+        self.made = 0        # by the script: not in the batch
+        self.ignored = -100  # value of the latest labels that is none
         self.over = False
         self.differ = None   # on the card: whether any of the labels since the last copy is another one
         self.unread = 0      # looks since then
 
 
-_classes, _binary = Labels(), Labels()
-_constants = ()          # (value, elements) of the tensors of the latest batch in which every element is the same
+_classes, _dense, _soft, _binary = _kinds = Labels(), Labels(), Labels(), Labels()  # numbers of classes, maps of them, their probabilities; 0 or 1
+_constants = ()          # (value, elements, whether it is a map of whole numbers) of the tensors of the latest batch in which every element is the same
+_constants_of_all = False  # not only of tensors of whole numbers
 
 
 def watch_labels(torch):
@@ -59,7 +63,7 @@ def _watch_loss(torch, functional, name, kind):
         if not is_compiling():
             if not torch.is_grad_enabled():
                 validation.scores += 1
-            elif not kind.over:
+            elif not kind.over or kind is _classes:
                 labels(torch, input, target, named.get("ignore_index", -100), kind)
         return real(input, target, *arguments, **named)
 
@@ -69,29 +73,43 @@ def _watch_loss(torch, functional, name, kind):
 
 @guarded
 def labels(torch, output, target, ignored, kind):
-    if (type(target) is not torch.Tensor or target.is_floating_point() != (kind is _binary) or not target.numel()
-            or not getattr(output, "requires_grad", False) or torch._C._len_torch_dispatch_stack()
+    if type(target) is not torch.Tensor:
+        return
+    if kind is _classes:
+        kind = _soft if target.is_floating_point() else _dense if target.dim() > 2 else _classes
+    if (kind.over or target.is_floating_point() != (kind in (_soft, _binary)) or (kind is _soft and (target.dim() != 2 or len(target) < 2))
+            or not target.numel() or not getattr(output, "requires_grad", False) or torch._C._len_torch_dispatch_stack()
             or torch._C._functorch.maybe_current_level() is not None or is_capturing(torch, target)):
         return
-    kind.elements = target.numel()
-    # Labels of one class that are not in the batch were made by the script: contrastive losses and GANs have such.
-    from_data = (kind.looks >= LABEL_BATCHES or (kind is _classes and target.dim() > 1)
-                 or [value for value, elements in _constants if elements == kind.elements and steps < _fetched_at + BATCH_STEPS])
+    kind.elements, kind.ignored = target.numel(), ignored
+    # Labels of one class that are not in the batch were made by the script: contrastive losses and GANs have such. Masks may have been scaled.
+    from_data = kind.looks >= LABEL_BATCHES or [value for value, elements, is_map in _constants if (elements == kind.elements or (
+        is_map and kind is _dense)) and steps < _fetched_at + BATCH_STEPS]
+    may_be_made = _constants_of_all
     if kind.looks >= LABEL_BATCHES and kind.batches < FEWEST_BATCHES:
         kind.over = True
         return
     kind.looks += 1
     with torch.no_grad():
-        if kind.looks > LABEL_BATCHES and kind.label is not None and target.device.type != "cpu":
+        if kind.looks > LABEL_BATCHES and kind.label is not None and target.device.type != "cpu" and kind is not _soft:
             _compare_labels(torch, kind, target.detach(), ignored)
             return
 
         def arrived(values):
-            _judge_labels(kind, values, from_data)
+            _judge_labels(kind, values, from_data, may_be_made)
 
-        few = _least_and_largest(torch, target.detach(), ignored) if kind is _classes else torch.stack(torch.aminmax(target.detach()))
+        if kind is _soft:
+            few = _rows_alike(torch, target.detach())
+        else:
+            few = torch.stack(torch.aminmax(target.detach())) if kind is _binary else _least_and_largest(torch, target.detach(), ignored)
         if not read_later(torch, few, arrived):
             kind.judged += 1
+
+
+def _rows_alike(torch, target):
+    """The likeliest class twice where all rows are the same."""
+    likeliest = target[0].argmax()
+    return torch.stack((likeliest, torch.where((target == target[0]).all(), likeliest, likeliest + 1)))
 
 
 def _least_and_largest(torch, target, ignored):
@@ -129,15 +147,18 @@ def _read_labels(torch, kind):
         kind.judged += looks
 
 
-def _judge_labels(kind, values, from_data):
-    """`from_data`: whether the labels come from the batch, or the values of those tensors in it that they may come from."""
+def _judge_labels(kind, values, from_data, may_be_made):
+    """`from_data`: whether the labels come from the batch, or the values of those tensors in it that they may come from; `may_be_made`: whether all
+    tensors were looked at."""
     least, largest = values
     kind.judged += 1
     if kind.over or least > largest:  # every label is ignored
         return
     if least == largest and from_data is not True and least not in from_data:
+        kind.made += may_be_made
+        kind.over = kind.made >= MADE_LABELS
         return
-    same = least == largest and kind.label in (None, least) and (kind is _classes or least in (0, 1))
+    same = least == largest and kind.label in (None, least) and (kind is not _binary or least in (0, 1))
     kind.label = least
     _judge_same(kind, same, 1)
 
@@ -147,8 +168,7 @@ def _judge_same(kind, same, looks):
         return
     if not same:
         kind.over = True
-        other = _binary if kind is _classes else _classes
-        if not other.passed:
+        if not any(other.passed for other in _kinds if other is not kind):
             observe(boards.CHECK_LABELS, 2)
         return
     kind.batches += looks
@@ -165,7 +185,7 @@ def _report_labels(kind):
 @guarded
 def labels_passed(torch):
     """A pass over training data has ended: a second label would have been seen."""
-    for kind in (_classes, _binary):
+    for kind in _kinds:
         if not kind.over and kind.differ is not None and not is_capturing(torch, kind.differ):
             _read_labels(torch, kind)
         if not kind.over and kind.batches >= FEWEST_BATCHES:
@@ -176,7 +196,7 @@ def labels_passed(torch):
 
 @guarded
 def last_labels():
-    for kind in (_classes, _binary):
+    for kind in _kinds:
         if not kind.over:
             _report_labels(kind)
 
@@ -249,7 +269,7 @@ def pass_over(torch, iterator):
 
 @guarded
 def a_batch(torch, iterator, batch):
-    global _latest, _constants, _fetched_at, fetched
+    global _latest, _constants, _constants_of_all, _fetched_at, fetched
     fetched += 1
     _fetched_at = steps
     sampler = _key_of(iterator)
@@ -271,7 +291,8 @@ def a_batch(torch, iterator, batch):
         if not loaded.recent:
             _recent.append(loaded)
         loaded.recent += 1
-    _constants = tuple(_constants_in(torch, batch)) if _classes.looks + _binary.looks or fetched <= FIRST_BATCHES else ()
+    _constants_of_all = any(kind.looks for kind in _kinds)
+    _constants = tuple(_constants_in(torch, batch)) if _constants_of_all or fetched <= FIRST_BATCHES else ()
     if loaded.batches < HASHED_BATCHES:
         loaded.batches += 1
         pass_rows = iterator.__dict__.setdefault("_fulldeck_rows", set())
@@ -298,17 +319,26 @@ def tensors_in(torch, batch, depth=0):
 
 def _constants_in(torch, batch):
     """What may be labels of one class: for a loss whose labels differ nothing is looked for."""
-    classes = not _classes.over and _classes.looks < LABEL_BATCHES
-    binary = _binary.elements if not _binary.over and _binary.looks < LABEL_BATCHES else 0
-    for tensor in tensors_in(torch, batch) if classes or binary else ():
-        if (classes and tensor.dtype in (torch.int64, torch.int32, torch.uint8) and tensor.numel() <= MOST_ELEMENTS) or tensor.numel() == binary:
-            value = _constant(tensor.detach().reshape(-1))
+    open_kinds = [kind for kind in _kinds if not kind.over and kind.looks < LABEL_BATCHES and (kind.looks or not _constants_of_all)]
+    sizes = [kind.elements for kind in open_kinds if kind.elements]
+    for tensor in tensors_in(torch, batch) if open_kinds else ():
+        whole = tensor.dtype in (torch.int64, torch.int32, torch.uint8)
+        if (whole and tensor.numel() <= MOST_ELEMENTS) or tensor.numel() in sizes:
+            tensor, elements = tensor.detach(), tensor.numel()
+            if elements == _soft.elements and tensor.dim() == 2 and tensor.is_floating_point():
+                least, largest = _rows_alike(torch, tensor).tolist()
+                value = least if least == largest else None
+            else:
+                value = _constant(torch, tensor.reshape(-1), whole)
             if value is not None:
-                yield value, tensor.numel()
+                yield value, elements, whole and tensor.dim() > 2
 
 
-def _constant(flat):
-    """The value that all elements have; None where they differ."""
+def _constant(torch, flat, whole):
+    """The value that all elements have, without those that are no labels; None where they differ."""
+    if whole:
+        least, largest = _least_and_largest(torch, flat, next((kind.ignored for kind in _kinds if kind.looks), -100)).tolist()
+        return least if least == largest else None
     for part in (flat[::flat.numel() // 512 + 1], flat):
         if (part != flat[0]).any():
             return None
