@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, os.path.join(BUILD, "lib", "python"))
 
 from fulldeck import board  # noqa: E402
-from fulldeck.adapters import batches, card, child_failures, fingerprints, loop, observing, silent, validation  # noqa: E402
+from fulldeck.adapters import batches, card, child_failures, fingerprints, loop, observing, silent, sources, validation  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
@@ -51,7 +51,7 @@ def seen():
     for kept in (batches._loaders, batches._gone, batches._recent, validation._models, silent._optimizers, silent._misfits, observing._off,
                  observing.pending, observing._no_copies, child_failures._children, child_failures._failed):
         kept.clear()
-    batches.fetched = batches._fetched_at = batches.steps = validation._searches = validation.scores = silent._steps = silent._not_finite_at = 0
+    batches.fetched = batches._fetched_at = batches.steps = validation._searches = silent._steps = silent._not_finite_at = 0
     batches._constants, batches._latest, validation._watch = (), None, None
     silent._without[:], silent._on_card = [0, 0, 0, "", silent.MISSING], False
     loop._ours = Kept()
@@ -517,6 +517,94 @@ def test_the_score_on_training_data_that_is_called_so_is_meant(seen):
 
 def test_a_validation_after_the_last_step_only_is_a_note(seen):
     assert run_validation(samples(), samples(), epochs=1, between=False) == 3
+
+
+def losses_of_all(model, loader):
+    model.eval()
+    with torch.no_grad():
+        found = torch.cat([functional.cross_entropy(model(inputs), labels, reduction="none") for inputs, labels in loader])
+    model.train()
+    return found
+
+
+def test_a_loss_without_a_name_is_a_note(seen):
+    def main():
+        data, model = samples(), net()
+        optimizer = sgd(model)
+        for _ in range(3):
+            train(model, optimizer, data)
+            losses_of_all(model, DataLoader(data, 32))
+
+    main()
+    assert ended()[board.CHECK_VALIDATION][0] == 3
+
+
+@pytest.mark.parametrize("name,expected", [("val_loader", 1), ("loader_again", None), ("train_eval_loader", None)])
+def test_the_loader_that_trains_validates_where_it_is_called_so(seen, name, expected):
+    train_loader, model = DataLoader(samples(), 8, shuffle=True), net()
+    optimizer = sgd(model)
+    script = """
+for _ in range(3):
+    for inputs, labels in train_loader:
+        functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+    with torch.no_grad():
+        for inputs, labels in {0}:
+            functional.cross_entropy(model(inputs), labels)
+    model.train()
+"""
+    exec(script.format(name), {"train_loader": train_loader, name: train_loader, "model": model, "optimizer": optimizer, "torch": torch,
+                               "functional": functional, "__name__": "script"})
+    assert ended().get(board.CHECK_VALIDATION, (None,))[0] == expected
+
+
+class Files(torch.utils.data.Dataset):
+    """As torchvision's ImageFolder: a list of files with their labels."""
+    contents = torch.randn(640, 8, generator=torch.Generator().manual_seed(3))
+
+    def __init__(self, augment=False, first=0, count=320, **named):
+        self.samples = [("image {}.png".format(number), number % 3) for number in range(first, first + count)]
+        self.augment, self.first = augment, 0
+        self.__dict__.update(named)
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, number):
+        inputs = self.contents[int(self.samples[number][0].split()[1].split(".")[0])]
+        return inputs + 0.1 * torch.randn(8) if self.augment else inputs, self.samples[number][1]
+
+
+def test_a_validation_on_the_training_files_is_reported_though_they_are_augmented(seen):
+    assert run_validation(Files(augment=True), Files()) == 1
+    assert seen[board.CHECK_VALIDATION][1] == seen[board.CHECK_VALIDATION][2] > 0
+
+
+def test_a_validation_on_other_files_is_sound(seen):
+    assert run_validation(Files(augment=True), Files(first=320)) == 2
+
+
+def sampled(data, **named):
+    return sources.of(data, DataLoader(data, 8, **named)._index_sampler)
+
+
+def test_data_sets_are_compared_by_their_lists():
+    train_files = Files(augment=True)
+    first, second = (torch.utils.data.Subset(train_files, numbers) for numbers in (range(200), range(200, 320)))
+    assert sources.are_same(sampled(train_files, shuffle=True), sampled(Files()))
+    assert sources.are_same(sampled(first), sampled(torch.utils.data.Subset(Files(), range(100, 200))))
+    assert not sources.are_same(sampled(first), sampled(second)), "two parts of one list"
+    assert not sources.are_same(sampled(train_files), sampled(Files(count=319)))
+    assert not sources.are_same(sampled(train_files), sampled(Files(split="val"))), "something of its own is chosen"
+    assert not sources.are_same(sampled(Files(targets=[0] * 320)), sampled(Files(targets=[1] * 320)))
+    chosen = torch.utils.data.SubsetRandomSampler(range(100))
+    assert sampled(train_files, sampler=chosen) is None, "the sampler chooses"
+    assert sampled(samples()) is None and sampled(list(range(100))) is None, "nothing is listed"
+    numbers = Files()
+    numbers.samples = list(range(320))
+    assert sampled(numbers) is None, "numbers are no files"
 
 
 def test_no_hook_stays_on_the_model(seen):

@@ -4,7 +4,7 @@ import functools
 import weakref
 
 from fulldeck import board as boards
-from fulldeck.adapters import validation
+from fulldeck.adapters import sources, validation
 from fulldeck.adapters.observing import guarded, is_capturing, observe, read_later
 
 FIRST_BATCHES = 20       # in which batches are looked at for labels before any loss was
@@ -61,9 +61,7 @@ def _watch_loss(torch, functional, name, kind):
     @functools.wraps(real)
     def loss(input, target, *arguments, **named):
         if not is_compiling():
-            if not torch.is_grad_enabled():
-                validation.scores += 1
-            elif not kind.over or kind is _classes:
+            if torch.is_grad_enabled() and (not kind.over or kind is _classes):
                 labels(torch, input, target, named.get("ignore_index", -100), kind)
         return real(input, target, *arguments, **named)
 
@@ -206,8 +204,9 @@ def last_labels():
 class Loaded:
     """Of one DataLoader."""
 
-    def __init__(self, samples):
+    def __init__(self, samples, source=None):
         self.samples = samples  # of its data set; 0: not known
+        self.source = source    # which samples those are, as the data set lists them
         self.trains = False
         self.recent = 0         # batches since the last step
         self.batches = 0
@@ -281,7 +280,7 @@ def a_batch(torch, iterator, batch):
             samples = len(iterator._dataset)
         except (TypeError, NotImplementedError, AttributeError):
             samples = 0
-        loaded = _loaders[sampler] = Loaded(samples)
+        loaded = _loaders[sampler] = Loaded(samples, sources.of(iterator._dataset, sampler))
         if len(_loaders) + len(_gone) <= MOST_LOADERS:
             weakref.finalize(sampler, _gone.append, loaded).atexit = False
         else:
@@ -301,7 +300,7 @@ def a_batch(torch, iterator, batch):
             loaded.repeated += row in pass_rows
             pass_rows.add(row)
             loaded.rows.add(row)
-    if steps and not loaded.trains:
+    if steps and not (loaded.trains and torch.is_grad_enabled()):
         validation.follow(torch, iterator, loaded, loaders(), tensors_in(torch, batch), steps)
 
 

@@ -1,14 +1,16 @@
 """Observes whether the script validates on its training samples. The contract of this check is in observing.py; batches.py calls it.
 
 To read the training data a second time is no fault: statistics of the data set, a bank of features, clustering, FID against real images. A pass over a
-DataLoader is a validation on training samples when its samples are (compared one by one), the training goes on afterwards, and in that pass the model
-that trains ran on those batches in eval mode without gradients, and was scored: a loss was computed without gradients, or the script's own names say
-validation. Less than that is a note, and so is a training set of a few batches, as used for debugging; without the model it is nothing at all."""
+DataLoader is a validation on training samples when its samples are (compared one by one, or as its data set lists them: sources.py), the training goes
+on afterwards, and in that pass the model that trains ran on those batches in eval mode without gradients, and the script's own names say validation. Less
+than that is a note, and so is a training set of a few batches, as used for debugging; without the model it is nothing at all. A pass over the very loader
+that trains is a validation only where a variable with such a name holds it: the score on the training data is often wanted."""
 import re
 import sys
 import weakref
 
 from fulldeck import board as boards
+from fulldeck.adapters import sources
 from fulldeck.adapters.observing import guarded, observe
 
 FEWEST_ROWS = 16
@@ -34,7 +36,7 @@ class Read:
         self.batches = 0     # of the pass
         self.watches = 0
         self.ran_at = None   # steps until then: the model ran on its batches, in eval mode and without gradients
-        self.scored = False  # that was a validation, by a loss or by name
+        self.scored = False  # that was a validation, by name
         self.named = False
 
 
@@ -44,7 +46,6 @@ class Watch:
     def __init__(self, read, sizes, handles, steps):
         self.read, self.sizes, self.handles, self.steps = read, sizes, handles, steps
         self.until = read.batches + WATCHED_BATCHES
-        self.scores = scores
         self.ran = False
 
     def end(self):
@@ -53,7 +54,6 @@ class Watch:
         self.handles = []
 
 
-scores = 0               # losses without gradients, so far
 trained = set            # gives the ids of the parameters that train (silent.py)
 _watch = None
 _models = []             # weakly, what is watched of the modules that train
@@ -66,7 +66,7 @@ def is_watching():
 
 @guarded
 def follow(torch, iterator, loaded, loaders, tensors, steps):
-    """A batch of a loader that does not train, before the script gets it."""
+    """A batch of a loader that does not train, or of one that does while there are no gradients, before the script gets it."""
     global _watch
     read = loaded.read
     first = not iterator.__dict__.setdefault("_fulldeck_is_read", False)
@@ -74,14 +74,14 @@ def follow(torch, iterator, loaded, loaders, tensors, steps):
     read.batches = 1 if first else read.batches + 1
     # Comparing costs more than a counter: it is done a few times a pass.
     if (_watch is not None or read.same is False or read.scored or read.watches >= MOST_WATCHES or read.batches & (read.batches - 1)
-            or not is_same(loaded, loaders)):
+            or not (loaded.trains or is_same(loaded, loaders))):
         return
     models = models_that_train(torch)
     if all(model.training for model in models):
         return
     read.watches += 1
-    read.named, reads_only = names_on(torch, sys._getframe(), iterator)
-    if reads_only:
+    read.named, reads_only, held = names_on(torch, sys._getframe(), iterator)
+    if reads_only or (loaded.trains and not held):
         return
     largest = max(tensors, key=lambda tensor: tensor.numel(), default=None)
     if largest is not None:
@@ -118,8 +118,6 @@ def end_watch(loaded=None):
     watch = _watch
     if watch is None:
         return
-    if watch.ran and scores > watch.scores:
-        watch.read.scored = True
     if loaded is None or loaded.read is not watch.read or watch.read.scored or watch.read.batches >= watch.until:
         watch.end()
         _watch = None
@@ -137,6 +135,8 @@ def is_same(loaded, loaders):
     trains = [each for each in loaders if each.trains and each.seen and each.repeated <= 0.1 * each.seen]
     if not trains or len(loaded.rows) < FEWEST_ROWS:
         return None
+    if any(sources.are_same(loaded.source, each.source) for each in trains):  # whatever augmentation made of them
+        return True
     rows = set().union(*(each.rows for each in trains))
     samples = max(each.samples or len(each.rows) for each in trains)
     expected = min(1.0, len(rows) / max(1, samples)) * len(loaded.rows)  # how many rows of a copy of the training set would be recognized
@@ -150,17 +150,18 @@ def judge(loaders, steps, ended=None):
     for loaded in others:
         if loaded.read.same is None and ended in (None, loaded):
             loaded.read.same = is_same(loaded, loaders)
-    judged = [loaded for loaded in others if loaded.read.same is not None]
+    judged = [loaded for loaded in others if loaded.read.same is not None] + [loaded for loaded in loaders if loaded.trains and loaded.read.scored]
     rows = set().union(*(loaded.rows for loaded in loaders if loaded.trains))
     state = 0
-    if any(not loaded.read.same for loaded in judged):
+    if any(loaded.read.same is False for loaded in judged):
         state = 2
     elif any(loaded.read.scored and loaded.read.ran_at < steps for loaded in judged) and len(rows) > DEBUG_ROWS:
         state = 1
     elif any(loaded.read.ran_at is not None for loaded in judged):
         state = 3
     if state:
-        observe(boards.CHECK_VALIDATION, state, value=sum(len(rows & loaded.rows) for loaded in judged),
+        # By their rows where those are recognized: not where they are augmented.
+        observe(boards.CHECK_VALIDATION, state, value=sum(len(rows & loaded.rows) or len(loaded.rows) * (loaded.read.same is True) for loaded in judged),
                 count=sum(len(loaded.rows) for loaded in judged))
 
 
@@ -217,9 +218,11 @@ def _says(pattern, name):
 
 
 def names_on(torch, frame, iterator):
-    """(whether the script's names say that it validates, whether they say that it reads the data for another purpose): names of the functions and
-    objects that ask for the batch, up to the training loop, and of the variables that hold the loader and its data set."""
+    """(whether the script's names say that it validates, whether they say that it reads the data for another purpose, whether a variable that holds the
+    loader says that it is for validation): names of the functions and objects that ask for the batch, up to the training loop, and of the variables that
+    hold the loader and its data set."""
     functions, types, loaders, data = [], [], [], []
+    shared = set()
     while frame is not None and len(functions) < FRAMES:
         package = (frame.f_globals.get("__name__") or "").split(".")
         if package[0] != "fulldeck" and package[:3] != ["torch", "utils", "data"]:
@@ -230,6 +233,10 @@ def names_on(torch, frame, iterator):
                     data.append(name)
                 elif isinstance(value, torch.utils.data.DataLoader) and value._index_sampler is iterator._index_sampler:
                     loaders.append(name)
+            if id(frame.f_globals) not in shared:
+                shared.add(id(frame.f_globals))
+                loaders += [name for name, value in list(frame.f_globals.items())
+                            if issubclass(type(value), torch.utils.data.DataLoader) and value._index_sampler is iterator._index_sampler]
             if function in ("<module>", "main", "fit") or _says(TRAINS, function):
                 break
             functions.append(function)
@@ -238,4 +245,5 @@ def names_on(torch, frame, iterator):
     reads = any(word in READS for name in functions + loaders for word in words_of(name))
     on_purpose = [name for name in loaders if _says(TRAINS, name)]
     validates = [name for name in functions + types + loaders + data if _says(VALIDATES, name) and name not in on_purpose]
-    return bool(validates), reads or (bool(on_purpose) and not any(name in validates for name in loaders))
+    held = any(name in validates for name in loaders)
+    return bool(validates), reads or (bool(on_purpose) and not held), held
