@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, os.path.join(BUILD, "lib", "python"))
 
 from fulldeck import board  # noqa: E402
-from fulldeck.adapters import batches, card, child_failures, fingerprints, loop, observing, silent, sources, validation  # noqa: E402
+from fulldeck.adapters import batches, card, child_failures, fingerprints, loop, losses, observing, silent, sources, validation  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
@@ -46,8 +46,9 @@ torch.set_num_threads(1)
 @pytest.fixture
 def seen():
     """What is on the board, of a script that has just begun."""
-    for kind in batches._kinds:
-        kind.__init__()
+    for kept in batches._kinds + (losses._backward, losses._computed):
+        kept.__init__()
+    losses._reported = False
     for kept in (batches._loaders, batches._gone, batches._recent, validation._models, silent._optimizers, silent._misfits, observing._off,
                  observing.pending, observing._no_copies, child_failures._children, child_failures._failed):
         kept.clear()
@@ -119,6 +120,83 @@ def test_a_step_that_a_scaler_leaves_out_in_a_fused_optimizer_is_no_inf(seen):
     model[0].weight.grad = torch.full_like(model[0].weight, float("inf"))
     optimizer.step()
     assert seen[board.CHECK_FINITE][0] == 1
+
+
+def train_until_nan(first, steps, how):
+    """NaN in the inputs from step `first` on; `how` takes the model, the optimizer and the loss. The model and its optimizer."""
+    model = nn.Linear(8, 3)
+    optimizer = sgd(model)
+    for number in range(steps):
+        inputs = torch.full((8, 8), float("nan")) if number >= first else torch.randn(8, 8)
+        how(model, optimizer, functional.cross_entropy(model(inputs), torch.randint(3, (8,))))
+        optimizer.zero_grad()
+    return model, optimizer
+
+
+def skip(model, optimizer, loss):
+    if torch.isfinite(loss):
+        loss.backward()
+        optimizer.step()
+
+
+def clean(model, optimizer, loss):
+    loss.backward()
+    for parameter in model.parameters():
+        torch.nan_to_num_(parameter.grad)
+    optimizer.step()
+
+
+def scale(model, optimizer, loss, scaler=torch.amp.GradScaler("cpu", init_scale=2.0 ** 10)):
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def mask(model, optimizer, loss):
+    (torch.zeros_like(loss).masked_fill(~torch.isfinite(loss), float("nan")) + model.weight.square().sum()).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("how", [skip, clean, scale, mask], ids=lambda how: how.__name__)
+def test_losses_that_stay_nan_are_reported_though_the_parameters_are_sound(seen, how):
+    kept = train_until_nan(25, 60, how)
+    assert seen[board.CHECK_FINITE][0] == silent.LOSS and seen[board.CHECK_FINITE][3] in (25, 26) and kept
+
+
+@pytest.mark.parametrize("how", [skip, clean, scale, mask], ids=lambda how: how.__name__)
+def test_a_few_losses_of_nan_are_no_fault(seen, how):
+    train_until_nan(25, 40, how)
+    assert board.CHECK_FINITE not in ended()
+
+
+def test_a_head_whose_labels_are_rare_may_have_no_loss_for_long(seen):
+    model = net()
+    optimizer = sgd(model)
+    for _ in range(60):
+        found = [functional.cross_entropy(model(torch.randn(8, 8)), torch.full((8,), label)) for label in [-100] * 6 + [1]]
+        torch.stack(found).nan_to_num().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert board.CHECK_FINITE not in ended()
+
+
+def test_parameters_of_nan_at_the_end_are_reported(seen):
+    kept = train_until_nan(34, 36, lambda model, optimizer, loss: (loss.backward(), optimizer.step()))
+    assert board.CHECK_FINITE not in seen
+    assert ended()[board.CHECK_FINITE][0] == silent.PARAMETERS and kept
+
+
+def test_losses_of_a_card_are_read_now_and_then_and_never_waited_for(seen, monkeypatch):
+    reads = []
+    monkeypatch.setattr(losses, "read_later", lambda torch, tensor, then: reads.append(then) or True)
+    loss = torch.ones((), device="meta", requires_grad=True)
+    for _ in range(losses.ENOUGH + 1):
+        losses.look_at(torch, loss, losses._backward)
+    assert len(reads) == 3
+    for read in reads:
+        assert board.CHECK_FINITE not in seen
+        read([float("inf")])
+    assert seen[board.CHECK_FINITE][0] == silent.LOSS
 
 
 def test_an_empty_part_of_a_sharded_parameter_needs_no_gradient(seen):

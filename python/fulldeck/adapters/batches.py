@@ -4,7 +4,7 @@ import functools
 import weakref
 
 from fulldeck import board as boards
-from fulldeck.adapters import sources, validation
+from fulldeck.adapters import losses, sources, validation
 from fulldeck.adapters.observing import guarded, is_capturing, observe, read_later
 
 FIRST_BATCHES = 20       # in which batches are looked at for labels before any loss was
@@ -63,6 +63,10 @@ def _watch_loss(torch, functional, name, kind):
         if not is_compiling():
             if torch.is_grad_enabled() and (not kind.over or kind is _classes):
                 labels(torch, input, target, named.get("ignore_index", -100), kind)
+            found = real(input, target, *arguments, **named)
+            if torch.is_grad_enabled():
+                losses.computed(torch, found)
+            return found
         return real(input, target, *arguments, **named)
 
     loss.__prepare_scriptable__ = lambda: real  # torch.jit.script takes torch's own

@@ -12,7 +12,7 @@ import weakref
 import zlib
 
 from fulldeck import board as boards
-from fulldeck.adapters import batches, card, child_failures, is_child, loop, on_import, validation
+from fulldeck.adapters import batches, card, child_failures, is_child, loop, losses, on_import, validation
 from fulldeck.adapters.observing import arrived, guarded, is_capturing, observe, pending, read_later, untraced
 
 FIRST_STEPS = 20         # of each optimizer: all of them are sampled, and a parameter has to have a gradient in one
@@ -34,6 +34,7 @@ def adapt(torch):
     validation.trained = lambda: {id(parameter) for optimizer in list(_optimizers) for parameter in parameters_of(optimizer)}
     batches.watch_labels(torch)
     batches.watch_batches(torch)
+    losses.watch_losses(torch, lambda: _steps, lambda step: not_finite(step, LOSS))
     watch_loading(torch.nn.Module, strict_by_default=True)
     child_failures.watch_children()
     on_import("mmengine.runner.checkpoint", lambda module: watch_loading(module, strict_by_default=False))
@@ -69,6 +70,7 @@ def after_step(torch, optimizer, named=None):
     if pending:
         arrived()
     batches.after_step()
+    losses.after_step()
     try:
         steps = _optimizers.get(optimizer)
         if steps is None:
@@ -178,14 +180,15 @@ def _judge_values(steps, numbers, values, at, scaled):
             steps.with_gradient.add(number)
 
 
+GRADIENTS, LOSS, PARAMETERS = range(1, 4)  # states of the check: what was not finite
 _not_finite_at = 0
 
 
-def not_finite(step):
+def not_finite(step, state=GRADIENTS):
     global _not_finite_at
     if not _not_finite_at:
         _not_finite_at = step
-        observe(boards.CHECK_FINITE, 1, step=step)
+        observe(boards.CHECK_FINITE, state, step=step)
 
 
 @guarded
@@ -197,6 +200,18 @@ def has_come(steps):
 
 
 CERTAIN, ZEROS, MISSING = range(3)  # states of the check: the last two are notes
+@guarded
+def last_parameters(torch, optimizer, steps):
+    """A training that ended in NaN after the last sample. Of trained parameters in host memory: nobody waits for a card at the end. Inf may be meant."""
+    for parameter in parameters_of(optimizer):
+        if _not_finite_at:
+            return
+        if (id(parameter) in steps.with_gradient and type(parameter) is torch.nn.Parameter and parameter.device.type == "cpu" and parameter.numel()
+                and parameter.layout is torch.strided and parameter.is_floating_point() and torch.isnan(parameter.detach().sum())
+                and torch.isnan(parameter.detach()).any()):
+            not_finite(_steps, PARAMETERS)
+
+
 _without = [0, 0, 0, "", MISSING]   # tensors without a gradient, all, steps, names, state: of the optimizer with the most
 
 
@@ -497,6 +512,7 @@ def at_exit(torch):
             judge_gradients(torch, optimizer, steps, True)
         if 3 <= steps.count < FIRST_STEPS:
             device(torch, optimizer, steps.count)
+        last_parameters(torch, optimizer, steps)
     batches.at_exit()
     report_weights()
     child_failures.report_children()

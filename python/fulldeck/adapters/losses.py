@@ -1,0 +1,88 @@
+"""Observes whether the losses of the user's script stay finite: those on which backward is called, and those that torch.nn.functional computes. The
+contract of this check is in observing.py; silent.py starts it, and batches.py tells of the latter.
+
+One NaN is no fault: a GradScaler leaves a few steps out at first, and a batch may have no label at all. ENOUGH of them one after the other are: the
+training stands still, whether a scaler, the script or nan_to_num() keeps the parameters finite. A loss without backward counts only while nothing trains: a
+head whose labels are rare may have none for long."""
+import functools
+import math
+
+from fulldeck.adapters.observing import arrived, guarded, is_capturing, pending, read_later
+
+ENOUGH = 20              # losses, one after the other
+READ_EVERY = 7           # of them on a card: a copy costs more than a number of the host
+IDLE = 4                 # losses without a step: fewer are several losses of one step, or accumulation
+
+
+class Row:
+    """Of losses that were not finite."""
+
+    def __init__(self):
+        self.seen = 0        # losses
+        self.since = 0       # of them, since the latest step
+        self.length = 0
+        self.began = 0       # step
+
+
+_backward, _computed = Row(), Row()
+_reported = False
+_steps = None            # gives the number of steps so far
+_report = None           # gets the step in which it began
+
+
+def watch_losses(torch, steps, report):
+    global _steps, _report
+    _steps, _report = steps, report
+    autograd = torch.autograd
+    real = autograd.backward
+    is_compiling = torch.compiler.is_compiling if hasattr(torch, "compiler") else torch._dynamo.is_compiling
+
+    @functools.wraps(real)
+    def backward(tensors, grad_tensors=None, *arguments, **named):
+        if grad_tensors is None and not is_compiling():
+            look_at(torch, tensors[0] if isinstance(tensors, (tuple, list)) and len(tensors) == 1 else tensors, _backward)
+        return real(tensors, grad_tensors, *arguments, **named)
+
+    autograd.backward = backward  # torch.Tensor.backward calls it there
+
+
+def computed(torch, loss):
+    _computed.since += 1
+    if _computed.since > IDLE:
+        look_at(torch, loss, _computed)
+
+
+@guarded
+def look_at(torch, loss, row):
+    if (_reported or type(loss) is not torch.Tensor or loss.numel() != 1 or not loss.requires_grad or torch.jit.is_tracing()
+            or torch._C._len_torch_dispatch_stack() or torch._C._functorch.maybe_current_level() is not None):
+        return
+    if loss.device.type == "cpu":
+        judge(row, [loss.item()], 1, _steps())
+        return
+    if pending and row is _computed:  # there are no steps in which values arrive
+        arrived()
+    row.seen += 1
+    if row.seen % READ_EVERY == 0 and not is_capturing(torch, loss):
+        step = _steps()
+        read_later(torch, loss.detach().reshape(1), lambda values: judge(row, values, READ_EVERY, step))
+
+
+def judge(row, values, count, step):
+    """`count`: losses for which this one stands."""
+    global _reported
+    if math.isfinite(values[0]):
+        row.length = 0
+        if row is _backward:
+            _computed.length = 0
+        return
+    if not row.length:
+        row.began = step + 1
+    row.length += count
+    if row.length >= ENOUGH and not _reported:
+        _reported = True
+        _report(row.began)
+
+
+def after_step():
+    _computed.since = _computed.length = 0
