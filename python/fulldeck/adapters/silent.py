@@ -5,6 +5,7 @@ Contract of every check: it never raises into the program (observing.guarded), i
 first steps it costs a counter, with a sample of the gradients every SAMPLE_EVERY steps. Without a board nothing is observed. Here are the checks
 of steps, gradients, devices and weights; those of data are in batches.py and validation.py, those of child processes in child_failures.py."""
 import atexit
+import collections
 import functools
 import os
 import sys
@@ -36,6 +37,8 @@ def adapt(torch):
     batches.watch_batches(torch)
     losses.watch_losses(torch, lambda: _steps, lambda step: not_finite(step, LOSS))
     watch_loading(torch.nn.Module, strict_by_default=True)
+    watch_reading(torch, "load")
+    on_import("safetensors.torch", lambda module: watch_reading(module, "load_file"))
     child_failures.watch_children()
     on_import("mmengine.runner.checkpoint", lambda module: watch_loading(module, strict_by_default=False))
     atexit.register(at_exit, torch)
@@ -396,6 +399,8 @@ def random_state(torch):
 
 LEAST_PART = 0.1         # of a module's tensors, and of those that were given: fewer are a misfit
 
+_loads = 0               # that gave a module tensors
+_read_names = collections.Counter()  # last parts of names of tensors in checkpoints that were read: how many
 _misfits = {}            # id of a module -> (weak module, matched, given, its class, batches before)
 
 
@@ -408,8 +413,7 @@ def watch_loading(owner, strict_by_default):
         if strict:
             given = foreign(module, state_dict) if _misfits else 0
             result = real(module, state_dict, strict, *arguments, **named)
-            if given:
-                fitted(module, given)
+            has_loaded(module, state_dict, given)
             return result
         found = []  # MMEngine returns nothing
         hooks = post_hooks(module, found)
@@ -444,8 +448,8 @@ def weights(module, state_dict, keys):
     if given >= 2 and own >= 2 and matched < LEAST_PART * given and missing > (1 - LEAST_PART) * own:
         number = id(module)
         _misfits[number] = (weakref.ref(module, lambda gone: _module_gone(number)), matched, given, type(module).__name__, batches.fetched)
-    elif matched and _misfits:
-        fitted(module, matched)
+    elif matched:
+        has_loaded(module, state_dict, matched)
 
 
 def size_of(module):
@@ -462,6 +466,13 @@ def foreign(module, state_dict):
 
 
 @guarded
+def has_loaded(module, state_dict, count):
+    global _loads
+    _loads += bool(state_dict)
+    if _misfits and count:
+        fitted(module, count)
+
+
 def fitted(module, loaded):
     """A later attempt has filled the module, or a part of it: with other names, or strictly. It counts for each module that got enough of it."""
     parts = {id(part) for part in module.modules()}
@@ -472,18 +483,32 @@ def fitted(module, loaded):
 
 
 def filtered_out(module):
-    """How many tensors a script had before it kept those whose names fit, and none was left: a dictionary of tensors with such names is a variable of the
-    function that loads. An empty one alone may mean that there is no checkpoint; other ranks than the first may leave the reading to it."""
-    if os.environ.get("RANK", "0") != "0":
+    """How many tensors with names like this module's were read, where nothing has been loaded since: the script kept those whose names fit, and none was
+    left. An empty load alone may mean that there is no checkpoint; other ranks than the first may leave the reading to it."""
+    if _loads or os.environ.get("RANK", "0") != "0":
         return 0
-    frame = sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("fulldeck", "torch", "mmengine"):
-        frame = frame.f_back
-    if frame is None:
-        return 0
-    last = {name.rpartition(".")[2] for name, _ in module.named_parameters()}
-    return max((sum(1 for name, value in list(variable.items()) if type(name) is str and name.rpartition(".")[2] in last and hasattr(value, "data_ptr"))
-                for variable in list(frame.f_locals.values()) if isinstance(variable, dict)), default=0)
+    return sum(_read_names[last] for last in {name.rpartition(".")[2] for name, _ in module.named_parameters()})
+
+
+def watch_reading(owner, name):
+    real = getattr(owner, name)
+
+    @functools.wraps(real)
+    def load(*arguments, **named):
+        found = real(*arguments, **named)
+        was_read(found)
+        return found
+
+    setattr(owner, name, load)
+
+
+@guarded
+def was_read(found, depth=0):
+    for name, value in list(found.items()) if isinstance(found, dict) else ():
+        if type(name) is str and hasattr(value, "data_ptr"):
+            _read_names[name.rpartition(".")[2]] += 1
+        elif depth < 2:
+            was_read(value, depth + 1)
 
 
 def _module_gone(number):
