@@ -20,7 +20,7 @@ LOOP = """
 import json, sys, time
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-from fulldeck.adapters import batches as watched, silent
+from fulldeck.adapters import batches as watched, losses, silent
 
 torch.set_num_threads(1)
 pairs, steps = int(sys.argv[1]), int(sys.argv[2])
@@ -38,7 +38,7 @@ class One(torch.utils.data.Dataset):
         return batches[number % len(batches)]
 
 loader = iter(DataLoader(One(), batch_size=None))
-checks = [(silent, "after_step"), (watched, "a_batch"), (watched, "labels")]
+checks = [(silent, "after_step"), (watched, "a_batch"), (watched, "labels"), (losses, "look_at"), (losses, "computed")]
 wrapped = [getattr(module, name) for module, name in checks]
 off = lambda *unused: None
 

@@ -132,7 +132,8 @@ TEST(ScriptFaults, NamesTheFirstStepThatWasNotFinite) {
 
 TEST(ScriptFaults, SaysWhatWasNotFinite) {
   for (const auto& [state, what] : {std::pair<std::uint32_t, const char*>{2, "loss"}, {3, "parameters"}}) {
-    const auto found = ScriptFaults(2, false).Look(Two(FULLDECK_BOARD_CHECK_FINITE, {.state = state, .step = 7}), false);
+    const auto found =
+        ScriptFaults(2, false).Look(Two(FULLDECK_BOARD_CHECK_FINITE, {.state = state, .step = 7}), false);
     ASSERT_THAT(Codes(found), ElementsAre("J6"));
     EXPECT_THAT(found[0].fields.Text("evidence"), HasSubstr(what));
   }

@@ -222,7 +222,7 @@ def names_on(torch, frame, iterator):
     loader says that it is for validation): names of the functions and objects that ask for the batch, up to the training loop, and of the variables that
     hold the loader and its data set."""
     functions, types, loaders, data = [], [], [], []
-    shared = set()
+    searched = set()
     while frame is not None and len(functions) < FRAMES:
         package = (frame.f_globals.get("__name__") or "").split(".")
         if package[0] != "fulldeck" and package[:3] != ["torch", "utils", "data"]:
@@ -233,8 +233,8 @@ def names_on(torch, frame, iterator):
                     data.append(name)
                 elif isinstance(value, torch.utils.data.DataLoader) and value._index_sampler is iterator._index_sampler:
                     loaders.append(name)
-            if id(frame.f_globals) not in shared:
-                shared.add(id(frame.f_globals))
+            if id(frame.f_globals) not in searched:
+                searched.add(id(frame.f_globals))
                 loaders += [name for name, value in list(frame.f_globals.items())
                             if issubclass(type(value), torch.utils.data.DataLoader) and value._index_sampler is iterator._index_sampler]
             if function in ("<module>", "main", "fit") or _says(TRAINS, function):
