@@ -472,6 +472,8 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
   const Suspect chosen = suspects.front();
   const Member& waiter = groups_.at(chosen.group).at(chosen.waiter);
   verdict.culprit = chosen.local_rank;
+  // It may be in a call itself that the others are through.
+  std::erase(verdict.waiting, chosen.local_rank);
   verdict.awaited = Seen(waiter.call, waiter.call.completed + 1);
   verdict.waited = now - waiter.since;
   for (std::size_t i = 1; i < suspects.size(); ++i) verdict.also_missing.push_back(suspects[i].local_rank);
@@ -559,8 +561,7 @@ HangVerdict HangJudge::WithoutSuspect(HangVerdict verdict, std::uint64_t id,
         verdict.awaited = Seen(member->second.call, member->second.call.completed + 1);
       }
     }
-    const auto at = std::find(verdict.waiting.begin(), verdict.waiting.end(), verdict.culprit);
-    if (at != verdict.waiting.end()) verdict.waiting.erase(at);
+    std::erase(verdict.waiting, verdict.culprit);
     // Calls that overlap in several groups may look so for a moment: it must hold still.
     Duration still = verdict.waited;
     for (const auto& [waiter, missing] : waits_for) {

@@ -595,12 +595,15 @@ TEST_F(Hangs, ARankThatIsStillInACallThatTheOthersAreThroughIsNoDesync) {
   AllIn(14);
   In(4, 13);
   moves_[4] = [](ProcessSample& process) { process.traced = true; };
-  EXPECT_EQ(Run(20).kind, VerdictKind::kWaiting);
+  const HangVerdict before = Run(20);
+  EXPECT_EQ(before.kind, VerdictKind::kWaiting);
+  EXPECT_EQ(before.waiting, (std::vector<int>{0, 1, 2, 3, 5, 6, 7})) << "nobody waits for itself";
   Sleeps(4);
   processes_[4].traced = false;
   const HangVerdict verdict = Run(14);
   ASSERT_EQ(verdict.kind, VerdictKind::kHang);
   EXPECT_EQ(verdict.culprit, 4);
+  EXPECT_EQ(verdict.waiting, before.waiting);
 }
 
 TEST_F(Hangs, CallsOfWhichNothingIsToldAreNotCompared) {
