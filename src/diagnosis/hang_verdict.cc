@@ -584,7 +584,8 @@ HangVerdict HangJudge::WithoutSuspect(HangVerdict verdict, std::uint64_t id,
   Duration limit{0};
   for (const auto& [local_rank, member] : group) {
     const RankNow& rank = ranks[static_cast<std::size_t>(local_rank)];
-    const Finding finding = Examine(local_rank, rank, now, std::max(limits_.first, 5 * MedianStep()), Duration(0));
+    const Finding finding =
+        Examine(local_rank, rank, now, std::max(limits_.all_in_call, 5 * MedianStep()), Duration(0));
     wants_stack_.reset();
     if (finding.evidence == Evidence::kNone || finding.evidence == Evidence::kSpinning) return verdict;
     limit = std::max(limit, finding.limit);

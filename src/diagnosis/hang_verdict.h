@@ -119,9 +119,10 @@ struct HangLimits {
   base::Duration shown = std::chrono::milliseconds(2'650);  // of level waiting; of stopped, deadlocked, mismatched …
   base::Duration known = std::chrono::milliseconds(2'650);  // spinning, where the calls are reported by themselves
   base::Duration unknown = std::chrono::seconds(10);        // spinning, where torch's flight recorder is their source
-  base::Duration first = std::chrono::seconds(30);          // spinning or sleeping, before the first step
+  base::Duration first = std::chrono::seconds(120);         // spinning or sleeping, before the first step
   base::Duration slow = std::chrono::seconds(60);  // the same in a phase that may take long: compiling, a checkpoint …
   base::Duration sleeping = std::chrono::seconds(10);
+  base::Duration all_in_call = std::chrono::seconds(30);  // nobody is missing from the call, and nobody does anything
   // Also where /proc does not show what the main thread waits for, and where the rank's card works.
   base::Duration io = std::chrono::seconds(120);
 };
