@@ -110,6 +110,21 @@ def test_a_rank_whose_main_thread_spins_is_hung_only_if_its_card_rests(place, ca
     assert [(event["awaited_rank"], event["evidence"]) for event in place.events("hang")] == ([(0, "spinning")] if card == "rests" else []), done
 
 
+@pytest.mark.parametrize("kind", ["loop", "child-threads", "child-timeout"])
+def test_a_quiet_upload_by_an_event_loop_or_a_child_is_seen_as_one(place, kind):
+    """So that it has two minutes: src/diagnosis/hang_verdict_test.cc."""
+    over = os.path.join(place.folder, "over")
+    running = place.start("--nproc-per-node", 2, "--on-hang", "fail", os.path.join(HERE, "scripts", "quiet_upload.py"), kind, over,
+                          extra={"PYTHONPATH": os.path.join(BUILD, "lib", "python")})
+    place.wait_for_ranks(2)
+    # One may come before, of a rank that is late for an earlier call.
+    seen = wait_until(lambda: [event for event in place.events("waiting") if event["call_number"] == 21], "word of the wait\n" + running.err, 60)
+    place.write("over", "")
+    done = running.wait()
+    assert [(event["awaited_rank"], event["io"]) for event in seen] == [(0, True)], done
+    assert done.code == 0 and not place.events("hang"), done
+
+
 def test_on_hang_restart_begins_anew_with_all_ranks():
     run = hang_grid.Run("c", flags=["--on-hang", "restart", "--max-restarts", "1", "--shutdown-timeout", "2"], ranks=3)
     try:

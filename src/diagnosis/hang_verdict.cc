@@ -217,6 +217,7 @@ HangJudge::Window HangJudge::Since(const Known& known, TimePoint from) const {
     window.switches += process.switches - std::min(before.switches, process.switches);
     window.io = window.io || process.wait.kind == WaitKind::kIo;
     window.workers_io = window.workers_io || process.a_worker_in_io;
+    window.sleeps = window.sleeps && process.wait.kind == WaitKind::kSleep;
     window.unknown = window.unknown || process.wait.kind == WaitKind::kUnknown;
     window.all_in_locks = window.all_in_locks && process.all_in_locks;
   }
@@ -271,10 +272,10 @@ HangJudge::Finding HangJudge::ExamineIdle(int local_rank, const RankNow& rank, T
 
   const Duration blocked = std::max(limit, limits_.io);
   const Window io = Since(known, now - blocked - kSlack);
-  if (io.traced || io.span < blocked || io.io_bytes >= kIoOfLife || rate(io.main_busy, io) >= kBusyShare ||
-      rate(static_cast<double>(io.switches), io) >= kSwitchesOfLife) {
-    return {};
-  }
+  if (io.traced || io.span < blocked || io.io_bytes >= kIoOfLife || rate(io.main_busy, io) >= kBusyShare) return {};
+  // Who only looks every now and then whether its thread or child is done wakes up without any I/O that moves.
+  const bool polls = io.workers_io && io.sleeps;
+  if (!polls && rate(static_cast<double>(io.switches), io) >= kSwitchesOfLife) return {};
   const bool by_io = io.io || io.workers_io;
   return {by_io ? Evidence::kBlockedIo : Evidence::kSleeping, blocked, by_io};
 }

@@ -44,7 +44,7 @@ struct ProcessSample {
   // Of the other threads, less those that serve communication; both false where they were not looked at.
   bool all_in_locks = false;  // the main thread and all of them are in locks that only they can release
   // The main thread is in a futex and one of them waits for a file or socket, as the threads of an upload do; or it
-  // waits for a child that does.
+  // may wait for a child that does.
   bool a_worker_in_io = false;
 };
 
@@ -206,6 +206,7 @@ class HangJudge {
     bool io = false;           // some of the time its main thread
     bool workers_io = false;   // some of the time another thread for which the main thread may wait
     bool unknown = false;      // some of the time it is not known what it waits for
+    bool sleeps = true;        // its main thread, all the time, in waits that may end by themselves
     bool all_in_locks = true;  // all the time
   };
   Window Since(const Known& known, base::TimePoint from) const;

@@ -263,6 +263,13 @@ TEST_F(Hangs, AHangNeedsEvidenceAndEachKindHasItsTime) {
       {"an upload that does not answer", waits(socket), 120, Evidence::kBlockedIo, true},
       {"an upload by another thread", with(waits(lock), [](ProcessSample& process) { process.a_worker_in_io = true; }),
        120, Evidence::kBlockedIo, true},
+      {"an upload by a child, which it looks at every now and then",
+       with(waits(nap),
+            [](ProcessSample& process) {
+              process.a_worker_in_io = true;
+              process.switches += 5;
+            }),
+       120, Evidence::kBlockedIo, true},
       {"a FIFO without a writer", waits({WaitKind::kIo, "read", "pipe"}), 120, Evidence::kBlockedIo, true},
       {"a disk that does not answer", waits({WaitKind::kIo, "fsync", "/data/a"}, 'D'), 120, Evidence::kBlockedIo, true},
       {"nobody may see what it waits for", waits({WaitKind::kUnknown, "", ""}), 120, Evidence::kSleeping, false},

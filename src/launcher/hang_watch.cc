@@ -1,8 +1,12 @@
 #include "launcher/hang_watch.h"
 
+#include <poll.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "base/text.h"
 #include "launcher/process_tree.h"
@@ -81,14 +85,102 @@ char StateOf(const base::SystemRoot& root, const std::string& task) {
   return bracket == std::string::npos || bracket + 2 >= text->size() ? '?' : (*text)[bracket + 2];
 }
 
-// Event loops and servers wait all the time, whatever the program does.
-bool IsWorkerInIo(const diagnosis::ThreadWait& wait) {
-  return wait.kind == diagnosis::WaitKind::kIo && !wait.call.starts_with("epoll") && !wait.call.starts_with("accept");
+// Of the system call that a thread is in.
+std::uint64_t ArgumentOf(const std::vector<std::string_view>& syscall, std::size_t index) {
+  if (index + 1 >= syscall.size()) return 0;
+  std::string_view word = syscall[index + 1];
+  if (word.starts_with("0x")) word.remove_prefix(2);
+  return base::ParseInteger<std::uint64_t>(word, 16).value_or(0);
 }
 
+// The TCP connections that a process can see. Read when the first is asked for.
+class Connections {
+ public:
+  Connections(const base::SystemRoot& root, std::string process) : root_(root), process_(std::move(process)) {}
+
+  // Whether a descriptor of that process is one of them: connected, or about to be.
+  bool Has(int descriptor) {
+    const std::string link = root_.ReadLink(process_ + "/fd/" + std::to_string(descriptor)).value_or("");
+    constexpr std::string_view kSocket = "socket:[";
+    if (!link.starts_with(kSocket)) return false;
+    if (!inodes_) Read();
+    return inodes_->contains(link.substr(kSocket.size(), link.size() - kSocket.size() - 1));
+  }
+
+ private:
+  void Read() {
+    constexpr std::size_t kMost = std::size_t{4} << 20;
+    constexpr std::size_t kState = 3, kInode = 9;
+    inodes_.emplace();
+    for (const char* table : {"/net/tcp", "/net/tcp6"}) {
+      const auto text = root_.ReadFile(process_ + table, kMost);
+      if (!text) continue;
+      for (const std::string_view line : base::Split(*text, '\n')) {
+        std::vector<std::string_view> fields = base::Split(line, ' ');
+        std::erase(fields, std::string_view());
+        if (fields.size() <= kInode || (fields[kState] != "01" && fields[kState] != "02")) continue;
+        inodes_->emplace(fields[kInode]);
+      }
+    }
+  }
+
+  const base::SystemRoot& root_;
+  std::string process_;
+  std::optional<std::set<std::string, std::less<>>> inodes_;
+};
+
+// What epoll_wait or poll watches. Nothing where that is not readable.
+std::vector<int> WatchedDescriptors(const base::SystemRoot& root, const std::string& process, pid_t pid,
+                                    const std::vector<std::string_view>& syscall, std::string_view call) {
+  constexpr std::size_t kMost = 256;
+  std::vector<int> watched;
+  if (call.starts_with("epoll")) {
+    const auto text = root.ReadFile(process + "/fdinfo/" + std::to_string(ArgumentOf(syscall, 0)), 65536);
+    if (!text) return watched;
+    for (const std::string_view line : base::Split(*text, '\n')) {
+      constexpr std::string_view kWatched = "tfd:";
+      if (!line.starts_with(kWatched) || watched.size() >= kMost) continue;
+      const std::string_view rest = base::Trim(line.substr(kWatched.size()));
+      const auto descriptor = base::ParseInteger<int>(rest.substr(0, rest.find(' ')));
+      if (descriptor) watched.push_back(*descriptor);
+    }
+  } else if (call.ends_with("poll") && root.is_machine()) {
+    std::array<pollfd, kMost> entries{};
+    const std::size_t count = std::min<std::size_t>(ArgumentOf(syscall, 1), kMost);
+    const iovec here{entries.data(), count * sizeof(pollfd)};
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
+    const iovec there{reinterpret_cast<void*>(ArgumentOf(syscall, 0)), here.iov_len};
+    if (count == 0 || process_vm_readv(pid, &here, 1, &there, 1, 0) != static_cast<ssize_t>(here.iov_len))
+      return watched;
+    for (std::size_t i = 0; i < count; ++i) watched.push_back(entries[i].fd);
+  }
+  return watched;
+}
+
+// Whether the thread waits for a TCP connection, alone or among others.
+bool WaitsForAConnection(const base::SystemRoot& root, const std::string& process, pid_t pid, const std::string& task,
+                         const diagnosis::ThreadWait& wait, Connections& connections) {
+  if (wait.kind != diagnosis::WaitKind::kIo) return false;
+  const std::string line = root.ReadLine(task + "/syscall").value_or("");
+  const std::vector<std::string_view> words = base::Split(line, ' ');
+  if (wait.on == "socket") return connections.Has(static_cast<int>(ArgumentOf(words, 0)));
+  const std::vector<int> watched = WatchedDescriptors(root, process, pid, words, wait.call);
+  return std::any_of(watched.begin(), watched.end(), [&](int descriptor) { return connections.Has(descriptor); });
+}
+
+// Whether a thread that the main thread may wait for is in I/O. Event loops and servers wait all the time, whatever the
+// program does: of these one that has a connection, as the loop of an asynchronous upload has.
+bool IsWorkerInIo(const base::SystemRoot& root, const std::string& process, pid_t pid, const std::string& task,
+                  const diagnosis::ThreadWait& wait, Connections& connections) {
+  if (wait.kind != diagnosis::WaitKind::kIo || wait.call.starts_with("accept")) return false;
+  return !wait.call.starts_with("epoll") || WaitsForAConnection(root, process, pid, task, wait, connections);
+}
+
+constexpr std::size_t kMostThreads = 256;
+
 void AddThreads(const base::SystemRoot& root, const std::string& folder, pid_t pid, ProcessSample& sample) {
-  constexpr std::size_t kMostThreads = 256;
   const std::vector<std::string> threads = root.List(folder + "/task");
+  Connections connections(root, folder);
   sample.all_in_locks = sample.wait.kind == diagnosis::WaitKind::kLock && threads.size() <= kMostThreads;
   std::size_t looked = 0;
   for (const std::string& thread : threads) {
@@ -98,8 +190,36 @@ void AddThreads(const base::SystemRoot& root, const std::string& folder, pid_t p
     if (diagnosis::ServesCommunication(root.ReadLine(task + "/comm").value_or(""))) continue;
     const diagnosis::ThreadWait wait = WaitOf(root, folder, task, StateOf(root, task));
     sample.all_in_locks = sample.all_in_locks && wait.kind == diagnosis::WaitKind::kLock;
-    sample.a_worker_in_io = sample.a_worker_in_io || (sample.wait.call == "futex" && IsWorkerInIo(wait));
+    sample.a_worker_in_io = sample.a_worker_in_io ||
+                            (sample.wait.call == "futex" && IsWorkerInIo(root, folder, pid, task, wait, connections));
   }
+}
+
+// Whether a child does I/O that the main thread, which waits so, may wait for.
+bool IsChildInIo(const base::SystemRoot& root, pid_t child, const diagnosis::ThreadWait& main) {
+  using diagnosis::WaitKind;
+  // As in subprocess.run of a program that copies a checkpoint to a store.
+  const bool waited_for = main.call == "wait4" || main.call == "waitid";
+  // With a timeout Python's subprocess sleeps between two looks at the child, and others wait for it in a thread. But
+  // idle workers of a data loader wait for a pipe all the time: only connections count.
+  if (!waited_for && main.kind != WaitKind::kSleep && main.kind != WaitKind::kLock) return false;
+  const std::string folder = "/proc/" + std::to_string(child);
+  Connections connections(root, folder);
+  std::size_t looked = 0;
+  for (const std::string& thread : root.List(folder + "/task")) {
+    if (++looked > kMostThreads) break;
+    const std::string task = folder + "/task/" + thread;
+    const diagnosis::ThreadWait wait = WaitOf(root, folder, task, StateOf(root, task));
+    if (wait.kind != WaitKind::kIo || diagnosis::ServesCommunication(root.ReadLine(task + "/comm").value_or(""))) {
+      continue;
+    }
+    const bool its_main_thread = thread == std::to_string(child);
+    if (waited_for ? its_main_thread || IsWorkerInIo(root, folder, child, task, wait, connections)
+                   : WaitsForAConnection(root, folder, child, task, wait, connections)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -129,12 +249,7 @@ std::optional<ProcessSample> SampleProcess(const base::SystemRoot& root, pid_t p
     const std::string its_folder = "/proc/" + std::to_string(child);
     if (!AddStat(root, its_folder, sample, false)) continue;
     sample.io_bytes += IoOf(root, its_folder);
-    // As in subprocess.run of a program that copies a checkpoint to a store.
-    const bool waited_for = sample.wait.call == "wait4" || sample.wait.call == "waitid";
-    if (with_threads && waited_for && !sample.a_worker_in_io) {
-      const diagnosis::ThreadWait wait = WaitOf(root, its_folder, its_folder, StateOf(root, its_folder));
-      sample.a_worker_in_io = wait.kind == diagnosis::WaitKind::kIo;
-    }
+    sample.a_worker_in_io = sample.a_worker_in_io || (with_threads && IsChildInIo(root, child, sample.wait));
   }
   return sample;
 }

@@ -1,8 +1,10 @@
 #include "launcher/hang_watch.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -68,6 +70,109 @@ int SilentSocket() {
 void Receive() {
   char byte = 0;
   recv(SilentSocket(), &byte, 1, 0);
+}
+
+// To a server that says nothing.
+int SilentConnection() {
+  const int server = socket(AF_INET, SOCK_STREAM, 0);
+  const int client = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const where = reinterpret_cast<sockaddr*>(&address);
+  const bool connected = bind(server, where, size) == 0 && listen(server, 1) == 0 &&
+                         getsockname(server, where, &size) == 0 && connect(client, where, size) == 0;
+  return connected ? client : -1;
+}
+
+void WatchInALoop(int descriptor) {
+  const int loop = epoll_create1(0);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (epoll_ctl(loop, EPOLL_CTL_ADD, descriptor, &event) != 0) _exit(2);
+  epoll_wait(loop, &event, 1, -1);
+}
+
+void ReadPipe() {
+  int ends[2];
+  char byte = 0;
+  if (pipe(ends) == 0 && read(ends[0], &byte, 1) < 0) _exit(2);
+}
+
+// A program that makes a child, and then waits.
+std::function<void()> WithChildThat(const std::function<void()>& does, const std::function<void(pid_t)>& waits) {
+  return [=] {
+    const pid_t parent = getpid();
+    if (const pid_t child = fork(); child != 0) return waits(child);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(0);  // it was killed before the line above
+    does();
+  };
+}
+
+TEST(SampleProcess, ShowsIoOfThreadsAndChildrenThatTheMainThreadMayWaitFor) {
+  const auto waits_for = [](pid_t child) { waitpid(child, nullptr, 0); };
+  const auto sleeps = [](pid_t) { sleep(600); };
+  const auto with_thread = [](const std::function<void()>& does) {
+    return [does] {
+      std::thread(does).detach();
+      LockTwice();
+    };
+  };
+  struct Row {
+    const char* what;
+    std::function<void()> does;
+    bool io;
+  };
+  const Row rows[] = {
+      {"an event loop with a connection, in a thread", with_thread([] { WatchInALoop(SilentConnection()); }), true},
+      {"an event loop without one, in a thread", with_thread([] { WatchInALoop(SilentSocket()); }), false},
+      {"a child with an upload in a thread, waited for", WithChildThat(with_thread(Receive), waits_for), true},
+      {"a child with an event loop in a thread, waited for",
+       WithChildThat(with_thread([] { WatchInALoop(SilentConnection()); }), waits_for), true},
+      {"a child that uploads, looked at every now and then",
+       WithChildThat(
+           [] {
+             char byte = 0;
+             recv(SilentConnection(), &byte, 1, 0);
+           },
+           sleeps),
+       true},
+      {"a child that uploads with a timeout, looked at every now and then",
+       WithChildThat(
+           [] {
+             pollfd one{SilentConnection(), POLLIN, 0};
+             poll(&one, 1, -1);
+           },
+           sleeps),
+       true},
+      {"a child that uploads in a thread, waited for in a lock",
+       WithChildThat(with_thread([] { WatchInALoop(SilentConnection()); }), [](pid_t) { LockTwice(); }), true},
+      {"an idle worker of a data loader, and a sleep", WithChildThat(ReadPipe, sleeps), false},
+      {"a worker that polls a pipe, and a sleep",
+       WithChildThat(
+           [] {
+             int ends[2];
+             pollfd one{pipe(ends) == 0 ? ends[0] : -1, POLLIN, 0};
+             poll(&one, 1, -1);
+           },
+           sleeps),
+       false}};
+  for (const Row& row : rows) {
+    const Child child(row.does);
+    if (row.io) {
+      EXPECT_TRUE(child.Sample([](const ProcessSample& seen) { return seen.a_worker_in_io; }).a_worker_in_io)
+          << row.what;
+      continue;
+    }
+    const ProcessSample sample = child.Sample([](const ProcessSample& seen) {
+      return seen.wait.kind == WaitKind::kLock || seen.wait.kind == WaitKind::kSleep;
+    });
+    EXPECT_FALSE(sample.a_worker_in_io) << row.what;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what is not there cannot be waited for
+    EXPECT_FALSE(child.Sample([](const ProcessSample&) { return true; }).a_worker_in_io) << row.what;
+  }
 }
 
 TEST(SampleProcess, ShowsWhatTheMainThreadWaitsFor) {
