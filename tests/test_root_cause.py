@@ -134,6 +134,30 @@ def test_in_plain_torch_too(place, ending):
     assert (failed["root_rank"], failed["reason"]) == (1, "left-early") and done.code == code, done
 
 
+# What rank 1 does instead of the last call, of which its peers' Gloo gives up after 5 s. It raises, and takes its time to end; or sleeps.
+LATE = {"raises": "atexit.register(time.sleep, 60); raise ValueError('bad sample 123')", "sleeps": "time.sleep(60)"}
+
+
+@pytest.mark.parametrize("late", sorted(LATE))
+def test_the_rank_that_others_waited_for_until_their_time_out_is_the_root_cause(place, late):
+    pytest.importorskip("torch")
+    place.write("train.py", """
+import atexit, datetime, time, torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
+for step in range(20):
+    dist.all_reduce(torch.ones(3))
+if dist.get_rank() == 1:
+    %s
+dist.all_reduce(torch.ones(3))
+""" % LATE[late])
+    done = place.run("--nproc-per-node", 3, "--shutdown-timeout", 1, "train.py", seconds=300)
+    failed = place.event("run-failed")
+    assert (failed["root_rank"], failed["reason"]) == (1, "not-arrived") and failed["noticed_by"] != 1, done
+    assert not place.events("run-moves-again"), done
+    if late == "raises":
+        assert "ValueError: bad sample 123" in done.ours, done
+
+
 def test_the_report_begins_with_the_last_line_and_the_users_own_frames(place):
     place.write("train.py", """
 import json

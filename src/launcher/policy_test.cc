@@ -243,6 +243,57 @@ TEST(RootOf, FollowsTheReportsToTheirBeginning) {
   EXPECT_EQ(RootOf({Facts(0, End(0, 0, 1)), Facts(1, std::nullopt)}, 2), std::nullopt);
 }
 
+TEST(RootOf, IsTheRankThatTheOthersWaitedForUntilTheirTimeOut) {
+  using wire::FailureCode;
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  constexpr std::uint64_t kSeen = 100 * kSecond;
+  const LastWait wait{1, {0, 2}, 77, 31, kSeen};
+  struct Row {
+    const char* what;
+    std::uint64_t failed_ns;     // of rank 2, the first to end
+    std::uint64_t awaited_call;  // the call of rank 1
+    std::optional<RankEnding> awaited_end;
+    bool left;  // rank 1 has left the group
+    int root;
+    RootReason reason;
+  };
+  const RankEnding stopped = End(1, SIGTERM, 3, true);
+  const Row rows[] = {
+      {"it did not come", kSeen + kSecond, 30, stopped, false, 1, RootReason::kNotArrived},
+      {"it did not come, and Python took its time to end", kSeen + 20 * kSecond, 30, stopped, false, 1,
+       RootReason::kNotArrived},
+      {"it came too late", kSeen + kSecond, 31, stopped, false, 1, RootReason::kNotArrived},
+      {"it failed by itself then", kSeen + kSecond, 30, End(1, ExitStatus(3), 2), false, 1, RootReason::kExitCode},
+      {"it came, and the run went on", kSeen + 3 * kSecond, 40, stopped, false, 2, RootReason::kExitCode},
+      {"the wait was seen long ago", kSeen + 60 * kSecond, 30, stopped, false, 2, RootReason::kExitCode},
+      {"the failure was there before", kSeen - 5 * kSecond, 30, stopped, false, 2, RootReason::kExitCode},
+      {"it has left, which says more", kSeen + kSecond, 30, End(1, 0, 1), true, 1, RootReason::kLeftEarly},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.what);
+    std::vector<RankFacts> ranks = {Facts(0, End(0, SIGTERM, 3, true)), Facts(1, row.awaited_end),
+                                    Facts(2, End(2, ExitStatus(1), 1), FailureCode::kPeerLost, -1, row.failed_ns)};
+    if (!row.left) ranks[1].groups = {{77, 3, row.awaited_call, false}};
+    ranks[0].groups = ranks[2].groups = {{77, 3, 31, true}};
+    BlameAwaited(ranks, wait);
+    const auto root = RootOf(ranks, 3);
+    ASSERT_TRUE(root.has_value());
+    EXPECT_THAT(root->local_ranks, ElementsAre(row.root));
+    EXPECT_EQ(root->reason, row.reason);
+    EXPECT_EQ(root->noticed_by, 2);
+  }
+  // A crash is a beginning whoever was waited for, and a rank that did not wait knows nothing of it.
+  std::vector<RankFacts> ranks = {Facts(0, End(0, SIGSEGV, 1), FailureCode::kPeerLost, -1, kSeen), Facts(1, stopped),
+                                  Facts(2, End(2, SIGTERM, 3, true))};
+  BlameAwaited(ranks, wait);
+  EXPECT_THAT(RootOf(ranks, 3)->local_ranks, ElementsAre(0));
+  ranks[0].ending = End(0, ExitStatus(1), 1);
+  ranks[0].code = FailureCode::kPeerLost;
+  ranks[0].culprit = -1;
+  BlameAwaited(ranks, LastWait{1, {2}, 77, 31, kSeen});
+  EXPECT_THAT(RootOf(ranks, 3)->local_ranks, ElementsAre(0));
+}
+
 TEST(RootCause, IsTheLowestRankWhenNothingElseTells) {
   EXPECT_EQ(RootCause({End(2, ExitStatus(1), 1), End(1, ExitStatus(1), 1)}), 1u);
 }

@@ -125,6 +125,26 @@ std::optional<std::size_t> RootCause(const std::vector<RankEnding>& endings) {
   return first;
 }
 
+void BlameAwaited(std::vector<RankFacts>& ranks, const LastWait& wait) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  const RankFacts* const awaited = FindRank(ranks, wait.awaited);
+  if (awaited == nullptr) return;
+  const bool ended_well = awaited->ending && awaited->ending->ending.ok() && !awaited->ending->after_stop;
+  const auto its = std::find_if(awaited->groups.begin(), awaited->groups.end(),
+                                [&](const GroupSeen& group) { return group.id == wait.group; });
+  const bool in_group = its != awaited->groups.end();
+  if (ended_well || (!in_group && awaited->left_ns != 0)) return;
+  const bool came = in_group && its->sequence >= wait.sequence;
+  const std::uint64_t until = wait.at_ns + (came ? 2 : 30) * kSecond;
+  for (RankFacts& rank : ranks) {
+    const bool waited = std::find(wait.waiting.begin(), wait.waiting.end(), rank.local_rank) != wait.waiting.end();
+    const bool after = rank.failed_ns + kSecond >= wait.at_ns && rank.failed_ns <= until;
+    if (!waited || !after || rank.code != FailureCode::kPeerLost || rank.culprit >= 0) continue;
+    rank.code = FailureCode::kTimeout;
+    rank.culprit = wait.awaited;
+  }
+}
+
 std::optional<Root> RootOf(const std::vector<RankFacts>& ranks, int world_size) {
   std::vector<RankEnding> endings;
   for (const RankFacts& rank : ranks) {

@@ -72,6 +72,20 @@ struct Root {
   bool operator==(const Root&) const = default;
 };
 
+// For whom the ranks of this host waited, as it was last seen before one of them failed.
+struct LastWait {
+  int awaited = -1;          // RANK
+  std::vector<int> waiting;  // local ranks
+  std::uint64_t group = 0;   // the call to which it had not come
+  std::uint64_t sequence = 0;
+  std::uint64_t at_ns = 0;
+};
+
+// A rank that waited so and then lost a peer, without knowing which, did not see it arrive: its time-out ended the
+// call. Its report gets that culprit. Only what it reports within 2 s after the wait was seen, or 30 s where the
+// awaited rank has not come to the call to this day; and not where the awaited rank has left, which says more.
+void BlameAwaited(std::vector<RankFacts>& ranks, const LastWait& wait);
+
 // Follows from the first failure what the ranks reported themselves: a rank that says that another one left, made the
 // odd call or did not arrive is not the one that began. Where a rank only knows that its communication failed, or died
 // in a call, the one that had exited with code 0 before is.

@@ -83,6 +83,8 @@ class Supervisor {
   void WatchHangs();
   void EndHangWatch();
   void LookForHangs();
+  void RememberWait(const diagnosis::HangVerdict& verdict);
+  bool IsOver(const diagnosis::HangVerdict& alarm, const diagnosis::HangVerdict& now_seen);
   bool IsStillStopped(const diagnosis::HangVerdict& verdict) const;
   void NoticeContinuedRanks();
   std::vector<diagnosis::StackTarget> StackTargets() const;
@@ -143,7 +145,9 @@ class Supervisor {
   std::unique_ptr<HangWatch> hang_watch_;
   std::optional<diagnosis::HangVerdict> hang_alarm_;  // said, and not over yet
   base::TimePoint hang_alarm_at_{};
-  std::optional<diagnosis::HangVerdict> waiting_;  // the stall of which the event "waiting" is reported or under way
+  std::optional<base::TimePoint> alarm_quiet_since_;  // nobody waits any more since then
+  std::optional<LastWait> last_wait_;                 // of this attempt, before any rank failed
+  std::optional<diagnosis::HangVerdict> waiting_;     // the stall of which the event "waiting" is reported or under way
   struct SampledPlace {
     int local_rank = -1;
     base::TimePoint at{};

@@ -28,6 +28,10 @@ constexpr std::size_t kLinesOfOthers = 16;
 constexpr milliseconds kEchoOfCollection{500};
 // A place that was sampled for the verdict serves the report as well for so long.
 constexpr milliseconds kPlaceIsFresh{3'000};
+// A rank whose call ended by a time-out takes up to this to end itself.
+constexpr milliseconds kMayBeFailing{5'000};
+// A failure that a rank reported so long ago is one that it has recovered from.
+constexpr milliseconds kFailureIsFresh{10'000};
 
 bool SameStall(const HangVerdict& a, const HangVerdict& b) {
   return a.awaited.group_id == b.awaited.group_id && a.awaited.sequence == b.awaited.sequence;
@@ -55,6 +59,8 @@ diagnosis::HangContext Supervisor::HangContextNow() const {
 
 void Supervisor::WatchHangs() {
   hang_alarm_.reset();
+  alarm_quiet_since_.reset();
+  last_wait_.reset();
   waiting_.reset();
   sampled_place_ = {};
   waiting_note_.clear();
@@ -106,7 +112,8 @@ void Supervisor::LookForHangs() {
                         slow->after_steps, slow->share * 100)});
   }
   const bool moves = verdict.kind == VerdictKind::kNothing;
-  if (hang_alarm_ && !IsStillStopped(*hang_alarm_) && (moves || !SameStall(verdict, *hang_alarm_))) {
+  RememberWait(verdict);
+  if (hang_alarm_ && IsOver(*hang_alarm_, verdict)) {
     const double after = std::chrono::duration<double>(now - hang_alarm_at_).count();
     Report({"run-moves-again",
             events::Severity::kInfo,
@@ -116,6 +123,7 @@ void Supervisor::LookForHangs() {
              {"seconds", after}},
             fmt::format("the run moves again, {:.1f} s after the verdict", after)});
     hang_alarm_.reset();
+    alarm_quiet_since_.reset();
   }
   if (waiting_ && (moves || !SameStall(verdict, *waiting_))) waiting_.reset();
   if (verdict.alarm() && !hang_alarm_) {
@@ -128,6 +136,42 @@ void Supervisor::LookForHangs() {
   if (phase_ != Phase::kRunning) return;
   const auto pause = kLookInterval + milliseconds(plan_->ranks.size() / 4);
   hang_timer_ = loop_.After(pause, [this] { LookForHangs(); });
+}
+
+// What a failing rank makes the others look like is no longer who waits for whom.
+void Supervisor::RememberWait(const HangVerdict& verdict) {
+  const bool waits = verdict.kind == VerdictKind::kWaiting || verdict.kind == VerdictKind::kHang ||
+                     verdict.kind == VerdictKind::kStopped;
+  if (!waits || verdict.culprit < 0) return;
+  const base::TimePoint now = loop_.clock().Now();
+  for (const Rank& rank : group_->ranks()) {
+    const auto error = group_->board().ReadError(rank.local_rank);
+    const auto age = error ? wire::Age(error->at_ns, now) : std::nullopt;
+    if ((age && *age < kFailureIsFresh) || (rank.ending && !rank.ending->ending.ok())) return;
+  }
+  last_wait_ = LastWait{group_->start().first_rank + verdict.culprit, verdict.waiting, verdict.awaited.group_id,
+                        verdict.awaited.sequence, static_cast<std::uint64_t>(now.time_since_epoch().count())};
+}
+
+// Whether the run moves again. When a time-out ends the call nobody waits any more either, though the awaited rank has
+// not come: then it counts only if no rank fails of it.
+bool Supervisor::IsOver(const HangVerdict& alarm, const HangVerdict& now_seen) {
+  if (now_seen.kind != VerdictKind::kNothing) {
+    alarm_quiet_since_.reset();
+    return !IsStillStopped(alarm) && !SameStall(now_seen, alarm);
+  }
+  const std::vector<Rank>& ranks = group_->ranks();
+  const bool failed =
+      std::any_of(ranks.begin(), ranks.end(), [](const Rank& one) { return one.ending && !one.ending->ending.ok(); });
+  if (IsStillStopped(alarm) || failed) return false;
+  const base::TimePoint now = loop_.clock().Now();
+  if (!alarm_quiet_since_) alarm_quiet_since_ = now;
+  if (alarm.culprit < 0 || now - *alarm_quiet_since_ >= kMayBeFailing) return true;
+  for (int slot = 0; slot < FULLDECK_BOARD_GROUPS; ++slot) {
+    const auto call = group_->board().ReadCollective(alarm.culprit, slot);
+    if (call && call->group == alarm.awaited.group_id) return call->sequence >= alarm.awaited.sequence;
+  }
+  return false;
 }
 
 // It moves on by some steps when we let it run for its stacks: that is no end of the stall.

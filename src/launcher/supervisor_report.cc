@@ -30,6 +30,7 @@ std::optional<Root> Supervisor::FindRoot() const {
       rank.culprit = majority ? group_->start().first_rank + verdict->culprit : -1;
     }
   }
+  if (last_wait_) BlameAwaited(ranks, *last_wait_);
   return RootOf(ranks, group_->start().world_size);
 }
 
