@@ -134,6 +134,22 @@ def test_in_plain_torch_too(place, ending):
     assert (failed["root_rank"], failed["reason"]) == (1, "left-early") and done.code == code, done
 
 
+@pytest.mark.parametrize("other,size,roots", [("torch.ones(8)", 3, [1]), ("torch.ones(4, dtype=torch.float64)", 3, [1]),
+                                              ("torch.ones(8)", 2, [0, 1])], ids=["longer", "wider", "of two"])
+def test_the_odd_one_of_a_mismatch_is_named_where_gloo_aborts_a_rank_for_it(place, other, size, roots):
+    pytest.importorskip("torch")
+    place.write("train.py", """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for step in range(20):
+    dist.all_reduce(torch.ones(4))
+dist.all_reduce(%s if dist.get_rank() == 1 else torch.ones(4))
+""" % other)
+    done = place.run("--nproc-per-node", size, "--shutdown-timeout", 1, "train.py", seconds=300)
+    failed = place.event("run-failed")
+    assert (failed["root_ranks"], failed["reason"]) == (roots, "different-calls"), done
+
+
 # What rank 1 does instead of the last call, of which its peers' Gloo gives up after 5 s. It raises, and takes its time to end; or sleeps.
 LATE = {"raises": "atexit.register(time.sleep, 60); raise ValueError('bad sample 123')", "sleeps": "time.sleep(60)"}
 

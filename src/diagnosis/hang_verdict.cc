@@ -309,22 +309,59 @@ void HangJudge::SawStack(int local_rank, std::uint64_t stack, TimePoint now) {
   known.stacks.push_back({known.asked, now, stack});
 }
 
+// A rank that Gloo ended for a message that was too long has not told its call, which differs from another one's. When
+// all other members have told theirs: if these are equal, its call is the odd one; if some are longer than others, its
+// is one of the short ones. Gives the number of members whose call stays unknown.
+std::size_t HangJudge::AddCallThatEndedItsRank(const Group& group, const std::vector<RankNow>& ranks,
+                                               Kinds& kinds) const {
+  int ended = -1;
+  std::size_t told = 0;
+  for (const auto& [local_rank, member] : group) {
+    const bool tells = std::any_of(kinds.begin(), kinds.end(), [&](const auto& kind) {
+      return std::find(kind.second.begin(), kind.second.end(), local_rank) != kind.second.end();
+    });
+    told += tells ? 1 : 0;
+    if (!tells && ranks[static_cast<std::size_t>(local_rank)].sent_too_much) ended = local_rank;
+  }
+  const wire::Collective& call = group.at(kinds.begin()->second.front()).call;
+  if (ended < 0 || call.operation == FULLDECK_BOARD_MEETING) return 0;
+  const std::size_t unknown = call.size - std::min<std::size_t>(told, call.size);
+  if (unknown != 1) return unknown;
+  constexpr std::uint64_t kOfItsOwn = 0;
+  if (kinds.size() == 1) {
+    kinds[kOfItsOwn].push_back(ended);
+    return 0;
+  }
+  const auto bytes_of = [&](const auto& kind) { return group.at(kind.second.front()).call.bytes; };
+  const auto [shortest, longest] = std::minmax_element(
+      kinds.begin(), kinds.end(), [&](const auto& a, const auto& b) { return bytes_of(a) < bytes_of(b); });
+  if (kinds.size() != 2 || bytes_of(*shortest) == bytes_of(*longest)) return unknown;
+  shortest->second.push_back(ended);
+  return 0;
+}
+
 std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks, TimePoint now,
                                                bool after_failure) const {
   for (const auto& [id, group] : groups_) {
     // The calls that are under way, by number; of those with the same number all must be the same.
-    std::map<std::uint64_t, std::map<std::uint64_t, std::vector<int>>> calls;
+    std::map<std::uint64_t, Kinds> calls;
     std::map<std::uint64_t, std::size_t> untold;  // calls of which it is not told yet what they are
     for (const auto& [local_rank, member] : group) {
       const wire::Collective& call = member.call;
       const RankLife life = ranks[static_cast<std::size_t>(local_rank)].life;
       const bool there = life == RankLife::kThere || life == RankLife::kFailed;
+      if (after_failure && ranks[static_cast<std::size_t>(local_rank)].sent_too_much) continue;
       const bool told = call.operation != 0 && call.operation != FULLDECK_BOARD_OTHER_OPERATION && !IsMessage(call);
       if (there && told && call.sequence > 0 && (call.in_flight() || after_failure)) {
         calls[call.sequence][call.fingerprint].push_back(local_rank);
       } else if (there && call.in_flight() && !IsMessage(call)) {
         ++untold[call.sequence];
       }
+    }
+    if (after_failure && calls.size() == 1) {
+      auto& [sequence, kinds] = *calls.begin();
+      const std::size_t unknown = AddCallThatEndedItsRank(group, ranks, kinds);
+      if (unknown > 0) untold[sequence] = std::max(untold[sequence], unknown);
     }
     for (const auto& [sequence, kinds] : calls) {
       if (kinds.size() < 2) continue;
@@ -366,6 +403,19 @@ std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks
 
 std::optional<HangVerdict> HangJudge::Differing(TimePoint now, const std::vector<RankNow>& ranks) {
   Remember(now, ranks);
+  for (std::size_t index = 0; index < ranks.size(); ++index) {
+    if (!ranks[index].sent_too_much) continue;
+    // It may have ended before it was seen to have joined.
+    for (auto& [id, group] : groups_) {
+      const wire::Collective call = group.begin()->second.call;
+      if (call.size != static_cast<std::uint32_t>(run_.world_size)) continue;
+      const auto [member, is_new] = group.try_emplace(static_cast<int>(index));
+      if (!is_new) continue;
+      member->second.call.group = id;
+      member->second.call.name = call.name;
+      member->second.since = now;
+    }
+  }
   return Mismatch(ranks, now, true);
 }
 

@@ -52,6 +52,9 @@ enum class RankLife { kThere, kStopped, kEnded, kFailed };
 
 struct RankNow {
   RankLife life = RankLife::kThere;
+  // Gloo ended it because a peer sent more than its own call takes: the call is another than the peer's, and was not
+  // told.
+  bool sent_too_much = false;
   std::optional<ProcessSample> process;  // absent: not looked at
   std::optional<wire::Loop> loop;
   std::vector<wire::Collective> groups;
@@ -221,6 +224,8 @@ class HangJudge {
                          base::Duration waited);
   Finding ExamineIdle(int local_rank, const RankNow& rank, base::TimePoint now, base::Duration limit) const;
   bool SpinsInPlace(int local_rank, base::TimePoint now, base::Duration limit, base::Duration waited);
+  using Kinds = std::map<std::uint64_t, std::vector<int>>;  // local ranks by fingerprint of their call
+  std::size_t AddCallThatEndedItsRank(const Group& group, const std::vector<RankNow>& ranks, Kinds& kinds) const;
   std::optional<HangVerdict> Mismatch(const std::vector<RankNow>& ranks, base::TimePoint now, bool after_failure) const;
   HangVerdict WithEvidence(HangVerdict verdict, const std::vector<Suspect>& suspects, const std::vector<RankNow>& ranks,
                            base::TimePoint now, base::Duration shown);

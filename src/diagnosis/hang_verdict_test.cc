@@ -630,6 +630,51 @@ TEST_F(Hangs, AFailedRunTellsWhoCalledSomethingElse) {
   EXPECT_EQ(verdict->culprit, 4);
 }
 
+// Gloo ends a rank whose peer sends more than it expects; what that rank called is not told.
+TEST_F(Hangs, ARankThatGlooEndedForAMessageThatWasTooLongIsTheOddOneOnlyIfTheOthersAgree) {
+  constexpr std::uint64_t kLong = 2;
+  struct Row {
+    const char* what;
+    std::vector<int> with_long_call;
+    std::vector<int> untold;  // besides rank 0, which was ended
+    int culprit;              // -1: not known
+    bool joined = true;       // rank 0 was seen in the group
+    std::uint32_t operation = FULLDECK_BOARD_ALL_REDUCE;
+  };
+  const Row rows[] = {{"one calls for more", {5}, {}, 5},
+                      {"all others call the same", {1, 2, 3, 4, 5, 6, 7}, {}, 0},
+                      {"one calls for more, one has not told", {5}, {6}, 5},
+                      {"one calls for more, and two others have told", {5}, {1, 2, 3, 4}, -1},
+                      {"the others agree, one has not told", {}, {6}, -1},
+                      {"it had not been seen yet", {5}, {}, 5, false},
+                      {"it had not been seen yet, and is the odd one", {}, {}, 0, false},
+                      {"the group was only being made", {}, {}, -1, true, FULLDECK_BOARD_MEETING}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.what);
+    Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks});
+    AllIn(13);
+    for (const int i : row.with_long_call) {
+      In(i, 13, FULLDECK_BOARD_ALL_REDUCE, kLong);
+      Group(i).bytes = 8'000;
+    }
+    for (const int i : row.untold) Group(i).operation = FULLDECK_BOARD_OTHER_OPERATION;
+    for (int i = 1; i < kRanks; ++i) {
+      Group(i).completed = 13;  // with an error
+      if (row.operation == FULLDECK_BOARD_MEETING) Group(i).operation = row.operation;
+    }
+    Did(0, 11);  // as it was seen last
+    if (!row.joined) Rank(0).groups.clear();
+    Rank(0).life = RankLife::kFailed;
+    Rank(0).sent_too_much = true;
+    const auto verdict = judge_->Differing(now_, ranks_);
+    EXPECT_EQ(verdict ? verdict->culprit : -1, row.culprit);
+    if (verdict) {
+      EXPECT_EQ(verdict->waiting.size(), row.untold.empty() ? 7U : 5U);
+      EXPECT_NE(InWords(*verdict, {}, 0, "host")[0].find("DESYNC"), std::string::npos);
+    }
+  }
+}
+
 TEST_F(Hangs, TheEndOfAChainThroughTwoGroupsIsNamed) {
   // 2 and 3 share a group; 3 hangs before its call, 2 waits for it there, and all others for 2.
   AllIn(13);

@@ -332,7 +332,11 @@ diagnosis::HangVerdict HangWatch::Look(base::TimePoint now) {
 }
 
 std::optional<diagnosis::HangVerdict> HangWatch::LookForDifferentCalls(base::TimePoint now) {
-  return judge_.Differing(now, ReadRanks());
+  std::vector<RankNow> ranks = ReadRanks();
+  for (const Rank& rank : group_.ranks()) {
+    ranks[static_cast<std::size_t>(rank.local_rank)].sent_too_much = WasSentTooMuch(rank);
+  }
+  return judge_.Differing(now, ranks);
 }
 
 }  // namespace fulldeck::launcher

@@ -215,6 +215,30 @@ TEST(RootOf, IsTheOddOneOfAMismatchAndBothOfTwo) {
   EXPECT_EQ(root->noticed_by, 1);
 }
 
+TEST(RootOf, IsNotTheRankThatGlooAbortsWhenCallsDiffer) {
+  using wire::FailureCode;
+  // Nobody knows which one is odd.
+  std::vector<RankFacts> ranks = {Facts(0, End(0, SIGABRT, 1)),
+                                  Facts(1, End(1, ExitStatus(1), 2), FailureCode::kPeerLost),
+                                  Facts(2, End(2, SIGTERM, 3, true))};
+  BlameDifferentCalls(ranks);
+  auto root = RootOf(ranks, 3);
+  ASSERT_TRUE(root.has_value());
+  EXPECT_THAT(root->local_ranks, ElementsAre(0, 1, 2));
+  EXPECT_EQ(root->reason, RootReason::kDifferentCalls);
+  // The calls on the board have told it.
+  for (RankFacts& rank : ranks) {
+    rank.code = FailureCode::kDifferentCalls;
+    rank.culprit = 1;
+  }
+  BlameDifferentCalls(ranks);
+  EXPECT_THAT(RootOf(ranks, 3)->local_ranks, ElementsAre(1));
+  // A rank that crashed first began.
+  ranks = {Facts(0, End(0, SIGABRT, 2)), Facts(1, End(1, SIGSEGV, 1)), Facts(2, End(2, SIGTERM, 3, true))};
+  BlameDifferentCalls(ranks);
+  EXPECT_THAT(RootOf(ranks, 3)->local_ranks, ElementsAre(1));
+}
+
 TEST(RootOf, FollowsTheReportsToTheirBeginning) {
   using wire::FailureCode;
   // 0 lost 1, which lost 2, which crashed.

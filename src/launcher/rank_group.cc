@@ -163,6 +163,12 @@ void RankGroup::ShowOnBoard(const RunPlan& plan, const Rank& rank, base::TimePoi
   board_.WriteSupervision(rank.local_rank, supervision);
 }
 
+bool WasSentTooMuch(const Rank& rank) {
+  if (!rank.ending || rank.ending->ending.signal_number() != SIGABRT) return false;
+  const std::string end = ReadTail(rank.files.stderr_path, std::size_t{1} << 14);
+  return end.find("gloo::EnforceNotMet") != std::string::npos && end.find("expected size") != std::string::npos;
+}
+
 Rank* RankGroup::Find(pid_t pid) {
   const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.pid == pid; });
   return found == ranks_.end() ? nullptr : &*found;

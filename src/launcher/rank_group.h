@@ -31,6 +31,10 @@ struct Rank {
   base::TimePoint ended{};
 };
 
+// Whether Gloo ended it because a peer sent more than its own call takes. Ranks make different calls then, and this
+// one's may be the right one.
+bool WasSentTooMuch(const Rank& rank);
+
 class RankGroup {
  public:
   // Makes files and board; starts nothing.

@@ -125,6 +125,17 @@ std::optional<std::size_t> RootCause(const std::vector<RankEnding>& endings) {
   return first;
 }
 
+void BlameDifferentCalls(std::vector<RankFacts>& ranks) {
+  for (RankFacts& rank : ranks) {
+    const bool told = rank.code != FailureCode::kNotTold && rank.code != FailureCode::kPeerLost;
+    const bool ended_well = rank.ending && rank.ending->ending.ok() && !rank.ending->after_stop;
+    if (told || rank.culprit >= 0 || ended_well) continue;
+    // Of another signal than an abort it died by itself.
+    if (Crashed(rank) && rank.ending->ending.signal_number() != SIGABRT) continue;
+    rank.code = FailureCode::kDifferentCalls;
+  }
+}
+
 void BlameAwaited(std::vector<RankFacts>& ranks, const LastWait& wait) {
   constexpr std::uint64_t kSecond = 1'000'000'000;
   const RankFacts* const awaited = FindRank(ranks, wait.awaited);

@@ -86,6 +86,10 @@ struct LastWait {
 // awaited rank has not come to the call to this day; and not where the awaited rank has left, which says more.
 void BlameAwaited(std::vector<RankFacts>& ranks, const LastWait& wait);
 
+// It is known that ranks made different calls, and not which of them began: nobody is blamed who only noticed it. Ranks
+// that have reported more keep that.
+void BlameDifferentCalls(std::vector<RankFacts>& ranks);
+
 // Follows from the first failure what the ranks reported themselves: a rank that says that another one left, made the
 // odd call or did not arrive is not the one that began. Where a rank only knows that its communication failed, or died
 // in a call, the one that had exited with code 0 before is.

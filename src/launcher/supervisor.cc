@@ -26,6 +26,8 @@ constexpr milliseconds kKillInterval{200};
 constexpr milliseconds kConsolePatience{2'000};
 // A cluster's manager that ends a job signals every process of it, ranks first: our own copy follows within this.
 constexpr milliseconds kOwnCopyPatience{100};
+// While other ranks tell their calls.
+constexpr milliseconds kBetweenLooksAtCalls{50};
 constexpr milliseconds kWatchPatience{200};
 
 }  // namespace
@@ -200,8 +202,7 @@ void Supervisor::Reap() {
     const auto failed = [](const Rank& rank) { return rank.ending && !rank.ending->ending.ok(); };
     if (std::any_of(ranks.begin(), ranks.end(), failed)) {
       if (!OnlyStopSignalsKilled()) {
-        SayDifferentCalls();
-        BeginStop(SIGTERM, plan_->flags.grace);
+        StopAfterFailure();
       } else if (own_copy_timer_ == 0) {
         own_copy_timer_ = loop_.After(kOwnCopyPatience, [this] {
           BeginStop(SIGTERM, plan_->flags.grace);
@@ -226,12 +227,27 @@ void Supervisor::OnRankEnded(Rank& rank, int wait_status) {
   group_->Ended(rank, wait_status, turn_, after_stop, loop_.clock().Now());
 }
 
+void Supervisor::StopAfterFailure() {
+  loop_.Remove(calls_timer_);
+  calls_timer_ = 0;
+  if (SomeMayTellTheirCalls()) {
+    calls_timer_ = loop_.After(kBetweenLooksAtCalls, [this] {
+      calls_timer_ = 0;
+      if (phase_ == Phase::kRunning) StopAfterFailure();
+    });
+    return;
+  }
+  SayDifferentCalls();
+  BeginStop(SIGTERM, plan_->flags.grace);
+}
+
 void Supervisor::BeginStop(int signal_number, milliseconds grace) {
   if (phase_ != Phase::kRunning) return;
   phase_ = Phase::kStopping;
   stop_began_ = loop_.clock().Now();
   loop_.Remove(own_copy_timer_);
-  own_copy_timer_ = 0;
+  loop_.Remove(calls_timer_);
+  own_copy_timer_ = calls_timer_ = 0;
   EndCardWatch(false);
   EndHangWatch();
   group_->Signal(signal_number);

@@ -98,6 +98,9 @@ class Supervisor {
   void SayStacks(const diagnosis::HangVerdict& verdict, const std::vector<diagnosis::RankStacks>& ranks);
   void ActOnHang();
   void SayDifferentCalls();
+  // After a rank that Gloo ended for a message of another size: whether others are still to tell their calls.
+  bool SomeMayTellTheirCalls();
+  void StopAfterFailure();
   std::string LastCallInWords(const Rank& rank) const;
   void Tick();
   void KeepLeases();
@@ -192,6 +195,8 @@ class Supervisor {
   base::EventLoop::Id last_reading_timer_ = 0;
   base::EventLoop::Id hang_timer_ = 0;
   base::EventLoop::Id stacks_timer_ = 0;
+  base::EventLoop::Id calls_timer_ = 0;  // while others may tell their calls
+  std::optional<base::TimePoint> calls_awaited_since_;
   base::EventLoop::Id own_copy_timer_ = 0;  // while a rank died of a stop signal that may be on its way to us too
   int exit_code_ = 0;
 };

@@ -30,6 +30,8 @@ constexpr milliseconds kEchoOfCollection{500};
 constexpr milliseconds kPlaceIsFresh{3'000};
 // A rank whose call ended by a time-out takes up to this to end itself.
 constexpr milliseconds kMayBeFailing{5'000};
+// How long the ranks that lost a peer have for telling which call they were in.
+constexpr milliseconds kPatienceForCalls{3'000};
 // A failure that a rank reported so long ago is one that it has recovered from.
 constexpr milliseconds kFailureIsFresh{10'000};
 
@@ -61,6 +63,7 @@ void Supervisor::WatchHangs() {
   hang_alarm_.reset();
   alarm_quiet_since_.reset();
   last_wait_.reset();
+  calls_awaited_since_.reset();
   waiting_.reset();
   sampled_place_ = {};
   waiting_note_.clear();
@@ -342,6 +345,20 @@ void Supervisor::ActOnHang() {
   hung_ = true;
   BeginStop(SIGTERM, plan_->flags.grace);
   CheckAllGone();
+}
+
+bool Supervisor::SomeMayTellTheirCalls() {
+  const std::vector<Rank>& ranks = group_->ranks();
+  if (!hang_watch_ || std::none_of(ranks.begin(), ranks.end(), WasSentTooMuch)) return false;
+  const base::TimePoint now = loop_.clock().Now();
+  if (!calls_awaited_since_) calls_awaited_since_ = now;
+  if (now - *calls_awaited_since_ >= kPatienceForCalls) return false;
+  return std::any_of(ranks.begin(), ranks.end(), [&](const Rank& rank) {
+    if (rank.ending || rank.stopped || group_->board().ReadError(rank.local_rank)) return false;
+    const auto call = LatestCall(group_->board(), rank.local_rank);
+    return call && (call->operation == 0 || call->operation == FULLDECK_BOARD_OTHER_OPERATION ||
+                    call->operation == FULLDECK_BOARD_MEETING);
+  });
 }
 
 void Supervisor::SayDifferentCalls() {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <ctime>
 
@@ -30,6 +31,8 @@ std::optional<Root> Supervisor::FindRoot() const {
       rank.culprit = majority ? group_->start().first_rank + verdict->culprit : -1;
     }
   }
+  const std::vector<Rank>& all = group_->ranks();
+  if (std::any_of(all.begin(), all.end(), WasSentTooMuch)) BlameDifferentCalls(ranks);
   if (last_wait_) BlameAwaited(ranks, *last_wait_);
   return RootOf(ranks, group_->start().world_size);
 }

@@ -173,9 +173,28 @@ class Recorder:
         while error is not None and not is_communication(error):
             error = error.__cause__ or error.__context__
         if error is not None and not self.lost_peer:
+            self.tell_last_calls()
             self.lost_peer = True
             self.board.set_failure("peer-lost", None, "{}: {}".format(type(error).__name__, error))
         return self.lost_peer
+
+    def tell_last_calls(self):
+        """What the last call of each group is, also if it ended a moment after it began: the launcher compares those of a run that failed."""
+        try:
+            self.quietly()
+            with self.looking:
+                for (name, key), group in self.groups.items():
+                    number, completed = group.told
+                    if group.slot is None or group.gone or number in (0, group.detailed):
+                        continue
+                    call = self.call(dict(self.sources)[name], key, number)
+                    if call is not None:
+                        group.detailed = number
+                        operation, datatype, count, size, fingerprint = call
+                        self.board.collective_begin(group.slot, operation, datatype, count, size, sequence=number, fingerprint=fingerprint)
+                        self.board.collective_end(group.slot, completed)
+        except Exception as error:  # as in quietly
+            self.failure = "{}: {}".format(type(error).__name__, error)
 
     def quietly(self):
         try:
