@@ -240,11 +240,12 @@ void SilentFaults::OneAlone(const std::vector<RankLook>& ranks, base::TimePoint 
   }
   if (!alone_ || now - alone_->since < kAloneTime) return;
   const std::size_t index = alone_->index;
-  if (last_steps_[index] < alone_->from_step + kAloneSteps || !Name("J5")) return;
   std::uint64_t furthest = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i != index) furthest = std::max(furthest, last_steps_[i]);
   }
+  // A slow rank that still makes the steps that the others have made trains as they did.
+  if (last_steps_[index] < std::max(alone_->from_step, furthest) + kAloneSteps || !Name("J5")) return;
   found.push_back(Found(
       "J5", ranks, {index},
       fmt::format("only rank {} trains: it is at step {}, and {} at step {} since {} steps. Let every rank run the "

@@ -203,6 +203,23 @@ TEST(SilentFaults, GiveTheOthersTimeToStartAndToCatchUp) {
   }
 }
 
+TEST(SilentFaults, LetASlowRankMakeTheStepsThatTheOthersHaveMade) {
+  Training training;
+  training.AllTell([&](int rank, wire::Loop&) { training.StepTo(rank, rank == 0 ? 20 : 100); });
+  EXPECT_THAT(training.Look(), IsEmpty());
+  for (std::uint64_t step = 25; step <= 100; step += 5) {
+    training.StepTo(0, step);
+    ASSERT_THAT(training.Look(), IsEmpty()) << step;
+  }
+  EXPECT_THAT(training.End(), IsEmpty());
+  for (std::uint64_t step = 105; step < 110; ++step) {
+    training.StepTo(0, step);
+    ASSERT_THAT(training.Look(), IsEmpty()) << step;
+  }
+  training.StepTo(0, 110);
+  EXPECT_THAT(training.Look(), ElementsAre(StartsWith("J5: only rank 0 trains: it is at step 110"))) << "beyond them";
+}
+
 TEST(SilentFaults, JudgeAShortTrainingAtItsEnd) {
   Training training;
   training.StepTo(1, 3);
