@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from launching import PROGRAMS, children_of, read, variables_of, wait_until
+from launching import BUILD, PROGRAMS, TOP, children_of, read, variables_of, wait_until
 
 SHOW = 'echo "$RANK $FULLDECK_DEVICE $FULLDECK_CARD_SERIAL $TOPS_VISIBLE_DEVICES" >> cards'
 HOLD = 'touch ready-$RANK; exec sleep 60'
@@ -188,6 +188,23 @@ def test_a_script_that_ignores_local_rank_is_found_out(place):
     assert {(event["card"], event["reason"], event["works_on"]) for event in found} == {
         ("gcu 1", "rank-on-other-card", "gcu 0"), ("gcu 2", "rank-on-other-card", "gcu 0")}, found
     stop(running)
+
+
+@pytest.mark.parametrize("policy", ["fail", "require"])
+@pytest.mark.parametrize("how", ["run", "cpu", "train"])
+def test_a_run_that_must_prove_its_cards_does_not_start_without_any(place, how, policy):
+    place.devices = []
+    # Cards that this machine may have are hidden: none is found.
+    hidden = {name: "" for name in ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "TOPS_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES")}
+    if how == "train":
+        if not os.path.exists(os.path.join(BUILD, "bin", "fulldeck-train")):
+            pytest.skip("this build has no torch")
+        done = place.fulldeck("train", os.path.join(TOP, "configs", "demo.toml"), "--idle-card", policy, extra=hidden)
+    else:
+        count = "cpu" if how == "cpu" else 1
+        done = place.run("--idle-card", policy, "--nproc-per-node", count, "--no-python", "--", "touch", "started", extra=hidden)
+    assert done.code == 83 and "--idle-card {} cannot be kept: no card".format(policy) in done.ours, done
+    assert not os.path.exists(os.path.join(place.folder, "started")), done
 
 
 def test_watching_the_cards_can_be_turned_off(place):

@@ -140,6 +140,23 @@ void NarrowVisibility(RunPlan& plan, std::vector<device::Card>& chosen) {
                                    plan.visible_devices->first, plan.visible_devices->second));
 }
 
+// A policy that fails over cards must not hold because there are none.
+base::Result<void> CheckIdleCardPolicy(const job::LaunchFlags& flags, const std::vector<device::Card>& cards) {
+  const bool strict = flags.idle_card == job::IdleCardPolicy::kFail || flags.idle_card == job::IdleCardPolicy::kRequire;
+  if (!strict || !cards.empty()) return {};
+  const char* const policy = flags.idle_card == job::IdleCardPolicy::kFail ? "fail" : "require";
+  if (flags.nproc_kind == "cpu") {
+    return Error{fmt::format(
+        "--idle-card {} cannot be kept: no card is used, because --nproc-per-node cpu puts the ranks on the "
+        "processors. Leave one of the two away",
+        policy)};
+  }
+  return Error{fmt::format(
+      "--idle-card {} cannot be kept: no card was found (fulldeck devices --all says why), and the ranks would "
+      "run on the processors. Leave --idle-card away where that is what you want",
+      policy)};
+}
+
 base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlace>& cluster, ExitCode* code) {
   device::InventoryReader reader({.root = base::SystemRoot(), .environment = plan.environment});
   *code = ExitCode::kBadEnvironment;
@@ -164,6 +181,8 @@ base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlac
   plan.notes.insert(plan.notes.end(), selection->notes.begin(), selection->notes.end());
   int ranks = selection->ranks;
   std::vector<device::Card> cards = std::move(selection->cards);
+  const auto provable = CheckIdleCardPolicy(plan.flags, cards);
+  if (!provable) return provable.error();
 
   const bool share = plan.flags.share_cards || plan.flags.style != job::LaunchStyle::kFulldeck;
   if (!cards.empty() && static_cast<std::size_t>(ranks) > cards.size() && share && !plan.flags.share_cards) {
