@@ -32,6 +32,25 @@ while time.monotonic() < end:
 dist.destroy_process_group()
 """
 
+# Measures its steps as a script for cards does, and has a tensor there, so that nothing tells that its model is on the CPU.
+SYNCHRONIZE = """
+import time
+import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+kept = torch.zeros(1 << 20, device="cuda")
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(18):
+    loss = model(torch.randn(32, 64)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.1)
+    torch.cuda.synchronize()
+dist.destroy_process_group()
+"""
+
 JOB = """
 name = "job"
 steps = 40
@@ -101,9 +120,11 @@ def in_c(cards, steps=20, milliseconds=100, policy="fail"):
     return trick
 
 
-def on_the_cpu(place):
-    place.simulate("gcu:2")
-    return look(place, lambda: place.start("--idle-card", "fail", place.write("on_the_cpu.py", ON_THE_CPU)))
+def script(text, cards="gcu:2"):
+    def trick(place):
+        place.simulate(cards)
+        return look(place, lambda: place.start("--idle-card", "fail", place.write("trick.py", text)))
+    return trick
 
 
 def foreign(place):
@@ -154,12 +175,15 @@ class Trick:
 
 BUSY = {"gcu 0": "busy", "gcu 1": "busy"}
 SECOND_IDLE = {"gcu 0": "busy", "gcu 1": "idle"}
+ONE_IDLE = {"gcu 0": "idle"}
 BOTH_IDLE = {"gcu 0": "idle", "gcu 1": "idle"}
 
 TRICKS = [
     Trick("own", "every rank works on its own card", ranks("own"), 0, BUSY),
-    Trick("cpu", "the cards are probed, and the training runs on the CPU", on_the_cpu, 86, BOTH_IDLE, "no-work or burst", needs_torch=True,
+    Trick("cpu", "the cards are probed, and the training runs on the CPU", script(ON_THE_CPU), 86, BOTH_IDLE, "no-work or burst", needs_torch=True,
           quick=True),
+    Trick("synchronize", "the training runs on the CPU and waits for the card after each step", script(SYNCHRONIZE, "gcu:1"), 86, ONE_IDLE, "no-work or burst",
+          needs_torch=True, quick=True),
     Trick("all", "rank 0 works on all cards", ranks("all"), 86, SECOND_IDLE, "other-rank", quick=True),
     Trick("swapped", "two ranks work on each other's card", ranks("swapped"), 86, BOTH_IDLE, "other-rank", quick=True),
     Trick("foreign", "a process that is not of the run keeps a card busy", foreign, 86, SECOND_IDLE, "foreign-process", quick=True),

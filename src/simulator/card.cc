@@ -57,6 +57,23 @@ std::string Describe(const std::string& what) {
   return base::Printable(std::string_view(what).substr(0, 400));
 }
 
+bool MustSuffer(std::uint32_t faults) {
+  return (faults & ~static_cast<std::uint32_t>(FULLDECK_SIMULATED_IDLE)) != 0;
+}
+
+// A card that hangs holds its caller until it is healed, drops, or the process is killed; of an operation that
+// time counts as busy. Throws when the card is lost or broken. Returns the faults that it has then.
+std::uint32_t Suffer(int card, const fulldeck_simulated_card* handle, std::uint32_t faults) {
+  while ((faults & FULLDECK_SIMULATED_HUNG) != 0 && (faults & FULLDECK_SIMULATED_DROPPED) == 0) {
+    std::this_thread::sleep_for(milliseconds(5));
+    faults = fulldeck_simulated_card_faults(handle);
+  }
+  if ((faults & FULLDECK_SIMULATED_DROPPED) != 0) ThrowLost(card);
+  TORCH_CHECK((faults & FULLDECK_SIMULATED_BROKEN) == 0, CardName(card),
+              ": the simulated card is broken and refuses to compute.");
+  return faults;
+}
+
 }  // namespace
 
 int ReadServer(std::string& why) {
@@ -173,9 +190,9 @@ Operation::Operation(int card)
       card_(card),
       begun_(fulldeck_simulated_card_begin(handle_)),
       faults_(fulldeck_simulated_card_faults(handle_)) {
-  if (__builtin_expect((faults_ & ~static_cast<std::uint32_t>(FULLDECK_SIMULATED_IDLE)) != 0, 0)) {
+  if (__builtin_expect(MustSuffer(faults_), 0)) {
     try {
-      Suffer();
+      faults_ = Suffer(card_, handle_, faults_);
     } catch (...) {
       fulldeck_simulated_card_end(handle_, begun_);
       throw;
@@ -183,15 +200,10 @@ Operation::Operation(int card)
   }
 }
 
-void Operation::Suffer() {
-  // A card that hangs holds its caller until it is healed, drops, or the process is killed; the time counts as busy.
-  while ((faults_ & FULLDECK_SIMULATED_HUNG) != 0 && (faults_ & FULLDECK_SIMULATED_DROPPED) == 0) {
-    std::this_thread::sleep_for(milliseconds(5));
-    faults_ = fulldeck_simulated_card_faults(handle_);
-  }
-  if ((faults_ & FULLDECK_SIMULATED_DROPPED) != 0) ThrowLost(card_);
-  TORCH_CHECK((faults_ & FULLDECK_SIMULATED_BROKEN) == 0, CardName(card_),
-              ": the simulated card is broken and refuses to compute.");
+void WaitForCard(int card) {
+  const fulldeck_simulated_card* handle = HandleOf(card);
+  const std::uint32_t faults = fulldeck_simulated_card_faults(handle);
+  if (MustSuffer(faults)) Suffer(card, handle, faults);
 }
 
 Operation::~Operation() {

@@ -54,13 +54,15 @@ class Operation {
   bool lies() const { return (faults_ & FULLDECK_SIMULATED_LYING) != 0; }
 
  private:
-  void Suffer();
-
   fulldeck_simulated_card* handle_;
   int card_;
   std::uint64_t begun_;
   std::uint32_t faults_;
 };
+
+// Waits for the card's work, all of which is done when its call returns. Subject to the card's faults as an operation
+// is, but no work: a program that only waits leaves its card idle.
+void WaitForCard(int card);
 
 [[noreturn]] void ThrowLost(int card);
 

@@ -58,10 +58,8 @@ class CardGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   bool queryStream(const c10::Stream&) const override { return true; }
   // Where a real card's failure would come to light.
-  void synchronizeStream(const c10::Stream& stream) const override { const Operation wait(CardOf(stream.device())); }
-  void synchronizeDevice(c10::DeviceIndex card) const override {
-    const Operation wait(CardOf(c10::Device(kType, card)));
-  }
+  void synchronizeStream(const c10::Stream& stream) const override { WaitForCard(CardOf(stream.device())); }
+  void synchronizeDevice(c10::DeviceIndex card) const override { WaitForCard(CardOf(c10::Device(kType, card))); }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
     if (*event == nullptr) *event = new Event;
@@ -70,7 +68,7 @@ class CardGuard final : public c10::impl::DeviceGuardImplInterface {
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
   void synchronizeEvent(void* event) const override {
-    if (event != nullptr) const Operation wait(static_cast<Event*>(event)->card);
+    if (event != nullptr) WaitForCard(static_cast<Event*>(event)->card);
   }
   double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
     TORCH_CHECK(from != nullptr && to != nullptr, "Both events must be recorded before their distance can be told.");
