@@ -51,6 +51,41 @@ for step in range(18):
 dist.destroy_process_group()
 """
 
+# Only the loss, which is logged each tenth step, is on the card.
+LOSS = """
+import time
+import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(200):
+    loss = model(torch.randn(32, 64)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 0:
+        logged = loss.detach().cuda()
+        dist.all_reduce(logged)
+    time.sleep(0.01)
+dist.destroy_process_group()
+"""
+
+# Its probe comes so late that the rank, which reports no steps, has been looked at for long.
+INFERENCE = """
+import time
+import torch
+import torch.distributed as dist
+time.sleep(6)
+dist.init_process_group("nccl")
+model = torch.nn.Linear(64, 64)
+end = time.monotonic() + 4
+with torch.no_grad():
+    while time.monotonic() < end:
+        model(torch.randn(32, 64))
+        time.sleep(0.02)
+"""
+
 JOB = """
 name = "job"
 steps = 40
@@ -180,10 +215,14 @@ BOTH_IDLE = {"gcu 0": "idle", "gcu 1": "idle"}
 
 TRICKS = [
     Trick("own", "every rank works on its own card", ranks("own"), 0, BUSY),
-    Trick("cpu", "the cards are probed, and the training runs on the CPU", script(ON_THE_CPU), 86, BOTH_IDLE, "no-work or burst", needs_torch=True,
+    Trick("cpu", "the cards are probed, and the training runs on the CPU", script(ON_THE_CPU), 86, BOTH_IDLE, "model-on-cpu", needs_torch=True,
           quick=True),
     Trick("synchronize", "the training runs on the CPU and waits for the card after each step", script(SYNCHRONIZE, "gcu:1"), 86, ONE_IDLE, "no-work or burst",
           needs_torch=True, quick=True),
+    Trick("loss", "the training runs on the CPU, and its loss is reduced on the card", script(LOSS, "gcu:1"), 86, ONE_IDLE, "model-on-cpu",
+          needs_torch=True, quick=True),
+    Trick("inference", "the card is probed after six seconds, and the inference runs on the CPU", script(INFERENCE, "gcu:1"), 86, ONE_IDLE, "no-work",
+          needs_torch=True),
     Trick("all", "rank 0 works on all cards", ranks("all"), 86, SECOND_IDLE, "other-rank", quick=True),
     Trick("swapped", "two ranks work on each other's card", ranks("swapped"), 86, BOTH_IDLE, "other-rank", quick=True),
     Trick("foreign", "a process that is not of the run keeps a card busy", foreign, 86, SECOND_IDLE, "foreign-process", quick=True),

@@ -258,7 +258,7 @@ def test_the_package_declares_what_the_header_does():
     for result, name, arguments in re.findall(r"FULLDECK_BOARD_API ([\w ]+?\*?) ?(fulldeck_board_\w+)\(([^)]*)\);", header):
         declared[name] = (kinds[result], [kinds[re.sub(r" ?\w+$", "", argument.strip())] for argument in arguments.split(",")
                                           if argument.strip() != "void"])
-    assert declared == package.FUNCTIONS and len(declared) == 19
+    assert declared == package.FUNCTIONS and len(declared) == 20
     for structure, name in ((package.Figures, "figures"), (package.Collective, "collective")):
         body = re.search(r"struct fulldeck_board_%s \{(.*?)\}" % name, header).group(1)
         assert [(field, kinds[kind]) for kind, field in re.findall(r"(\w+) (\w+);", body)] == structure._fields_

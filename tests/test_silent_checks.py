@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, os.path.join(BUILD, "lib", "python"))
 
 from fulldeck import board  # noqa: E402
-from fulldeck.adapters import batches, card, child_failures, fingerprints, loop, losses, observing, silent, sources, validation  # noqa: E402
+from fulldeck.adapters import batches, card, child_failures, fingerprints, loop, losses, observing, probe, silent, sources, validation  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
@@ -274,6 +274,22 @@ def test_parameters_on_the_cpu_are_judged_when_others_had_time_to_come(seen, wit
     assert board.CHECK_DEVICE not in seen, "19 steps"
     train(model, optimizer, samples(count=8))
     assert seen[board.CHECK_DEVICE][0] == 1
+
+
+def test_the_end_of_the_cards_probe_is_told(monkeypatch):
+    """What the card did before is no work of the program's, and what it does later is."""
+    told = []
+    monkeypatch.setattr(board, "ours", lambda: types.SimpleNamespace(probed=lambda: told.append("end")))
+    monkeypatch.setattr(card, "device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(probe, "prove", lambda device: told.append("probe"))
+    monkeypatch.setattr(probe, "_done", False)
+    probe.prove_once()
+    assert told == ["probe", "end"]
+    probe.prove_once()
+    monkeypatch.setattr(probe, "_done", False)
+    monkeypatch.setenv("FULLDECK_PROBE", "0")
+    probe.prove_once()
+    assert told == ["probe", "end"], "once, and not where nothing was probed"
 
 
 @pytest.mark.parametrize("held,expected", [(64 << 20, False), (512, True)])

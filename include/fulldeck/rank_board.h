@@ -139,6 +139,10 @@ enum {
   FULLDECK_BOARD_CARD_IDLE = 3,
 };
 
+/* Says that a probe of fulldeck's own computed on the rank's card and has ended now: what the card did so far is no
+ * work of the program. Any thread; may be called in a signal handler. */
+FULLDECK_BOARD_API void fulldeck_board_probed(fulldeck_board* board);
+
 /* Of this rank; any thread. FULLDECK_BOARD_CARD_NOT_TOLD for a NULL board. */
 FULLDECK_BOARD_API int fulldeck_board_card_use(const fulldeck_board* board);
 

@@ -59,6 +59,7 @@ FUNCTIONS = {
     "fulldeck_board_memory": (None, [c_void_p, c_uint64, c_uint64]),
     "fulldeck_board_saved": (None, [c_void_p, c_uint64]),
     "fulldeck_board_log_lost": (None, [c_void_p, c_uint64]),
+    "fulldeck_board_probed": (None, [c_void_p]),
     "fulldeck_board_card_use": (c_int, [c_void_p]),
     "fulldeck_board_heartbeat": (None, [c_void_p]),
     "fulldeck_board_group_join": (c_int, [c_void_p, c_uint64, c_char_p, c_uint32, c_uint32]),
@@ -198,6 +199,10 @@ class Board:
         self._library.fulldeck_board_observe(self._handle, check, state, value, count, step, _bytes(text))
 
     # ---- any thread
+
+    def probed(self):
+        """A probe of fulldeck's own on the rank's card has ended: what the card did so far is no work of the program."""
+        self._library.fulldeck_board_probed(self._handle)
 
     def set_error(self, text):
         self._library.fulldeck_board_set_error(self._handle, _bytes(text))

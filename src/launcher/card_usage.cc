@@ -138,16 +138,21 @@ void CardUsage::Observe(const CardReading& reading, const RankOf& rank_of) {
   if (reading.progress.probes && !card.probes) Restart(card, Phase::kBefore, reading.at);
   card.probes = card.probes || reading.progress.probes;
   const bool old_percent = card.probes && reading.at - card.began < kPercentWindow;
-  const Work work = reading.work  ? WorkByCounter(card, reading, rank_of)
-                    : old_percent ? Work::kNone
-                                  : WorkByPercent(card, reading, rank_of);
+  Work work = reading.work  ? WorkByCounter(card, reading, rank_of)
+              : old_percent ? Work::kNone
+                            : WorkByPercent(card, reading, rank_of);
+  const CardProgress& progress = reading.progress;
+  // What is new in the figures of this reading may be the probe's; in later ones it is not.
+  const bool probed = progress.probed_ns > card.probed_ns;
+  card.probed_ns = std::max(card.probed_ns, progress.probed_ns);
+  card.model_on_cpu = progress.model_on_cpu;
+  if (probed) work = Work::kNone;
   card.ever_own = card.ever_own || work != Work::kNone;
   if (work != Work::kNone) card.worked = reading.at;
   const bool first = !card.read;
   card.read = true;
   card.last = reading.at;
 
-  const CardProgress& progress = reading.progress;
   const bool advanced = card.stepped                        ? progress.steps > card.steps
                         : progress.stepped                  ? true
                         : card.phase == Phase::kCollectives ? progress.collectives > card.collectives
@@ -158,12 +163,13 @@ void CardUsage::Observe(const CardReading& reading, const RankOf& rank_of) {
   const Phase phase = PhaseOf(card, reading);
   if (phase > card.phase) {
     // The probe comes before the group that a collective needs.
-    const bool probe_is_over = !card.probes || card.phase == Phase::kCollectives;
+    const bool probe_is_over = !card.probes || (card.phase == Phase::kCollectives && !probed);
     Restart(card, phase, reading.at);
     // What this reading shows was done before, maybe by the probe.
     if (!probe_is_over) return;
   }
   if (card.phase == Phase::kBefore) return;
+  if (probed && card.phase == Phase::kQuiet) return Restart(card, card.phase, reading.at);
   if (work != Work::kNone) card.last_work = reading.at;
   card.pending = std::max(card.pending, work);
   // Until then a percentage may still be that of the probe, and says nothing either way.
@@ -184,7 +190,14 @@ CardVerdict CardUsage::Verdict(std::size_t index) const {
   };
   verdict.intervals = card.intervals;
   verdict.active = card.active;
+  const auto idle = [&] {
+    if (lost_) return unknown("not-read");
+    verdict.usage = Usage::kIdle;
+    Explain(index, verdict);
+    return verdict;
+  };
   if (!card.read) return unknown("not-read");
+  if (card.model_on_cpu) return idle();
   if (!card.reported) return unknown("no-telemetry");
   int ambiguous = card.ambiguous;
   // Work since the last step, or before the end of the only one.
@@ -194,12 +207,6 @@ CardVerdict CardUsage::Verdict(std::size_t index) const {
     ambiguous = 1 - verdict.active;
   }
   const base::Duration looked = card.last - (card.phase == Phase::kBefore ? card.first : card.began);
-  const auto idle = [&] {
-    if (lost_) return unknown("not-read");
-    verdict.usage = Usage::kIdle;
-    Explain(index, verdict);
-    return verdict;
-  };
   if (card.phase == Phase::kBefore || verdict.intervals == 0) {
     const bool nothing = !card.ever_own && card.last - card.first >= idle_after_;
     return nothing ? idle() : unknown("run-too-short");
@@ -240,7 +247,9 @@ void CardUsage::Explain(std::size_t index, CardVerdict& verdict) const {
       if (other.working_ranks.contains(rank)) verdict.works_on = other.used.name;
     }
   }
-  if (verdict.active > 0) {
+  if (card.model_on_cpu) {
+    verdict.reason = "model-on-cpu";
+  } else if (verdict.active > 0) {
     verdict.reason = "burst";
   } else if (!verdict.used_by_ranks.empty()) {
     verdict.reason = "other-rank";
@@ -308,7 +317,12 @@ events::Event CardUsageEvent(const CardUsage& usage, const std::vector<CardVerdi
 events::Event CardIdleEvent(const UsedCard& card, const CardVerdict& verdict) {
   const std::string rank = Ranks(card.ranks);
   std::string why;
-  if (verdict.reason == "burst") {
+  if (verdict.reason == "model-on-cpu") {
+    why = fmt::format(
+        "{} trains on the CPU, where the optimizer's parameters are. Fix: move the model to the card before the "
+        "optimizer is made (model.to(device))",
+        rank);
+  } else if (verdict.reason == "burst") {
     why = fmt::format("{} worked on it in only {} of {} intervals: the training does not run on it", rank,
                       verdict.active, verdict.intervals);
   } else if (verdict.reason == "other-rank") {
@@ -366,6 +380,13 @@ events::Event CardUnknownEvent(const UsedCard& card, const CardVerdict& verdict)
           act ? events::Severity::kWarning : events::Severity::kInfo,
           {{"card", card.name}, {"ranks", events::Numbers(card.ranks)}, {"reason", verdict.reason}},
           fmt::format("cannot know whether {} works for {}: {}", card.name, Ranks(card.ranks), why)};
+}
+
+events::Event CardWatchFailedEvent(const std::string& reason) {
+  return {"card-watch-failed",
+          events::Severity::kWarning,
+          {{"reason", reason}},
+          "cannot know whether the cards work: nothing reads them: " + reason};
 }
 
 events::Event CardIdleLaterEvent(const UsedCard& card, base::Duration idle) {

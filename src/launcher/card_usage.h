@@ -3,7 +3,8 @@
 //
 // Busy needs evidence that fulldeck's own probe of a card cannot create:
 //   - Work counts only after the rank's first training step (its first collective where it reports no step; after
-//     kQuietDelay where it reports neither). A rank without our hook or runtime counts from its start.
+//     kQuietDelay where it reports neither, and not before the end of a probe that comes later). A rank without our
+//     hook or runtime counts from its start.
 //   - Work counts only if a process of the rank itself does it: by the vendor's counter per process, else by the list
 //     of processes that have the card open. Work of another rank or of a foreign process on the card is idle for its
 //     rank.
@@ -11,6 +12,7 @@
 //     them, and in a tenth of those that end with a step: a burst at the start is not training on the card. Of a rank
 //     that reports neither steps nor collectives, work in fewer readings is unknown: they do not show how much it had
 //     to do.
+//   - A rank that trains parameters on the CPU does not train on its card, whatever it does there.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +37,8 @@ struct CardProgress {
   bool stepped = false;
   std::uint64_t steps = 0;
   std::uint64_t collectives = 0;  // completed ones, without the making of groups
+  std::uint64_t probed_ns = 0;    // when our last probe of the card ended; 0: none did
+  bool model_on_cpu = false;      // every rank of the card has its optimizer's parameters on the CPU (failure code B6)
 };
 
 struct CardReading {
@@ -58,7 +62,7 @@ const char* NameOf(Usage usage);  // "unknown", "busy", "idle"
 
 struct CardVerdict {
   Usage usage = Usage::kUnknown;
-  // Of idle: burst, other-rank, foreign-process, rank-on-other-card, not-opened, no-work.
+  // Of idle: model-on-cpu, burst, other-rank, foreign-process, rank-on-other-card, not-opened, no-work.
   // Of unknown: run-too-short, few-readings, no-telemetry, not-read, holder-unknown, shared.
   // Of busy: counter, readings.
   std::string reason;
@@ -119,7 +123,8 @@ class CardUsage {
     bool stepped = false;
     bool ever_own = false;  // work of the rank's own processes, whenever
     base::TimePoint first{}, last{}, began{}, last_work{};
-    std::uint64_t steps = 0, collectives = 0;
+    std::uint64_t steps = 0, collectives = 0, probed_ns = 0;
+    bool model_on_cpu = false;
     Work pending = Work::kNone;  // since the last interval ended
     bool holder_unknown = false;
     int intervals = 0, active = 0, ambiguous = 0;
@@ -148,6 +153,7 @@ class CardUsage {
 events::Event CardUsageEvent(const CardUsage& usage, const std::vector<CardVerdict>& verdicts, const std::string& when);
 events::Event CardIdleEvent(const UsedCard& card, const CardVerdict& verdict);
 events::Event CardUnknownEvent(const UsedCard& card, const CardVerdict& verdict);
+events::Event CardWatchFailedEvent(const std::string& reason);
 events::Event CardIdleLaterEvent(const UsedCard& card, base::Duration idle);
 
 }  // namespace fulldeck::launcher

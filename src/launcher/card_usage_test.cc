@@ -28,6 +28,8 @@ class CardUsageOfTwo : public testing::Test {
     std::uint64_t collectives = 0;
     std::optional<double> percent;
     std::optional<std::vector<int>> holders = std::vector<int>();
+    std::uint64_t probed_ns = 0;
+    bool model_on_cpu = false;
   };
   CardReading Reading(int card, const Look& look, bool counter) {
     CardReading reading;
@@ -36,7 +38,7 @@ class CardUsageOfTwo : public testing::Test {
     reading.percent = look.percent;
     reading.holders = look.holders;
     if (counter) reading.work = look.work;
-    reading.progress = {look.probes, look.steps > 0, look.steps, look.collectives};
+    reading.progress = {look.probes, look.steps > 0, look.steps, look.collectives, look.probed_ns, look.model_on_cpu};
     return reading;
   }
   void Counter(int card, const Look& look) { usage_.Observe(Reading(card, look, true), RankOf); }
@@ -186,6 +188,47 @@ TEST_F(CardUsageOfTwo, AProgramThatReportsNothingAndWorksInTwoReadingsOfManyIsUn
   EXPECT_EQ(usage_.Verdict(1).usage, Usage::kIdle) << "what it did in the first five seconds may be the probe's";
 }
 
+TEST_F(CardUsageOfTwo, WhatALateProbeDidIsNoEvidence) {
+  for (int i = 0; i < 60; ++i, Wait(100ms)) Counter(0, {});
+  // Two readings come while it computes, and the third with its end.
+  for (std::uint64_t busy = 1000; busy <= 2000; busy += 1000, Wait(100ms)) Counter(0, {.work = {Busy(100, busy)}});
+  EXPECT_EQ(usage_.Verdict(0).reason, "few-readings");
+  Counter(0, {.work = {Busy(100, 3000)}, .probed_ns = 77});
+  for (int i = 0; i < 20; ++i, Wait(100ms)) Counter(0, {.work = {Busy(100, 3000)}, .probed_ns = 77});
+  EXPECT_EQ(usage_.Verdict(0).usage, Usage::kIdle);
+  EXPECT_EQ(usage_.Verdict(0).reason, "no-work");
+  std::uint64_t busy = 3000;
+  for (int i = 0; i < 3; ++i, Wait(100ms)) Counter(0, {.work = {Busy(100, busy += 1000)}, .probed_ns = 77});
+  EXPECT_EQ(usage_.Verdict(0).usage, Usage::kBusy) << "what came after it";
+}
+
+TEST_F(CardUsageOfTwo, AProbeAmongStepsTakesNothingAway) {
+  std::uint64_t busy = 0;
+  for (std::uint64_t step = 1; step <= 5; ++step, Wait(100ms)) {
+    Counter(0, {.work = {Busy(100, busy += 1000)}, .steps = step});
+  }
+  Counter(0, {.work = {Busy(100, busy += 1000)}, .steps = 6, .probed_ns = 77});
+  EXPECT_EQ(usage_.Verdict(0).usage, Usage::kBusy);
+  EXPECT_EQ(usage_.Verdict(0).intervals, 5);
+  EXPECT_EQ(usage_.Verdict(0).active, 4);
+}
+
+TEST_F(CardUsageOfTwo, ARankThatTrainsOnTheCpuIsNeverBusy) {
+  std::uint64_t busy = 0;
+  for (std::uint64_t step = 1; step <= 40; ++step, Wait(100ms)) {
+    const bool seen = step >= 20;
+    Counter(0, {.work = {Busy(100, busy += 1000)}, .steps = step, .model_on_cpu = seen});
+    EXPECT_EQ(usage_.Verdict(0).usage, seen ? Usage::kIdle : step < 2 ? Usage::kUnknown : Usage::kBusy) << step;
+  }
+  EXPECT_EQ(usage_.Verdict(0).reason, "model-on-cpu");
+  EXPECT_EQ(usage_.Verdict(0).active, 39);
+  EXPECT_EQ(usage_.Now(0), Usage::kIdle);
+  Percent(1, {.model_on_cpu = true});
+  EXPECT_EQ(usage_.Verdict(1).reason, "model-on-cpu") << "also where nothing reports what the card does";
+  usage_.Lost();
+  EXPECT_EQ(usage_.Verdict(0).reason, "not-read");
+}
+
 TEST_F(CardUsageOfTwo, CollectivesCountWhereNoStepIsReported) {
   Counter(0, {.work = {Busy(100, 5000)}, .collectives = 1});
   for (std::uint64_t call = 2; call < 6; ++call) {
@@ -290,6 +333,9 @@ TEST(CardUsageEvents, CarryTheVerdictsAsFields) {
   EXPECT_THAT(named.fields.Ints("used_by_ranks"), ElementsAre(0));
   EXPECT_THAT(named.fields.Ints("used_by_pids"), IsEmpty());
   EXPECT_EQ(CardUnknownEvent(usage.card(2), unknown).severity, events::Severity::kInfo);
+  const events::Event failed = CardWatchFailedEvent("fork: no room");
+  EXPECT_EQ(failed.id, "card-watch-failed");
+  EXPECT_EQ(failed.fields.Text("reason"), "fork: no room");
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ std::optional<std::vector<int>> CertainHolders(const device::Card& card, bool ha
   return pids;
 }
 
-// "3 123456 87.5 ,4711,4712 ,0:4711:99:5000 1 1 12 40": card, time, per cent, holders, work by slot, pid, start and
-// nanoseconds, then progress; "-" for what is not known.
+// "3 123456 87.5 ,4711,4712 ,0:4711:99:5000 1 1 12 40 0 0": card, time, per cent, holders, work by slot, pid, start and
+// nanoseconds, then the fields of the progress; "-" for what is not known.
 std::string FormatReading(int card, base::TimePoint at, const device::Card& seen, const CardProgress& progress,
                           bool has_pids_of_the_host) {
   const device::Telemetry& telemetry = seen.telemetry;
@@ -47,9 +47,10 @@ std::string FormatReading(int card, base::TimePoint at, const device::Card& seen
       work += fmt::format("{}:{}:{}:{},", each.slot, each.pid, each.start_ticks, each.busy_ns);
     }
   }
-  return fmt::format("{} {} {} {} {} {:d} {:d} {} {}\n", card, at.time_since_epoch().count(),
+  return fmt::format("{} {} {} {} {} {:d} {:d} {} {} {} {:d}\n", card, at.time_since_epoch().count(),
                      telemetry.utilisation_percent ? fmt::format("{:.3f}", *telemetry.utilisation_percent) : "-",
-                     holders, work, progress.probes, progress.stepped, progress.steps, progress.collectives);
+                     holders, work, progress.probes, progress.stepped, progress.steps, progress.collectives,
+                     progress.probed_ns, progress.model_on_cpu);
 }
 
 std::optional<device::ProcessWork> ParseWork(std::string_view text) {
@@ -65,17 +66,18 @@ std::optional<device::ProcessWork> ParseWork(std::string_view text) {
 
 std::optional<CardReading> ParseReading(std::string_view line) {
   const auto fields = base::Split(line, ' ');
-  if (fields.size() != 9) return std::nullopt;
+  if (fields.size() != 11) return std::nullopt;
   const auto card = base::ParseInteger<int>(fields[0]);
   const auto at = base::ParseInteger<std::int64_t>(fields[1]);
   const auto steps = base::ParseInteger<std::uint64_t>(fields[7]);
   const auto collectives = base::ParseInteger<std::uint64_t>(fields[8]);
-  if (!card || !at || !steps || !collectives) return std::nullopt;
+  const auto probed = base::ParseInteger<std::uint64_t>(fields[9]);
+  if (!card || !at || !steps || !collectives || !probed) return std::nullopt;
   CardReading reading;
   reading.card = *card;
   reading.at = base::TimePoint(base::Duration(*at));
   reading.percent = base::ParseDecimal(fields[2]);
-  reading.progress = {fields[5] == "1", fields[6] == "1", *steps, *collectives};
+  reading.progress = {fields[5] == "1", fields[6] == "1", *steps, *collectives, *probed, fields[10] == "1"};
   if (fields[3] != "-") {
     reading.holders.emplace();
     for (const std::string_view pid : base::Split(fields[3], ',')) {

@@ -64,18 +64,22 @@ void Supervisor::WatchCards() {
   auto watch = CardWatch::Start(
       loop_, cards, plan_->environment, [this](std::size_t card) { return ProgressOn(card_ranks_[card]); },
       std::move(events));
-  if (!watch) return Say("warning: the cards cannot be watched: " + watch.error().message);
+  if (!watch) return Report(CardWatchFailedEvent(watch.error().message));
   card_watch_ = std::move(*watch);
 }
 
 // Runs in the process that reads the cards.
 CardProgress Supervisor::ProgressOn(const std::vector<int>& local_ranks) const {
   CardProgress progress;
+  progress.model_on_cpu = true;
   const wire::RankBoard& board = group_->board();
   for (const int local_rank : local_ranks) {
     const auto process = board.ReadProcess(local_rank);
     progress.probes =
         progress.probes || (process && (process->loaded & (FULLDECK_BOARD_HOOK | FULLDECK_BOARD_RUNTIME)) != 0);
+    progress.probed_ns = std::max(progress.probed_ns, board.Probed(local_rank));
+    const auto device = board.ReadObservation(local_rank, FULLDECK_BOARD_CHECK_DEVICE);
+    progress.model_on_cpu = progress.model_on_cpu && device && device->state == 1;
     const auto loop = board.ReadLoop(local_rank);
     if (loop && loop->step_at_ns != 0) {
       progress.stepped = true;

@@ -124,6 +124,7 @@ void Session::State::Begin() {
 
   const training::ChosenDevice chosen = training::ChooseDevice({options.device, options.torch_plugins, &facts});
   training::ProveDevice(chosen.device, options.proof_timeout);
+  fulldeck_board_probed(board.get());
   const std::string serial = Serial(chosen);
 
   team.rank = facts.rank;

@@ -421,6 +421,10 @@ std::uint64_t RankBoard::LostLogBytes(int local_rank) const {
   return Record(local_rank).lost_log_bytes.load(std::memory_order_relaxed);
 }
 
+std::uint64_t RankBoard::Probed(int local_rank) const {
+  return Record(local_rank).probed_ns.load(std::memory_order_relaxed);
+}
+
 std::optional<Observation> RankBoard::ReadObservation(int local_rank, int check, Reading* reading) const {
   CHECK(check >= 0 && check < kBoardChecks);
   const auto bytes = ReadPart(Record(local_rank).checks[static_cast<std::size_t>(check)], reading);

@@ -230,6 +230,9 @@ class RankBoard {
   // Bytes that the rank could not write to its log files, whose disk was full.
   std::uint64_t LostLogBytes(int local_rank) const;
 
+  // When a probe of fulldeck's own on the rank's card ended, the last of several; 0: none did.
+  std::uint64_t Probed(int local_rank) const;
+
   // For the C interface and tests; the board must be open to be written.
   RankRecord& RecordToWrite(int local_rank);
 

@@ -171,8 +171,11 @@ struct RankRecord {
   std::array<Published<ObservationBytes>, kBoardChecks> checks;
   // Of the log files; a count alone, so that relaxed additions do.
   std::atomic<std::uint64_t> lost_log_bytes;
+  // When fulldeck's own probe of the rank's card ended, the last of several; 0: none did. Relaxed: it stands for
+  // itself.
+  std::atomic<std::uint64_t> probed_ns;
   // Room for parts to come.
-  std::array<std::uint64_t, 31> reserved;
+  std::array<std::uint64_t, 30> reserved;
 };
 static_assert(sizeof(SupervisionBytes) == 248 && sizeof(Published<SupervisionBytes>) == 512);
 static_assert(sizeof(ProcessBytes) == 120 && sizeof(Published<ProcessBytes>) == 256);
@@ -183,7 +186,7 @@ static_assert(sizeof(ErrorBytes) == 440 && sizeof(Published<ErrorBytes>) == 896)
 static_assert(sizeof(ObservationBytes) == 112 && sizeof(Published<ObservationBytes>) == 256);
 static_assert(offsetof(RankRecord, claims) == 1344 && offsetof(RankRecord, groups) == 1408 &&
               offsetof(RankRecord, error) == 3968 && offsetof(RankRecord, checks) == 4864 &&
-              offsetof(RankRecord, lost_log_bytes) == 7936);
+              offsetof(RankRecord, lost_log_bytes) == 7936 && offsetof(RankRecord, probed_ns) == 7944);
 static_assert(sizeof(RankRecord) == 8192 && std::is_standard_layout_v<RankRecord> &&
               std::is_trivially_destructible_v<RankRecord>);
 

@@ -270,6 +270,11 @@ void fulldeck_board_log_lost(fulldeck_board* board, uint64_t bytes) {
   if (record != nullptr) record->lost_log_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+void fulldeck_board_probed(fulldeck_board* board) {
+  wire::RankRecord* const record = Record(board);
+  if (record != nullptr) record->probed_ns.store(Now(), std::memory_order_relaxed);
+}
+
 void fulldeck_board_heartbeat(fulldeck_board* board) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr) return;

@@ -504,6 +504,19 @@ TEST_F(BoardWriter, TellsWhenItLeftAGroupAndWhatItsLogsLost) {
   fulldeck_board_log_lost(nullptr, 1);
 }
 
+TEST_F(BoardWriter, TellsWhenTheProbeOfItsCardEnded) {
+  Open();
+  EXPECT_EQ(board_.Probed(1), 0U);
+  fulldeck_board_probed(mine_);
+  const std::uint64_t first = board_.Probed(1);
+  EXPECT_LE(Age(first, base::SteadyClock::Instance().Now()), std::chrono::minutes(1));
+  fulldeck_board_probed(mine_);
+  EXPECT_GE(board_.Probed(1), first);
+  EXPECT_GT(first, 0U);
+  EXPECT_EQ(board_.Probed(0), 0U);
+  fulldeck_board_probed(nullptr);
+}
+
 TEST_F(BoardWriter, TakesErrorsFromManyThreads) {
   Open();
   std::vector<std::thread> threads;

@@ -22,6 +22,7 @@ def prove_once():
     if _done or os.environ.get("FULLDECK_PROBE") == "0":
         return
     _done = True
+    from fulldeck import board
     from fulldeck.adapters import card
 
     try:
@@ -29,6 +30,9 @@ def prove_once():
     except CardFailed:
         _done = False
         raise
+    finally:
+        # The launcher takes no work of the card before this for the program's.
+        board.ours().probed()
 
 
 def prove(device, seconds=SECONDS):

@@ -202,7 +202,6 @@ def has_come(steps):
     return len(steps.absent) < len(absent)
 
 
-CERTAIN, ZEROS, MISSING = range(3)  # states of the check: the last two are notes
 @guarded
 def last_parameters(torch, optimizer, steps):
     """A training that ended in NaN after the last sample. Of trained parameters in host memory: nobody waits for a card at the end. Inf may be meant."""
@@ -215,6 +214,7 @@ def last_parameters(torch, optimizer, steps):
             not_finite(_steps, PARAMETERS)
 
 
+CERTAIN, ZEROS, MISSING = range(3)  # states of the check: the last two are notes
 _without = [0, 0, 0, "", MISSING]   # tensors without a gradient, all, steps, names, state: of the optimizer with the most
 
 
