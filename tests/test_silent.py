@@ -75,14 +75,11 @@ def test_the_first_steps_show_what_is_wrong(place, faults):
     assert named(done) == sorted(faults), done
     if not faults:
         assert "warning" not in done.err.lower(), done
-    # How far they are when it is said depends on the machine.
-    for row, words in (("J1", r"J1: both ranks trained their first 3 steps on the same batches"), ("J2", r"J2: the sampler of .* gives the same order"),
-                       ("J3", r"J3: the parameters differ between the ranks after step 10: both ranks\."),
-                       ("J4", r"J4: the optimizer of .* steps without a forward through DistributedDataParallel that reduces gradients "
-                              r"\(\d+ steps, 12 reductions\)"),
-                       ("J5", r"J5: only rank 0 train(ed: it made|s: it is at step) \d+.*the other rank"),
-                       ("G5", r"G5: both ranks saved to the same file")):
-        assert (re.search(words, done.err) is not None) == (row in faults), (words, done)
+    # A note that the random state is equal (G5) is no warning.
+    found = [event for event in place.events("silent-error") if event["severity"] == "warning"]
+    assert sorted((event["code"], event["ranks"]) for event in found) == sorted((row, [0] if row == "J5" else [0, 1]) for row in faults), found
+    # How many reductions there were is in no field; how many steps, when it is said, depends on the machine.
+    assert ("J4" in faults) == (re.search(r"J4: .*\(\d+ steps, 12 reductions\)", done.err) is not None), done
 
 
 @with_torch
@@ -94,6 +91,7 @@ def test_ranks_of_several_hosts_compare_what_no_launcher_sees(place):
     first, second = [host.wait(SECONDS) for host in hosts]
     assert (first.code, second.code) == (0, 0), (first, second)
     assert (named(first), named(second)) == (["J1", "J2", "J3"], ["J2"]), (first, second)
+    # Of several hosts the ranks themselves say it, in no event.
     assert "[0] fulldeck: WARNING: J1: the first ranks of all 2 hosts trained their first 3 steps on the same batches" in first.err, first
     assert "[0] fulldeck: WARNING: J3: the parameters differ between the hosts after step 10: all of them." in first.err, first
 
