@@ -20,6 +20,8 @@
 #include "training/session_environment.h"
 #include "training/session_for_test.h"
 #include "training/session_loop.h"
+#include "wire/rank_board.h"
+#include "wire/variables.h"
 
 namespace fulldeck::training {
 namespace {
@@ -365,6 +367,18 @@ TEST(Session, IsMadeOnceAndTheSecondCallGivesTheSame) {
     // After it is gone, another may be made.
     session.reset();
     MUST(Session::FromEnvironment(other)->settings().find("threads 2") != std::string::npos);
+  });
+}
+
+TEST(Session, TellsWhenTheProbeOfItsCardEnded) {
+  RunSession(1, [](const RankOfTest&) {
+    auto board = wire::RankBoard::Create(
+        {.run_id = "test", .attempt = 0, .local_ranks = 1, .first_rank = 0, .world_size = 1, .made_ns = 0});
+    MUST(board && board->Probed(0) == 0);
+    setenv(wire::kBoardFdVariable, std::to_string(board->fd()).c_str(), 1);
+    setenv(wire::kBoardSlotVariable, "0", 1);
+    const auto session = Session::FromEnvironment();
+    MUST(board->Probed(0) != 0);
   });
 }
 
