@@ -32,7 +32,7 @@ FOREIGN = {"--" + name for name in (
     "allow-run-as-root oversubscribe no-fork dmon pid "
     # pip, cmake, strip, curl, Accelerate, MMEngine, gtest, the C++ compiler
     "build config-settings force-reinstall index-url no-build-isolation no-cache-dir no-deps target install prefix strip-unneeded proxy-user user "
-    "config_file main_process_port launcher gtest_brief gtest_filter "
+    "config_file main_process_port launcher gtest_brief gtest_filter wandb "
     # users' scripts, examples, benchmarks, helpers, and what a text says of flags as such
     "epochs fail local local-rank local_rank batch check-finite hash-every kinds loaded program ranks repeats size steps table checkpoints save-every "
     "without-torch token tokens flag version spoil recipe checkpoint nproc-per-mode").split()}

@@ -84,7 +84,9 @@ def watch_children():
         killed(lambda child, group: os.getpgid(child) == group, arguments)
         return real_killpg(*arguments)
 
-    os.system, os.kill, os.killpg = system, kill, killpg
+    for replacement in (system, kill, killpg):
+        replacement.__module__ = "os"  # as `posix.system` it could not be pickled
+        setattr(os, replacement.__name__, replacement)
 
 
 def watch_processes(process):

@@ -499,7 +499,9 @@ def watch_reading(owner, name):
         was_read(found)
         return found
 
-    setattr(owner, name, load)
+    for place in (owner, getattr(owner, "serialization", None)):  # torch.serialization.load is torch.load
+        if getattr(place, name, None) is real:
+            setattr(place, name, load)
 
 
 @guarded
