@@ -857,6 +857,12 @@ def test_equal_parts_of_different_batches_are_no_fault(wrapped, monkeypatch):
     assert numbers_of(wrapped, lambda whole: torch.ones(8, 8) if whole.dim() > 1 else whole[:8]) != of_first
 
 
+def test_whole_inputs_of_different_widths_are_no_parts_of_each_other(wrapped, monkeypatch):
+    monkeypatch.setattr(fingerprints, "_shapes", [(4, 6), (4, 1)])
+    fingerprints._look_at_inputs(torch, [torch.ones(4, 6), torch.ones(4, 1)], 2)
+    assert fingerprints._part is None
+
+
 @pytest.mark.parametrize("shape,whole,part", [((8, 3), (16, 3), True), ((16, 128), (16, 256), True), ((16, 255), (16, 256), False), ((8,), (8,), False),
                                               ((8, 3, 224, 224), (16, 3, 256, 256), True), ((16, 3, 112, 112), (16, 3, 224, 224), False)])
 def test_shapes_of_a_part_of_a_batch(shape, whole, part):

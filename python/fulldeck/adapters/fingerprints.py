@@ -333,7 +333,8 @@ def is_part(shape, whole, ranks):
 def _look_at_inputs(torch, inputs, ranks):
     """A script may read the same batch on all ranks, and give each rank its part of it: then both have to be the same."""
     global _part
-    if _part is not None or any(is_part(shape, whole, ranks) for shape in shapes_in(torch, inputs) for whole in _shapes):
+    cut = [shape for shape in shapes_in(torch, inputs) if shape not in _shapes]  # another one of the batch may have such a shape
+    if _part is not None or any(is_part(shape, whole, ranks) for shape in cut for whole in _shapes):
         _part = fingerprint(torch, inputs, _part or 0)
 
 
