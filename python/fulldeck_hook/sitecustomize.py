@@ -10,7 +10,7 @@ import sys
 
 # Parts of fulldeck that want to be in a Python rank: names of modules in this folder, each with a function start() that
 # takes no argument and returns quickly. They are called in this order, in the rank process and in a Python that a rank
-# which is none starts, before the program and any sitecustomize of its own run. One that fails is told in a line and left out.
+# which is none starts, before the program and any sitecustomize of its own run. One that fails is reported in a line and left out.
 ADAPTERS = ["adapters"]
 
 

@@ -160,7 +160,7 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
     for (const int cgroup : options.enters_cgroups) {
       if (write(cgroup, "0", 1) == 1) continue;
       const int error = -errno;  // below zero: no reason not to start
-      [[maybe_unused]] const auto told = write(report, &error, sizeof error);
+      [[maybe_unused]] const auto reported = write(report, &error, sizeof error);
     }
     if (!options.cpus.empty()) sched_setaffinity(0, sizeof cpus, &cpus);
     if (!own_pid.empty()) WritePid(own_pid.data() + own_pid.size() - kPidDigits, getpid());

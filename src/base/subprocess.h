@@ -24,7 +24,8 @@ struct SpawnOptions {
   std::vector<int> cpus;        // processors that it may run on; empty: those of this process
   std::string pid_variable;     // NAME: the child finds its own pid in this variable, which `environment` must not hold
   // An open cgroup v2 folder that the child is born into (kernels from 5.7), and open cgroup.procs files that it enters
-  // before exec. Entering is no condition: a child that may not enter starts all the same, and StartedProcess tells.
+  // before exec. Entering is no condition: a child that may not enter starts all the same, and StartedProcess reports
+  // it.
   int born_into_cgroup = -1;
   std::vector<int> enters_cgroups;
 };

@@ -309,23 +309,23 @@ void HangJudge::SawStack(int local_rank, std::uint64_t stack, TimePoint now) {
   known.stacks.push_back({known.asked, now, stack});
 }
 
-// A rank that Gloo ended for a message that was too long has not told its call, which differs from another one's. When
-// all other members have told theirs: if these are equal, its call is the odd one; if some are longer than others, its
-// is one of the short ones. Gives the number of members whose call stays unknown.
+// A rank that Gloo ended for a message that was too long has not reported its call, which differs from another one's.
+// When all other members have reported theirs: if these are equal, its call is the odd one; if some are longer than
+// others, its is one of the short ones. Gives the number of members whose call stays unknown.
 std::size_t HangJudge::AddCallThatEndedItsRank(const Group& group, const std::vector<RankNow>& ranks,
                                                Kinds& kinds) const {
   int ended = -1;
-  std::size_t told = 0;
+  std::size_t reported = 0;
   for (const auto& [local_rank, member] : group) {
-    const bool tells = std::any_of(kinds.begin(), kinds.end(), [&](const auto& kind) {
+    const bool reports = std::any_of(kinds.begin(), kinds.end(), [&](const auto& kind) {
       return std::find(kind.second.begin(), kind.second.end(), local_rank) != kind.second.end();
     });
-    told += tells ? 1 : 0;
-    if (!tells && ranks[static_cast<std::size_t>(local_rank)].sent_too_much) ended = local_rank;
+    reported += reports ? 1 : 0;
+    if (!reports && ranks[static_cast<std::size_t>(local_rank)].sent_too_much) ended = local_rank;
   }
   const wire::Collective& call = group.at(kinds.begin()->second.front()).call;
   if (ended < 0 || call.operation == FULLDECK_BOARD_MEETING) return 0;
-  const std::size_t unknown = call.size - std::min<std::size_t>(told, call.size);
+  const std::size_t unknown = call.size - std::min<std::size_t>(reported, call.size);
   if (unknown != 1) return unknown;
   constexpr std::uint64_t kOfItsOwn = 0;
   if (kinds.size() == 1) {

@@ -643,9 +643,9 @@ TEST_F(Hangs, ARankThatGlooEndedForAMessageThatWasTooLongIsTheOddOneOnlyIfTheOth
   };
   const Row rows[] = {{"one calls for more", {5}, {}, 5},
                       {"all others call the same", {1, 2, 3, 4, 5, 6, 7}, {}, 0},
-                      {"one calls for more, one has not told", {5}, {6}, 5},
-                      {"one calls for more, and two others have told", {5}, {1, 2, 3, 4}, -1},
-                      {"the others agree, one has not told", {}, {6}, -1},
+                      {"one calls for more, one has not reported", {5}, {6}, 5},
+                      {"one calls for more, and two others have reported", {5}, {1, 2, 3, 4}, -1},
+                      {"the others agree, one has not reported", {}, {6}, -1},
                       {"it had not been seen yet", {5}, {}, 5, false},
                       {"it had not been seen yet, and is the odd one", {}, {}, 0, false},
                       {"the group was only being made", {}, {}, -1, true, FULLDECK_BOARD_MEETING}};

@@ -127,9 +127,9 @@ std::optional<std::size_t> RootCause(const std::vector<RankEnding>& endings) {
 
 void BlameDifferentCalls(std::vector<RankFacts>& ranks) {
   for (RankFacts& rank : ranks) {
-    const bool told = rank.code != FailureCode::kNotTold && rank.code != FailureCode::kPeerLost;
+    const bool reported = rank.code != FailureCode::kNotTold && rank.code != FailureCode::kPeerLost;
     const bool ended_well = rank.ending && rank.ending->ending.ok() && !rank.ending->after_stop;
-    if (told || rank.culprit >= 0 || ended_well) continue;
+    if (reported || rank.culprit >= 0 || ended_well) continue;
     // Of another signal than an abort it died by itself.
     if (Crashed(rank) && rank.ending->ending.signal_number() != SIGABRT) continue;
     rank.code = FailureCode::kDifferentCalls;

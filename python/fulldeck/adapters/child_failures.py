@@ -159,7 +159,7 @@ def words_of(args):
 
 @guarded
 def started(child, args, stdout, stderr):
-    """Who reads the errors of a child itself looks at its exit status too, but a log file is for people; asyncio waits in a way of its own."""
+    """Who reads the errors of a child itself looks at its exit status too, but a log file is for readers; asyncio waits in a way of its own."""
     if _package(_outside(sys._getframe(), "fulldeck")) == "asyncio":
         return
     words = words_of(args)

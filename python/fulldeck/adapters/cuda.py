@@ -538,7 +538,7 @@ def _map_location(torch, wanted):
 SETTINGS = {"torch.backends.cudnn": "enabled benchmark benchmark_limit deterministic allow_tf32 fp32_precision",
             "torch.backends.cuda.matmul": "allow_tf32 allow_fp16_reduced_precision_reduction allow_bf16_reduced_precision_reduction "
                                           "allow_fp16_accumulation fp32_precision"}
-# The same by functions of one argument: the function that sets, and the one that tells what is set.
+# The same by functions of one argument: the function that sets, and the one that reads what is set.
 SETTERS = {"torch.set_float32_matmul_precision": "torch.get_float32_matmul_precision",
            "torch.backends.cuda.enable_flash_sdp": "torch.backends.cuda.flash_sdp_enabled",
            "torch.backends.cuda.enable_mem_efficient_sdp": "torch.backends.cuda.mem_efficient_sdp_enabled",
@@ -556,9 +556,9 @@ def _report_settings(torch):
             _report_setting(path, type(holder), frozenset(names.split()))
     for path, getter in SETTERS.items():
         holder, name = _find(torch, path)
-        told = getattr(*_find(torch, getter), None)
-        if told is not None and hasattr(holder, name):
-            _report_setter(path, holder, name, told)
+        read = getattr(*_find(torch, getter), None)
+        if read is not None and hasattr(holder, name):
+            _report_setter(path, holder, name, read)
     if hasattr(torch.backends.cudnn, "flags"):
         _report_flags(torch.backends.cudnn)
 
@@ -586,12 +586,12 @@ def _report_setting(path, kind, names):
     kind.__setattr__ = set_attribute
 
 
-def _report_setter(path, holder, name, told):
+def _report_setter(path, holder, name, read):
     real = getattr(holder, name)
 
     def state():
         try:
-            return told()
+            return read()
         except Exception:  # some cannot be read any more once their newer names were set
             return None
 
@@ -606,7 +606,7 @@ def _report_setter(path, holder, name, told):
 
 
 def _report_flags(cudnn):
-    """torch.backends.cudnn.flags(…), which sets all that it is not told to its own defaults for the time of a `with`."""
+    """torch.backends.cudnn.flags(…), which sets all that it is not given to its own defaults for the time of a `with`."""
     real = cudnn.flags
     signature = inspect.signature(real)
 

@@ -1,5 +1,5 @@
 """Observes whether the losses of the user's script stay finite: those on which backward is called, and those that torch.nn.functional computes. The
-contract of this check is in observing.py; silent.py starts it, and batches.py tells of the latter.
+contract of this check is in observing.py; silent.py starts it, and batches.py calls it for the latter.
 
 One NaN is no fault: a GradScaler leaves a few steps out at first, and a batch may have no label at all. ENOUGH of them one after the other are: the
 training stands still, whether a scaler, the script or nan_to_num() keeps the parameters finite. A loss without backward counts only while nothing trains: a

@@ -22,7 +22,7 @@ class Source:
 
 
 def of(data, sampler):
-    """None where that cannot be told, or where the data set lists nothing."""
+    """None where that is not known, or where the data set lists nothing."""
     try:
         return _of(data, sampler)
     except (TypeError, AttributeError, NotImplementedError):  # no length, no weak reference
