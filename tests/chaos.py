@@ -74,9 +74,9 @@ def small_disk(folder, mebibytes):
 
 
 def fill(folder):
-    """Leaves no byte free. Returns the file that takes them."""
+    """Leaves no byte free. Returns the file that takes them; called again, that file takes what has become free."""
     path = os.path.join(folder, "filler")
-    with open(path, "wb", buffering=0) as file:
+    with open(path, "ab", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
             with contextlib.suppress(OSError):
                 while True:
@@ -244,8 +244,13 @@ def checkpoint_disk_fills_up(training, place, draws):
         wait_for_new_checkpoint(running, folder, 0, "a checkpoint")
         time.sleep(draws.uniform(0, 0.5))
         filler = fill(disk)
-        # The next save fails: either the program ends by it, or it goes on until the user ends it.
-        wait_until(lambda: not running.alive or "No space left" in running.err, "the full disk to be told\n" + running.err[-3000:], PATIENCE)
+
+        def failed():
+            # A checkpoint that is deleted just now makes room for the next one, which makes room in turn.
+            fill(disk)
+            return not running.alive or "No space left" in running.err
+        # A save fails: either the program ends by it, or it goes on until the user ends it.
+        wait_until(failed, "a save that fails", PATIENCE)
         if running.alive:
             running.signal(signal.SIGTERM)
         check(running.wait(PATIENCE).code != 0, running.err[-3000:])
