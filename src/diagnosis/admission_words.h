@@ -1,5 +1,5 @@
-// Admissions in the words that people choose freely: what is missing, and what takes its place. "mask a.png could not be
-// read, returning zeros", "val_dir does not exist, using train_dir for validation", "数据集为空，创建虚拟样本".
+// Admissions in the words that people choose freely: what is missing, and what takes its place. "mask a.png could not
+// be read, returning zeros", "val_dir does not exist, using train_dir for validation", "数据集为空，创建虚拟样本".
 #pragma once
 
 #include <string_view>

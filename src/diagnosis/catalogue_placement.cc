@@ -126,11 +126,8 @@ std::vector<CatalogueEntry> PlacementEntries() {
                      {"回退到CPU"},
                      {"回退到 CPU"}},
           // And what admission_words.h knows.
-          .admissions = {{"不可用", "回退到cpu"},
-                         {"不可用", "使用cpu"},
-                         {"不可用", "使用 cpu"},
-                         {"回退到cpu"},
-                         {"回退到 cpu"}},
+          .admissions =
+              {{"不可用", "回退到cpu"}, {"不可用", "使用cpu"}, {"不可用", "使用 cpu"}, {"回退到cpu"}, {"回退到 cpu"}},
           .unless = {"aten::", "operator", "kernel", "decod", "JPEG", "codec", "Adam", "optimizer"},
       },
       {

@@ -113,8 +113,8 @@ void SetCardVariables(base::Environment& environment, const base::Environment& c
   if (is_ours && card.vendor == "nvidia") SetUnlessThere(environment, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 }
 
-// A list that shows no card: CUDA stops at the first number that does not exist. With an entry for each rank, since some
-// programs read the one of LOCAL_RANK where the adapters say that CUDA is there.
+// A list that shows no card: CUDA stops at the first number that does not exist. With an entry for each rank, since
+// some programs read the one of LOCAL_RANK where the adapters say that CUDA is there.
 std::string ListOfNone(int ranks) {
   return base::Join(std::vector<std::string>(static_cast<std::size_t>(std::max(ranks, 1)), "-1"), ",");
 }
@@ -152,8 +152,8 @@ void SetOurVariables(base::Environment& environment, const AttemptContext& attem
   }
   for (const auto& variable : attempt.adapter_variables) environment.Set(variable.first, variable.second);
   // Neither a program that was written for CUDA nor anything that it starts may find a real card of the machine in the
-  // place of the simulated one. The adapters are in the rank's own Python alone, so that they are no reason to leave the
-  // cards visible.
+  // place of the simulated one. The adapters are in the rank's own Python alone, so that they are no reason to leave
+  // the cards visible.
   const bool is_simulated = rank.card != nullptr && rank.card->simulated && rank.card->kind != "cuda";
   if (is_simulated) environment.Set("CUDA_VISIBLE_DEVICES", ListOfNone(attempt.local_world_size));
   // The spawner knows the pid; that of an outer run's rank must not be taken for it.
