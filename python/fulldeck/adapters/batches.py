@@ -5,7 +5,7 @@ import weakref
 
 from fulldeck import board as boards
 from fulldeck.adapters import losses, sources, validation
-from fulldeck.adapters.observing import guarded, is_capturing, observe, read_later
+from fulldeck.adapters.observing import compiling, guarded, is_capturing, observe, read_later
 
 FIRST_BATCHES = 20       # in which batches are looked at for labels before any loss was
 LABEL_BATCHES = 100      # losses after which it is known whether the labels come from the batches
@@ -56,7 +56,7 @@ def watch_labels(torch):
 
 def _watch_loss(torch, functional, name, kind):
     real = getattr(functional, name)
-    is_compiling = torch.compiler.is_compiling if hasattr(torch, "compiler") else torch._dynamo.is_compiling
+    is_compiling = compiling(torch)
 
     @functools.wraps(real)
     def loss(input, target, *arguments, **named):

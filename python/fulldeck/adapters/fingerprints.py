@@ -446,7 +446,7 @@ AVERAGING_HOOKS = ("default_hooks", "powerSGD_hook", "quantization_hooks", "opti
 def _look_at_forward(torch):
     wrapper = torch.nn.parallel.DistributedDataParallel
     real, real_register = wrapper.forward, wrapper.register_comm_hook
-    is_compiling = torch.compiler.is_compiling if hasattr(torch, "compiler") else torch._dynamo.is_compiling
+    is_compiling = observing.compiling(torch)
 
     @functools.wraps(real_register)
     def register_comm_hook(self, state, hook):

@@ -7,7 +7,7 @@ head whose labels are rare may have none for long."""
 import functools
 import math
 
-from fulldeck.adapters.observing import arrived, guarded, is_capturing, pending, read_later
+from fulldeck.adapters.observing import arrived, compiling, guarded, is_capturing, pending, read_later
 
 ENOUGH = 20              # losses, one after the other
 READ_EVERY = 7           # of them on a card: a copy costs more than a number of the host
@@ -35,7 +35,7 @@ def watch_losses(torch, steps, report):
     _steps, _report = steps, report
     autograd = torch.autograd
     real = autograd.backward
-    is_compiling = torch.compiler.is_compiling if hasattr(torch, "compiler") else torch._dynamo.is_compiling
+    is_compiling = compiling(torch)
 
     @functools.wraps(real)
     def backward(tensors, grad_tensors=None, *arguments, **named):

@@ -40,6 +40,15 @@ def _disable(name, error):
         pass  # the board is what failed; there is nobody left to report to
 
 
+def compiling(torch):
+    """The function that says whether torch.compile traces right now, under its newer or its older name."""
+    for name in ("compiler", "_dynamo"):
+        ask = getattr(getattr(torch, name, None), "is_compiling", None)
+        if ask is not None:
+            return ask
+    return lambda: False
+
+
 def untraced(torch, hook):
     """A hook that torch.compile leaves out of its graph, and calls between two. Torch's own optimizers break the graph as well."""
     disable = getattr(torch, "_disable_dynamo", None) or getattr(getattr(torch, "_dynamo", None), "disable", None)
