@@ -53,7 +53,7 @@ enum class RankLife { kThere, kStopped, kEnded, kFailed };
 struct RankNow {
   RankLife life = RankLife::kThere;
   // Gloo ended it because a peer sent more than its own call takes: the call is another than the peer's, and was not
-  // told.
+  // reported.
   bool sent_too_much = false;
   std::optional<ProcessSample> process;  // absent: not looked at
   std::optional<wire::Loop> loop;

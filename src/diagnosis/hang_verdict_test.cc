@@ -630,7 +630,7 @@ TEST_F(Hangs, AFailedRunTellsWhoCalledSomethingElse) {
   EXPECT_EQ(verdict->culprit, 4);
 }
 
-// Gloo ends a rank whose peer sends more than it expects; what that rank called is not told.
+// Gloo ends a rank whose peer sends more than it expects; what that rank called is not reported.
 TEST_F(Hangs, ARankThatGlooEndedForAMessageThatWasTooLongIsTheOddOneOnlyIfTheOthersAgree) {
   constexpr std::uint64_t kLong = 2;
   struct Row {

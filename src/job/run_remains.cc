@@ -137,8 +137,7 @@ CleanUpReport CleanUp(const RunRegistry& registry, const RunRegistry::Entry& ent
   for (const wire::ProcessIdentity& process : remains.unsure) {
     report.problems.push_back(fmt::format(
         "process {} ({}) is in the process group of a rank that is gone, and has cleared its environment: if it is "
-        "this "
-        "run's, end it with kill {}, and stop the run again",
+        "this run's, end it with kill {}, and stop the run again",
         process.pid,
         base::Printable(base::SystemRoot().ReadLine(fmt::format("/proc/{}/comm", process.pid)).value_or("?")),
         process.pid));

@@ -226,7 +226,7 @@ TEST(RootOf, IsNotTheRankThatGlooAbortsWhenCallsDiffer) {
   ASSERT_TRUE(root.has_value());
   EXPECT_THAT(root->local_ranks, ElementsAre(0, 1, 2));
   EXPECT_EQ(root->reason, RootReason::kDifferentCalls);
-  // The calls on the board have told it.
+  // The calls on the board have shown it.
   for (RankFacts& rank : ranks) {
     rank.code = FailureCode::kDifferentCalls;
     rank.culprit = 1;

@@ -102,7 +102,7 @@ base::Result<RankGroup> RankGroup::Prepare(const RunPlan& plan, const AttemptSta
     rank.rank = start.first_rank + rank.local_rank;
     auto files = plan.directory->MakeRankFiles(start.attempt, rank.local_rank);
     if (!files && start.attempt > 0 && IsOutOfRoom(files.error())) {
-      // The training goes on from its checkpoint; that it cannot be read is no reason to end it.
+      // The training goes on from its checkpoint; that its output cannot be kept is no reason to end it.
       files = plan.directory->RankFilesWithoutOutput(start.attempt, rank.local_rank);
       rank.has_no_log = true;
     }

@@ -83,7 +83,7 @@ struct LastWait {
 
 // A rank that waited so and then lost a peer, without knowing which, did not see it arrive: its time-out ended the
 // call. Its report gets that culprit. Only what it reports within 2 s after the wait was seen, or 30 s where the
-// awaited rank has not come to the call to this day; and not where the awaited rank has left, which says more.
+// awaited rank never came to the call; and not where the awaited rank has left, which says more.
 void BlameAwaited(std::vector<RankFacts>& ranks, const LastWait& wait);
 
 // It is known that ranks made different calls, and not which of them began: nobody is blamed who only noticed it. Ranks

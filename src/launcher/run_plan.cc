@@ -148,12 +148,12 @@ base::Result<void> CheckIdleCardPolicy(const job::LaunchFlags& flags, const std:
   if (flags.nproc_kind == "cpu") {
     return Error{fmt::format(
         "--idle-card {} cannot be kept: no card is used, because --nproc-per-node cpu puts the ranks on the "
-        "processors. Leave one of the two away",
+        "processors. Remove one of the two flags",
         policy)};
   }
   return Error{fmt::format(
       "--idle-card {} cannot be kept: no card was found (fulldeck devices --all says why), and the ranks would "
-      "run on the processors. Leave --idle-card away where that is what you want",
+      "run on the processors. Remove --idle-card if that is intended",
       policy)};
 }
 

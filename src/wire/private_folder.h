@@ -11,7 +11,7 @@
 namespace fulldeck::wire {
 
 // `folder`, unless another user has taken that name: then the first folder of this user named `folder`.XXXXXX, made
-// where there is none.
+// if none exists.
 std::string FolderOfOwn(const std::string& folder);
 
 // The user's folder where no variable names one: $XDG_RUNTIME_DIR/fulldeck when that can be written to, else
