@@ -1,5 +1,5 @@
 """One rank of `fulldeck bench collectives` in torch: measures torch.distributed with any backend as the program's own ranks
-are measured. The program holds this text and starts it; the protocol is described in src/bench/rank_protocol.h.
+are measured. The program holds this text and starts it; the protocol is described in src/control/bench/rank_protocol.h.
 
 collectives_rank.py SOCKET RANK SIZE BACKEND STORE TIMEOUT      Python 3.8
 """
@@ -16,7 +16,7 @@ SOCKET, RANK, SIZE, BACKEND, STORE, TIMEOUT = sys.argv[1:7]
 RANK, SIZE, TIMEOUT = int(RANK), int(SIZE), float(TIMEOUT)
 CALLS_BEFORE = 2
 
-# As in src/bench/pattern.cc.
+# As in src/control/bench/pattern.cc.
 PERIOD = 4093
 SHIFT = 1009
 MOST_VALUES = 13
@@ -171,7 +171,7 @@ class Call:
         return ended - began
 
     def next_batch(self, made, passed):
-        """As NextBatch in src/bench/measurement.h, and as rank 0 says."""
+        """As NextBatch in src/control/bench/measurement.h, and as rank 0 says."""
         least, most, seconds = self.order["least_calls"], self.order["most_calls"], self.order["seconds"]
         if made < least:
             batch = least - made

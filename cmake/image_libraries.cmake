@@ -27,5 +27,5 @@ add_image_library(TURBOJPEG turbojpeg.h turbojpeg FULLDECK_HAS_JPEG "reads no JP
 add_image_library(LIBDEFLATE libdeflate.h deflate FULLDECK_HAS_DEFLATE "reads PNG files at libpng's speed")
 
 # Loops over pixels: as vectors, and with the same results on every processor.
-set_source_files_properties(src/imagery/kernels.cc PROPERTIES COMPILE_OPTIONS
+set_source_files_properties(src/vision/imagery/kernels.cc PROPERTIES COMPILE_OPTIONS
                             "-O3;-fno-trapping-math;-fno-math-errno;-ffp-contract=off")

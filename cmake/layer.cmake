@@ -1,39 +1,63 @@
-# add_layer(NAME USES layer... [HEADERS_OF library...])
+# layer_window(WORLD/NAME VARIABLE): makes a folder that holds nothing but NAME, a link to src/WORLD/NAME. The compiler sees a
+# layer only through it, so that seeing one layer never shows its siblings.
+function(layer_window path variable)
+  cmake_path(GET path FILENAME name)
+  set(window ${CMAKE_BINARY_DIR}/layers/${name})
+  file(MAKE_DIRECTORY ${window})
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src/${path} ${window}/${name} SYMBOLIC)
+  set(${variable} ${window} PARENT_SCOPE)
+endfunction()
+
+# layer_sources(WORLD/NAME SOURCES TESTS [folder...]): the sources and the tests of a layer and of these of its sub-folders.
+function(layer_sources path sources_variable tests_variable)
+  set(sources)
+  set(tests)
+  set(at ${PROJECT_SOURCE_DIR}/src/${path})
+  foreach(folder IN ITEMS ${at} LISTS ARGN)
+    cmake_path(ABSOLUTE_PATH folder BASE_DIRECTORY ${at})
+    if(NOT IS_DIRECTORY ${folder})
+      message(FATAL_ERROR "${path}: FOLDERS names ${folder}, which does not exist.")
+    endif()
+    file(GLOB of_folder CONFIGURE_DEPENDS ${folder}/*.cc)
+    file(GLOB tests_of_folder CONFIGURE_DEPENDS ${folder}/*_test.cc)
+    list(REMOVE_ITEM of_folder ${tests_of_folder} ${folder}/main.cc)
+    list(APPEND sources ${of_folder})
+    list(APPEND tests ${tests_of_folder})
+  endforeach()
+  set(${sources_variable} ${sources} PARENT_SCOPE)
+  set(${tests_variable} ${tests} PARENT_SCOPE)
+endfunction()
+
+# add_layer(WORLD/NAME [FOLDERS folder...] [USES layer...] [HEADERS_OF library...])
 #
-# A layer is one folder of src/. It becomes a static library whose sources may include
+# A layer is the folder src/WORLD/NAME, with the sub-folders listed in FOLDERS, and is called NAME everywhere else: library,
+# namespace, includes. It becomes a static library whose sources may include
 #   "NAME/x.h"     its own headers,
-#   "OTHER/x.h"    of the layers listed in USES, and of no other,
+#   "OTHER/x.h"    headers of the layers listed in USES, and of no others,
 #   <fulldeck/…>   the public headers,
 #   and the header-only libraries listed in HEADERS_OF (see header_library.cmake).
 # A forbidden include is a file that the compiler cannot find. The edges are exact, not transitive: a layer whose header
 # shows another layer's type makes every user list that layer too.
 #
 # x_test.cc beside x.cc joins the executable NAME_test; main.cc is left to add_executable.
-function(add_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 LAYER "" "" "USES;HEADERS_OF")
+function(add_layer path)
+  cmake_parse_arguments(PARSE_ARGV 1 LAYER "" "" "FOLDERS;USES;HEADERS_OF")
   if(LAYER_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "add_layer(${name}): what is '${LAYER_UNPARSED_ARGUMENTS}'? Expected USES or HEADERS_OF.")
+    message(FATAL_ERROR "add_layer(${path}): unexpected '${LAYER_UNPARSED_ARGUMENTS}'. Expected FOLDERS, USES or HEADERS_OF.")
   endif()
-  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/src/${name})
-
-  # The compiler sees src/NAME only through this one-entry folder, so that seeing one layer never shows its siblings.
-  set(window ${CMAKE_BINARY_DIR}/layers/${name})
-  file(MAKE_DIRECTORY ${window})
-  file(CREATE_LINK ${folder} ${window}/${name} SYMBOLIC)
+  cmake_path(GET path FILENAME name)
+  layer_window(${path} window)
+  layer_sources(${path} sources tests ${LAYER_FOLDERS})
 
   set(windows ${window})
   foreach(used IN LISTS LAYER_USES)
     if(NOT TARGET fulldeck_${used})
-      message(FATAL_ERROR "add_layer(${name}): USES ${used}, which is not a layer declared above it.")
+      message(FATAL_ERROR "add_layer(${path}): USES ${used}, which is not a layer declared above it.")
     endif()
     list(APPEND windows ${CMAKE_BINARY_DIR}/layers/${used})
   endforeach()
   list(TRANSFORM LAYER_USES PREPEND fulldeck_ OUTPUT_VARIABLE libraries)
   list(TRANSFORM LAYER_HEADERS_OF PREPEND headers_of_ OUTPUT_VARIABLE header_libraries)
-
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.c)
-  file(GLOB tests CONFIGURE_DEPENDS ${folder}/*_test.cc)
-  list(REMOVE_ITEM sources ${tests} ${folder}/main.cc)
 
   add_library(fulldeck_${name} STATIC ${sources})
   target_include_directories(fulldeck_${name} PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include)

@@ -1,12 +1,8 @@
-# The simulated cards inside torch (src/simulator): lib/libfulldeck_sim.so, loaded as a vendor's library would be. It shows
+# The simulated cards inside torch (src/rank/simulator): lib/libfulldeck_sim.so, loaded as a vendor's library would be. It shows
 # the C functions of include/fulldeck/simulator.h and nothing else.
 if(FULLDECK_HAS_TORCH)
-  file(GLOB simulator_sources CONFIGURE_DEPENDS src/simulator/*.cc)
-  file(GLOB simulator_tests CONFIGURE_DEPENDS src/simulator/*_test.cc)
-  list(REMOVE_ITEM simulator_sources ${simulator_tests})
-  set(simulator_window ${CMAKE_BINARY_DIR}/layers/simulator)
-  file(MAKE_DIRECTORY ${simulator_window})
-  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src/simulator ${simulator_window}/simulator SYMBOLIC)
+  layer_window(rank/simulator simulator_window)
+  layer_sources(rank/simulator simulator_sources simulator_tests)
 
   add_library(fulldeck_sim SHARED ${simulator_sources})
   target_include_directories(fulldeck_sim PRIVATE ${simulator_window} ${wire_windows} ${PROJECT_SOURCE_DIR}/include)

@@ -1,6 +1,6 @@
 # What needs torch, where there is one (find_torch.cmake):
 #   torch_headers      torch's big headers, compiled once for all that is built against torch
-#   fulldeck_torch     the c10d backend (src/torch_runtime): lib/libfulldeck_torch.so, which shows src/torch_runtime/backend.h
+#   fulldeck_torch     the c10d backend (src/rank/torch_runtime): lib/libfulldeck_torch.so, which shows src/rank/torch_runtime/backend.h
 #                      and nothing else
 if(NOT FULLDECK_HAS_TORCH)
   return()
@@ -14,26 +14,22 @@ function(use_torch_headers program)
   set_target_properties(${program} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 endfunction()
 
-# fulldeck_torch_layer(NAME WINDOWS folder... LIBRARIES library... [INCLUDES folder...] [WITH object...])
+# add_torch_layer(WORLD/NAME [FOLDERS folder...] WINDOWS folder... LIBRARIES library... [INCLUDES folder...] [WITH object...])
 #
-# Compiles src/NAME/*.cc to the objects fulldeck_NAME_objects, and, in builds with tests, src/NAME/*_test.cc together with
-# these objects (tests look inside) to NAME_test. WINDOWS: the folders through which the layers that it uses are seen
+# Compiles the sources of src/WORLD/NAME and of its sub-folders FOLDERS to the objects fulldeck_NAME_objects, and, in builds with
+# tests, its tests together with these objects (tests look inside) to NAME_test. WINDOWS: the folders through which the layers that it uses are seen
 # (FULLDECK_WINDOWS of layer.cmake); its own is made here, and is the first of the result's FULLDECK_WINDOWS.
 # LIBRARIES: what the test is linked with. INCLUDES: further folders of headers, for the objects alone. WITH: objects of
 # other layers that the test needs. main.cc is left to add_executable.
-function(fulldeck_torch_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 LAYER "" "" "WINDOWS;LIBRARIES;INCLUDES;WITH")
+function(add_torch_layer path)
+  cmake_parse_arguments(PARSE_ARGV 1 LAYER "" "" "FOLDERS;WINDOWS;LIBRARIES;INCLUDES;WITH")
   if(LAYER_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "fulldeck_torch_layer(${name}): what is '${LAYER_UNPARSED_ARGUMENTS}'?")
+    message(FATAL_ERROR "add_torch_layer(${path}): unexpected '${LAYER_UNPARSED_ARGUMENTS}'.")
   endif()
-  set(window ${CMAKE_BINARY_DIR}/layers/${name})
-  file(MAKE_DIRECTORY ${window})
-  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src/${name} ${window}/${name} SYMBOLIC)
+  cmake_path(GET path FILENAME name)
+  layer_window(${path} window)
   set(windows ${window} ${LAYER_WINDOWS})
-
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
-  file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*_test.cc)
-  list(REMOVE_ITEM sources ${tests} ${PROJECT_SOURCE_DIR}/src/${name}/main.cc)
+  layer_sources(${path} sources tests ${LAYER_FOLDERS})
 
   add_library(fulldeck_${name}_objects OBJECT ${sources})
   target_include_directories(fulldeck_${name}_objects PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include ${LAYER_INCLUDES})
@@ -66,10 +62,10 @@ target_precompile_headers(torch_headers PRIVATE <torch/csrc/distributed/c10d/Bac
                           <torch/nn/module.h> <torch/optim/optimizer.h>)
 
 get_property(collectives_windows TARGET fulldeck_collectives PROPERTY FULLDECK_WINDOWS)
-fulldeck_torch_layer(torch_runtime
-                     WINDOWS ${collectives_windows}
-                     LIBRARIES fulldeck_collectives fulldeck_wire fulldeck_base
-                     INCLUDES ${PROJECT_SOURCE_DIR}/src/torch_runtime/gloo_declarations)
+add_torch_layer(rank/torch_runtime
+                WINDOWS ${collectives_windows}
+                LIBRARIES fulldeck_collectives fulldeck_wire fulldeck_base
+                INCLUDES ${PROJECT_SOURCE_DIR}/src/rank/torch_runtime/gloo_declarations)
 add_library(fulldeck_torch SHARED $<TARGET_OBJECTS:fulldeck_torch_runtime_objects>)
 target_include_directories(fulldeck_torch INTERFACE ${CMAKE_BINARY_DIR}/layers/torch_runtime)
 target_link_libraries(fulldeck_torch PUBLIC torch_of_python

@@ -1,9 +1,9 @@
 # The vision job, where there is a torch (find_torch.cmake):
-#   fulldeck_dinov3_objects   the model (src/dinov3)
-#   fulldeck-train            what `fulldeck train` runs on every card (src/trainer)
-#   fulldeck-predict          what `fulldeck predict` runs (src/predict/program)
+#   fulldeck_dinov3_objects   the model (src/vision/dinov3)
+#   fulldeck-train            what `fulldeck train` runs on every card (src/vision/trainer)
+#   fulldeck-predict          what `fulldeck predict` runs (src/vision/predict/program)
 # and without one what of it needs none: the layer `predict`, and the program by which tests look at reports.
-add_layer(predict USES base recipe imagery dataset report checkpoint HEADERS_OF fmt json)
+add_layer(vision/predict USES base recipe imagery dataset report checkpoint HEADERS_OF fmt json)
 # Its headers show what these layers are made of.
 target_link_libraries(fulldeck_predict PUBLIC fulldeck_dataset fulldeck_imagery fulldeck_random)
 if(BUILD_TESTING)
@@ -21,10 +21,10 @@ endif()
 
 get_property(dataset_windows TARGET fulldeck_dataset PROPERTY FULLDECK_WINDOWS)
 set(dinov3_libraries fulldeck_runtime fulldeck_recipe fulldeck_base)
-fulldeck_torch_layer(dinov3 WINDOWS ${CMAKE_BINARY_DIR}/layers/recipe ${CMAKE_BINARY_DIR}/layers/base LIBRARIES ${dinov3_libraries})
+add_torch_layer(vision/dinov3 WINDOWS ${CMAKE_BINARY_DIR}/layers/recipe ${CMAKE_BINARY_DIR}/layers/base LIBRARIES ${dinov3_libraries})
 set(trainer_libraries fulldeck_runtime fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_recipe fulldeck_base)
-fulldeck_torch_layer(trainer WINDOWS ${CMAKE_BINARY_DIR}/layers/dinov3 ${CMAKE_BINARY_DIR}/layers/report ${dataset_windows}
-                     LIBRARIES ${trainer_libraries} WITH $<TARGET_OBJECTS:fulldeck_dinov3_objects>)
+add_torch_layer(vision/trainer WINDOWS ${CMAKE_BINARY_DIR}/layers/dinov3 ${CMAKE_BINARY_DIR}/layers/report ${dataset_windows}
+                LIBRARIES ${trainer_libraries} WITH $<TARGET_OBJECTS:fulldeck_dinov3_objects>)
 
 # add_torch_program(NAME SOURCES file... WINDOWS folder... LIBRARIES library... [OBJECTS object...] [FOLDER folder])
 function(add_torch_program name)
@@ -41,14 +41,14 @@ function(add_torch_program name)
 endfunction()
 
 get_property(trainer_windows TARGET fulldeck_trainer_objects PROPERTY FULLDECK_WINDOWS)
-add_torch_program(fulldeck-train SOURCES src/trainer/main.cc OBJECTS $<TARGET_OBJECTS:fulldeck_trainer_objects>
+add_torch_program(fulldeck-train SOURCES src/vision/trainer/main.cc OBJECTS $<TARGET_OBJECTS:fulldeck_trainer_objects>
                   WINDOWS ${trainer_windows} LIBRARIES ${trainer_libraries})
 
 set(predict_libraries fulldeck_runtime fulldeck_predict fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_recipe fulldeck_checkpoint
                       fulldeck_base)
 get_property(predict_windows TARGET fulldeck_predict PROPERTY FULLDECK_WINDOWS)
 list(APPEND predict_windows ${CMAKE_BINARY_DIR}/layers/dinov3)
-file(GLOB predict_sources CONFIGURE_DEPENDS src/predict/program/*.cc)
+file(GLOB predict_sources CONFIGURE_DEPENDS src/vision/predict/program/*.cc)
 add_torch_program(fulldeck-predict SOURCES ${predict_sources} WINDOWS ${predict_windows} LIBRARIES ${predict_libraries})
 
 if(BUILD_TESTING)

@@ -1,4 +1,4 @@
-# The C++ runtime for training programs (src/training), where there is a torch (find_torch.cmake):
+# The C++ runtime for training programs (src/rank/training), where there is a torch (find_torch.cmake):
 #   fulldeck_runtime   lib/libfulldeck_runtime.so, which shows what include/fulldeck/*.h declares and nothing else
 #   fulldeck_nccl      lib/libfulldeck_nccl.so, where torch has CUDA
 if(NOT FULLDECK_HAS_TORCH)
@@ -7,7 +7,7 @@ endif()
 
 get_property(training_windows TARGET fulldeck_torch_runtime_objects PROPERTY FULLDECK_WINDOWS)
 set(training_libraries fulldeck_torch fulldeck_random fulldeck_checkpoint fulldeck_wire fulldeck_base)
-fulldeck_torch_layer(training WINDOWS ${training_windows} ${CMAKE_BINARY_DIR}/layers/checkpoint LIBRARIES ${training_libraries})
+add_torch_layer(rank/training WINDOWS ${training_windows} ${CMAKE_BINARY_DIR}/layers/checkpoint LIBRARIES ${training_libraries})
 add_library(fulldeck_runtime SHARED $<TARGET_OBJECTS:fulldeck_training_objects> $<TARGET_OBJECTS:fulldeck_random>)
 target_include_directories(fulldeck_runtime INTERFACE ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(fulldeck_runtime PUBLIC torch_of_python PRIVATE ${training_libraries} fulldeck_compile_options)
@@ -16,9 +16,9 @@ target_link_options(fulldeck_runtime PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(fulldeck_runtime PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION}
                                                   INSTALL_RPATH "$ORIGIN;${FULLDECK_TORCH_LIBRARIES}")
 
-# torch's NCCL backend, loaded when a session wants it (src/training/nccl_library.h).
+# torch's NCCL backend, loaded when a session wants it (src/rank/training/nccl_library.h).
 if(FULLDECK_CUDA_INCLUDES AND EXISTS ${FULLDECK_TORCH_LIBRARIES}/libtorch_cuda.so)
-  add_library(fulldeck_nccl MODULE src/training/nccl/make_nccl.cc)
+  add_library(fulldeck_nccl MODULE src/rank/training/nccl/make_nccl.cc)
   target_include_directories(fulldeck_nccl PRIVATE ${training_windows} ${CMAKE_BINARY_DIR}/layers/training)
   target_include_directories(fulldeck_nccl SYSTEM PRIVATE ${FULLDECK_CUDA_INCLUDES})
   target_link_libraries(fulldeck_nccl PRIVATE torch_of_python ${FULLDECK_TORCH_LIBRARIES}/libtorch_cuda.so
@@ -28,7 +28,7 @@ endif()
 
 if(BUILD_TESTING)
   # Stands for a vendor's library that a session loads.
-  add_library(training_test_plugin MODULE src/training/plugin_for_test.c)
+  add_library(training_test_plugin MODULE src/rank/training/plugin_for_test.c)
   set_target_properties(training_test_plugin PROPERTIES OUTPUT_NAME plugin_for_test
                                                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_dependencies(training_test training_test_plugin)

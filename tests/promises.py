@@ -45,7 +45,7 @@ SERIES = [
     Series("R1", "rank dies: survivors out of their collective", "every survivor out within 1 s", "max", 1000, "ms", 100),
     Series("R1", "rank dies: verdict, launcher gone", "verdict within 2 s", "max", 2000, "ms", 100),
     Series("R2", "SIGSTOP: named", "named \"stopped\" within 250 ms", "p99", 250, "ms", 100),
-    # By the limits of src/diagnosis/hang_verdict.h and the pause of src/launcher/hang_watch.h: 2.65 s of waiting and up to 0.25 s until the
+    # By the limits of src/control/diagnosis/hang_verdict.h and the pause of src/control/launcher/hang_watch.h: 2.65 s of waiting and up to 0.25 s until the
     # next look; torch's flight recorder tells of a call up to 0.1 s late. So 3 s have the looks in them.
     Series("R3", "stopped, deadlocked, spinning, mismatched in a C program: verdict", "verdict within 3 s: 2.65 s of waiting, a look every 0.25 s",
            "p99", 3000, "ms", 100, "c"),

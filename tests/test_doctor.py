@@ -1,5 +1,5 @@
 """Drives `fulldeck doctor` as a person and as a script would. What each check says to which machine is the table of the C++
-tests (src/doctor/*_cases_test.cc)."""
+tests (src/control/doctor/*_cases_test.cc)."""
 import json
 import os
 import re

@@ -1,5 +1,5 @@
 """`fulldeck doctor` on simulated cards through the user's torch, and on this Python's own packages. What each check says to which
-machine is in the C++ tests (src/doctor/card_checks_test.cc, stack_checks_test.cc)."""
+machine is in the C++ tests (src/control/doctor/card_checks_test.cc, stack_checks_test.cc)."""
 import json
 import os
 import subprocess

@@ -1,5 +1,5 @@
 """`fulldeck doctor --script` as a person at a shell would use it. Which trap fires at which line is the affair of
-src/doctor/script_traps_test.cc, with the same fixtures."""
+src/control/doctor/script_traps_test.cc, with the same fixtures."""
 import importlib.util
 import json
 import os

@@ -112,7 +112,7 @@ def test_a_rank_whose_main_thread_spins_is_hung_only_if_its_card_rests(place, ca
 
 @pytest.mark.parametrize("kind", ["loop", "child-threads", "child-timeout"])
 def test_a_quiet_upload_by_an_event_loop_or_a_child_is_seen_as_one(place, kind):
-    """So that it has two minutes: src/diagnosis/hang_verdict_test.cc."""
+    """So that it has two minutes: src/control/diagnosis/hang_verdict_test.cc."""
     over = os.path.join(place.folder, "over")
     running = place.start("--nproc-per-node", 2, "--on-hang", "fail", os.path.join(HERE, "scripts", "quiet_upload.py"), kind, over,
                           extra={"PYTHONPATH": os.path.join(BUILD, "lib", "python")})

@@ -12,10 +12,11 @@ cmake_minimum_required(VERSION 3.25)
 project(tiny LANGUAGES CXX)
 add_library(fulldeck_compile_options INTERFACE)
 include(layer.cmake)
-add_layer(low)
-add_layer(middle USES low)
-add_layer(high USES middle)
+add_layer(core/low)
+add_layer(control/middle USES low)
+add_layer(control/high FOLDERS inner USES middle)
 """
+PATHS = {"low": "src/core/low", "middle": "src/control/middle", "high": "src/control/high"}
 
 
 @pytest.fixture
@@ -24,11 +25,14 @@ def tree(tmp_path):
     shutil.copy(os.path.join(TOP, "cmake", "layer.cmake"), str(tmp_path))
     (tmp_path / "CMakeLists.txt").write_text(PROJECT)
     (tmp_path / "include").mkdir()
-    for layer in ("low", "middle", "high"):
-        folder = tmp_path / "src" / layer
+    for layer, path in PATHS.items():
+        folder = tmp_path / path
         folder.mkdir(parents=True)
         (folder / (layer + ".h")).write_text("#pragma once\nint %s();\n" % layer)
         (folder / (layer + ".cc")).write_text('#include "%s/%s.h"\nint %s() { return 1; }\n' % (layer, layer, layer))
+    (tmp_path / PATHS["high"] / "inner").mkdir()
+    (tmp_path / PATHS["high"] / "inner" / "detail.h").write_text("#pragma once\n")
+    (tmp_path / PATHS["high"] / "inner" / "detail.cc").write_text('#include "high/inner/detail.h"\n#include "middle/middle.h"\n')
     return tmp_path
 
 
@@ -43,7 +47,7 @@ def build(tree):
 
 
 def add_include(tree, layer, header):
-    source = tree / "src" / layer / (layer + ".cc")
+    source = tree / PATHS[layer] / (layer + ".cc")
     source.write_text('#include "%s"\n' % header + source.read_text())
 
 
@@ -57,7 +61,7 @@ def test_a_layer_may_include_itself_and_what_it_uses(tree):
 @pytest.mark.parametrize("layer,header", [
     ("low", "middle/middle.h"),  # upwards
     ("high", "low/low.h"),  # through another layer
-    ("high", "src/low/low.h"),  # by the path in the tree
+    ("high", "src/core/low/low.h"),  # by the path in the tree
 ])
 def test_a_forbidden_include_does_not_compile(tree, layer, header):
     add_include(tree, layer, header)
@@ -67,6 +71,6 @@ def test_a_forbidden_include_does_not_compile(tree, layer, header):
 
 
 def test_a_layer_cannot_use_one_that_is_declared_below_it(tree):
-    (tree / "CMakeLists.txt").write_text(PROJECT.replace("add_layer(low)", "add_layer(low USES middle)"))
+    (tree / "CMakeLists.txt").write_text(PROJECT.replace("add_layer(core/low)", "add_layer(core/low USES middle)"))
     done = build(tree)
     assert done.returncode != 0 and "USES middle, which is not a layer declared above it" in " ".join(done.stdout.split())

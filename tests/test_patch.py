@@ -1,5 +1,5 @@
 """`fulldeck patch mmengine` on installs of three ages (the file's shape only, written here) and on the real one where it is installed. What it
-does when it is interrupted is in src/patch/patched_file_test.cc."""
+does when it is interrupted is in src/control/patch/patched_file_test.cc."""
 import ast
 import hashlib
 import importlib.util

@@ -42,7 +42,7 @@ class LRScheduler;
 namespace fulldeck {
 
 namespace checkpoint {
-class Files;  // src/checkpoint/files.h
+class Files;  // src/rank/checkpoint/files.h
 }  // namespace checkpoint
 
 // What a checkpoint is made of: references to the things that train, each under a name of its own (letters, digits,

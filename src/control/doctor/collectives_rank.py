@@ -1,5 +1,5 @@
 """One rank of `fulldeck doctor --collectives --backend NAME`: torch.distributed with any backend, on the processors or on a card.
-The program holds this text and starts it. The steps, the values and the answers are those of src/doctor/collectives_step.h.
+The program holds this text and starts it. The steps, the values and the answers are those of src/control/doctor/collectives_step.h.
 
 collectives_rank.py SOCKET PROGRESS RANK SIZE BACKEND STORE TIMEOUT DEVICE MODULE FAULT      Python 3.8
 """
