@@ -33,7 +33,7 @@
 
 #include "fulldeck/data_parallel.h"
 #include "fulldeck/session.h"
-#include "torch_runtime/backend.h"
+#include "torch_backend/backend.h"
 
 namespace {
 
@@ -170,12 +170,12 @@ fulldeck::Team MakeTeam(const Options& options, int rank, const c10::intrusive_p
   team.world_size = size;
   team.local_rank = rank;
   team.store = store;
-  fulldeck::torch_runtime::BackendRequest request;
+  fulldeck::torch_backend::BackendRequest request;
   request.store = c10::make_intrusive<c10d::PrefixStore>("backend", store);
   request.rank = rank;
   request.size = size;
   request.check_finite = options.check_finite;
-  const auto backend = fulldeck::torch_runtime::MakeBackend(request);
+  const auto backend = fulldeck::torch_backend::MakeBackend(request);
   team.group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   team.group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   team.group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
@@ -300,7 +300,7 @@ void RunAlone(const Options& options, int rank, const std::string& file) {
   const fulldeck::Team team = MakeTeam(options, rank, c10::make_intrusive<c10d::FileStore>(file, -1));
   RunRank(options, team);
   team.group->barrier()->wait();
-  fulldeck::torch_runtime::ShutdownAllBackends();
+  fulldeck::torch_backend::ShutdownAllBackends();
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "dataset/pipeline.h"
 #include "dataset/source.h"
-#include "recipe/recipe.h"
+#include "config/recipe.h"
 
 int main(int count, char** arguments) {
   using namespace fulldeck;
@@ -18,8 +18,8 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "Usage: data_pipeline ROOT IMAGE_SUFFIX WORKERS BATCH SECONDS\n");
     return 2;
   }
-  recipe::Data data;
-  data.kind = recipe::DataKind::kMmseg;
+  config::Data data;
+  data.kind = config::DataKind::kMmseg;
   data.root = arguments[1];
   data.image_suffix = arguments[2];
   data.workers = std::strtoll(arguments[3], nullptr, 10);

@@ -103,12 +103,12 @@ int Run(const Options& options) {
   session->Seed(0);
   const c10::Device device = session->device();
 
-  fulldeck::recipe::Model recipe;
+  fulldeck::config::Model recipe;
   recipe.backbone = options.backbone;
-  recipe.head = fulldeck::recipe::Head::kUp;
+  recipe.head = fulldeck::config::Head::kUp;
   recipe.auxiliary_weight = 0.4;
   recipe.drop_path = options.drop_path;
-  VisionModel model(recipe, fulldeck::recipe::Task::kSegmentation, kClasses, 3, session->team());
+  VisionModel model(recipe, fulldeck::config::Task::kSegmentation, kClasses, 3, session->team());
   model->to(device);
   std::optional<fulldeck::DataParallel<VisionModelImpl>> parallel;
   if (options.wrapped) parallel.emplace(model, *session);

@@ -8,7 +8,7 @@ include(CMakePackageConfigHelpers)
 set(package_folder lib/cmake/fulldeck)
 
 install(TARGETS fulldeck RUNTIME DESTINATION bin)
-install(TARGETS fulldeck_agent LIBRARY DESTINATION lib)
+install(TARGETS fulldeck_preload LIBRARY DESTINATION lib)
 install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/fulldeck_hook ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/python DESTINATION lib
         PATTERN __pycache__ EXCLUDE)
 install(FILES include/fulldeck/collectives.h include/fulldeck/rank_board.h include/fulldeck/simulated_card.h

@@ -29,6 +29,6 @@ if(FULLDECK_HAS_TORCH)
     set_target_properties(simulator_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
                                                     BUILD_RPATH "${FULLDECK_TORCH_LIBRARIES};${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
     gtest_discover_tests(simulator_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
-    add_dependencies(training_test fulldeck_sim)
+    add_dependencies(runtime_test fulldeck_sim)
   endif()
 endif()

@@ -1,6 +1,6 @@
 # What needs torch, where there is one (find_torch.cmake):
 #   torch_headers      torch's big headers, compiled once for all that is built against torch
-#   fulldeck_torch     the c10d backend (src/rank/torch_runtime): lib/libfulldeck_torch.so, which shows src/rank/torch_runtime/backend.h
+#   fulldeck_torch     the c10d backend (src/rank/torch_backend): lib/libfulldeck_torch.so, which shows src/rank/torch_backend/backend.h
 #                      and nothing else
 if(NOT FULLDECK_HAS_TORCH)
   return()
@@ -35,7 +35,7 @@ function(add_torch_layer path)
   target_include_directories(fulldeck_${name}_objects PRIVATE ${windows} ${PROJECT_SOURCE_DIR}/include ${LAYER_INCLUDES})
   target_link_libraries(fulldeck_${name}_objects PRIVATE torch_of_python fulldeck_compile_options)
   target_precompile_headers(fulldeck_${name}_objects REUSE_FROM torch_headers)
-  if(NOT name STREQUAL "torch_runtime")  # which is called for every collective
+  if(NOT name STREQUAL "torch_backend")  # which is called for every collective
     target_compile_options(fulldeck_${name}_objects PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   endif()
   set_property(TARGET fulldeck_${name}_objects PROPERTY FULLDECK_WINDOWS ${windows})
@@ -62,12 +62,12 @@ target_precompile_headers(torch_headers PRIVATE <torch/csrc/distributed/c10d/Bac
                           <torch/nn/module.h> <torch/optim/optimizer.h>)
 
 get_property(collectives_windows TARGET fulldeck_collectives PROPERTY FULLDECK_WINDOWS)
-add_torch_layer(rank/torch_runtime
+add_torch_layer(rank/torch_backend
                 WINDOWS ${collectives_windows}
                 LIBRARIES fulldeck_collectives fulldeck_wire fulldeck_base
-                INCLUDES ${PROJECT_SOURCE_DIR}/src/rank/torch_runtime/gloo_declarations)
-add_library(fulldeck_torch SHARED $<TARGET_OBJECTS:fulldeck_torch_runtime_objects>)
-target_include_directories(fulldeck_torch INTERFACE ${CMAKE_BINARY_DIR}/layers/torch_runtime)
+                INCLUDES ${PROJECT_SOURCE_DIR}/src/rank/torch_backend/gloo_declarations)
+add_library(fulldeck_torch SHARED $<TARGET_OBJECTS:fulldeck_torch_backend_objects>)
+target_include_directories(fulldeck_torch INTERFACE ${CMAKE_BINARY_DIR}/layers/torch_backend)
 target_link_libraries(fulldeck_torch PUBLIC torch_of_python
                                      PRIVATE fulldeck_collectives fulldeck_wire fulldeck_base fulldeck_compile_options)
 target_link_options(fulldeck_torch PRIVATE -Wl,--exclude-libs,ALL)

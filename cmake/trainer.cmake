@@ -3,9 +3,9 @@
 #   fulldeck-train            what `fulldeck train` runs on every card (src/vision/trainer)
 #   fulldeck-predict          what `fulldeck predict` runs (src/vision/predict/program)
 # and without one what of it needs none: the layer `predict`, and the program by which tests look at reports.
-add_layer(vision/predict USES base recipe imagery dataset report checkpoint HEADERS_OF fmt json)
+add_layer(vision/predict USES base config imagery dataset report checkpoint HEADERS_OF fmt json)
 # Its headers show what these layers are made of.
-target_link_libraries(fulldeck_predict PUBLIC fulldeck_dataset fulldeck_imagery fulldeck_random)
+target_link_libraries(fulldeck_predict PUBLIC fulldeck_dataset fulldeck_imagery)
 if(BUILD_TESTING)
   # What tests/test_report.py reads back with other people's programs.
   get_property(report_windows TARGET fulldeck_report PROPERTY FULLDECK_WINDOWS)
@@ -20,9 +20,9 @@ if(NOT FULLDECK_HAS_TORCH)
 endif()
 
 get_property(dataset_windows TARGET fulldeck_dataset PROPERTY FULLDECK_WINDOWS)
-set(dinov3_libraries fulldeck_runtime fulldeck_recipe fulldeck_base)
-add_torch_layer(vision/dinov3 WINDOWS ${CMAKE_BINARY_DIR}/layers/recipe ${CMAKE_BINARY_DIR}/layers/base LIBRARIES ${dinov3_libraries})
-set(trainer_libraries fulldeck_runtime fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_recipe fulldeck_base)
+set(dinov3_libraries fulldeck_runtime fulldeck_config fulldeck_base)
+add_torch_layer(vision/dinov3 WINDOWS ${CMAKE_BINARY_DIR}/layers/config ${CMAKE_BINARY_DIR}/layers/base LIBRARIES ${dinov3_libraries})
+set(trainer_libraries fulldeck_runtime fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_config fulldeck_base)
 add_torch_layer(vision/trainer WINDOWS ${CMAKE_BINARY_DIR}/layers/dinov3 ${CMAKE_BINARY_DIR}/layers/report ${dataset_windows}
                 LIBRARIES ${trainer_libraries} WITH $<TARGET_OBJECTS:fulldeck_dinov3_objects>)
 
@@ -44,7 +44,7 @@ get_property(trainer_windows TARGET fulldeck_trainer_objects PROPERTY FULLDECK_W
 add_torch_program(fulldeck-train SOURCES src/vision/trainer/main.cc OBJECTS $<TARGET_OBJECTS:fulldeck_trainer_objects>
                   WINDOWS ${trainer_windows} LIBRARIES ${trainer_libraries})
 
-set(predict_libraries fulldeck_runtime fulldeck_predict fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_recipe fulldeck_checkpoint
+set(predict_libraries fulldeck_runtime fulldeck_predict fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_config fulldeck_checkpoint
                       fulldeck_base)
 get_property(predict_windows TARGET fulldeck_predict PROPERTY FULLDECK_WINDOWS)
 list(APPEND predict_windows ${CMAKE_BINARY_DIR}/layers/dinov3)

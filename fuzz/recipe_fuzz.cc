@@ -2,12 +2,12 @@
 
 #include "base/check.h"
 #include "fuzz_target.h"
-#include "recipe/plan.h"
-#include "recipe/read.h"
+#include "config/plan.h"
+#include "config/read.h"
 
 namespace {
 
-using namespace fulldeck::recipe;
+using namespace fulldeck::config;
 
 // What was accepted can be written, read back as the same, and planned.
 void CheckAccepted(const Recipe& recipe) {

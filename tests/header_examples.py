@@ -46,7 +46,7 @@ PREAMBLE = """// Made by tests/header_examples.py.
 #include "fulldeck/random.h"
 #include "fulldeck/sampler.h"
 #include "fulldeck/session.h"
-#include "torch_runtime/backend.h"
+#include "torch_backend/backend.h"
 
 #pragma GCC diagnostic ignored "-Wunused-variable"
 

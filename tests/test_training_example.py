@@ -89,7 +89,7 @@ def test_bad_input_is_an_error_that_says_what_to_do(place, options, words):
 def test_two_ranks_on_one_card_are_refused(place):
     place.simulate("gcu:1")
     done = train(place, 2, "--steps", 1)
-    # The launcher refuses before anything starts; src/rank/training/session_simulated_test.cc has the refusal of the session itself.
+    # The launcher refuses before anything starts; src/rank/runtime/session_simulated_test.cc has the refusal of the session itself.
     assert done.code == 83 and "final loss" not in done.out and not os.path.exists(place.runs), done
 
 

@@ -14,7 +14,7 @@
 
 #include "dataset/source.h"
 #include "imagery/files.h"
-#include "recipe/recipe.h"
+#include "config/recipe.h"
 
 namespace {
 
@@ -58,7 +58,7 @@ int Copy(const std::string& from, const std::string& to, bool mask) {
 }
 
 int Tile(char** arguments) {
-  recipe::Data data;
+  config::Data data;
   data.synthetic_size = std::strtoll(arguments[3], nullptr, 10);
   data.synthetic_train = data.synthetic_val = std::strtoll(arguments[2], nullptr, 10) + 1;
   const auto part = std::string(arguments[1]) == "train" ? dataset::Part::kTrain : dataset::Part::kVal;

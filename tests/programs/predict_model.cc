@@ -33,9 +33,9 @@ namespace {
 
 using namespace fulldeck;  // NOLINT(google-build-using-namespace): a test's program
 
-recipe::Recipe RecipeOf(const std::string& job, const std::string& kind) {
+config::Recipe RecipeOf(const std::string& job, const std::string& kind) {
   const std::filesystem::path path(job);
-  recipe::Recipe recipe;
+  config::Recipe recipe;
   recipe.name = path.filename().string();
   recipe.work_dirs = path.parent_path().string();
   recipe.steps = 10;
@@ -45,17 +45,17 @@ recipe::Recipe RecipeOf(const std::string& job, const std::string& kind) {
   recipe.model.backbone = "dinov3-tiny";
   recipe.model.ema = kind == "averaged" ? 0.99 : 0;
   if (kind == "classify") {
-    recipe.data.task = recipe::Task::kClassification;
-    recipe.data.kind = recipe::DataKind::kFolders;
+    recipe.data.task = config::Task::kClassification;
+    recipe.data.kind = config::DataKind::kFolders;
     recipe.data.root = ".";
     recipe.data.classes.clear();
   }
   if (kind == "bands") {
-    recipe.data.kind = recipe::DataKind::kMmseg;
+    recipe.data.kind = config::DataKind::kMmseg;
     recipe.data.root = ".";
     recipe.data.bands = {4, 3, 2};
     recipe.data.value_range = 10000;
-    recipe.model.head = recipe::Head::kUp;
+    recipe.model.head = config::Head::kUp;
     recipe.model.head_channels = 32;
     recipe.model.auxiliary_weight = 0.4;
   }
@@ -82,7 +82,7 @@ void MakeDecided(dinov3::VisionModelImpl& model, const std::string& kind) {
   }
 }
 
-at::Tensor Normalised(const std::string& raw, std::int64_t width, std::int64_t height, const recipe::Data& data) {
+at::Tensor Normalised(const std::string& raw, std::int64_t width, std::int64_t height, const config::Data& data) {
   const at::Tensor image = at::from_blob(const_cast<char*>(raw.data()), {height, width, 3}, at::kByte)
                                .permute({2, 0, 1})
                                .to(at::kFloat)
@@ -93,7 +93,7 @@ at::Tensor Normalised(const std::string& raw, std::int64_t width, std::int64_t h
   return at::pad((image - mean) / deviation, {0, (16 - width % 16) % 16, 0, (16 - height % 16) % 16});
 }
 
-void WriteExpected(dinov3::VisionModelImpl& model, const recipe::Data& data, const std::string& job,
+void WriteExpected(dinov3::VisionModelImpl& model, const config::Data& data, const std::string& job,
                    const std::string& raw_path, std::int64_t width, std::int64_t height) {
   const at::NoGradGuard no_gradients;
   std::ifstream file(raw_path, std::ios::binary);
@@ -102,7 +102,7 @@ void WriteExpected(dinov3::VisionModelImpl& model, const recipe::Data& data, con
   model.eval();
   const at::Tensor logits = model.forward(image).logits;
   std::ofstream out(job + "/expected.raw", std::ios::binary);
-  if (data.task == recipe::Task::kClassification) {
+  if (data.task == config::Task::kClassification) {
     const at::Tensor probabilities = at::softmax(logits, 1);
     for (std::int64_t i = 0; i < probabilities.size(1); ++i) out << probabilities[0][i].item<float>() << "\n";
     return;
@@ -119,8 +119,8 @@ void WriteExpected(dinov3::VisionModelImpl& model, const recipe::Data& data, con
 
 void MakeJob(const std::string& job, const std::string& kind, char** images) {
   std::filesystem::create_directories(job);
-  const recipe::Recipe recipe = RecipeOf(job, kind);
-  std::ofstream(job + "/recipe.resolved") << recipe::ToResolvedText(recipe);
+  const config::Recipe recipe = RecipeOf(job, kind);
+  std::ofstream(job + "/recipe.resolved") << config::ToResolvedText(recipe);
   Team team;
   team.store = c10::make_intrusive<c10d::HashStore>();
   const std::int64_t classes = 5;

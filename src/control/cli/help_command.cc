@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "recipe/keys.h"
+#include "config/keys.h"
 #include "wire/variables.h"
 
 namespace fulldeck::cli {
@@ -45,8 +45,8 @@ std::string VariablesTable() {
 std::string RecipeTables() {
   std::string text;
   std::string last = "?";
-  const recipe::Recipe defaults;
-  for (const recipe::Key& key : recipe::Keys()) {
+  const config::Recipe defaults;
+  for (const config::Key& key : config::Keys()) {
     const std::string_view name = key.name;
     const std::size_t dot = name.rfind('.');
     const std::string table(dot == std::string_view::npos ? "" : name.substr(0, dot));

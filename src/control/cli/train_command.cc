@@ -24,9 +24,9 @@
 #include "job/device_choice.h"
 #include "job/launch_flags.h"
 #include "launcher/run_directory.h"
-#include "recipe/paths.h"
-#include "recipe/plan.h"
-#include "recipe/read.h"
+#include "config/paths.h"
+#include "config/plan.h"
+#include "config/read.h"
 
 namespace fulldeck::cli {
 namespace {
@@ -90,23 +90,23 @@ class TrainCommand {
 
  private:
   ExitCode ReadRecipe() {
-    auto text = base::ReadWholeFile(options_.config, recipe::kLargestRecipe);
+    auto text = base::ReadWholeFile(options_.config, config::kLargestRecipe);
     if (!text) {
       return Refuse(ExitCode::kUsage,
                     text.error().message + (text.error().system_error == ENOENT ? NearFile(options_.config) : ""));
     }
     config_text_ = std::move(*text);
-    auto read = recipe::ReadToml(config_text_, options_.config, options_.assignments, &notes_);
+    auto read = config::ReadToml(config_text_, options_.config, options_.assignments, &notes_);
     if (!read) return Refuse(ExitCode::kUsage, read.error().message);
     recipe_ = std::move(*read);
-    const std::vector<std::string> problems = recipe::PathProblems(recipe_);
+    const std::vector<std::string> problems = config::PathProblems(recipe_);
     if (!problems.empty()) return Refuse(ExitCode::kUsage, base::Join(problems, "\n"));
     return ExitCode::kOk;
   }
 
   // The line of `fulldeck run` that does it.
   std::vector<std::string> LaunchLine(const std::string& run_id) const {
-    const recipe::WorkFolder folder(recipe_);
+    const config::WorkFolder folder(recipe_);
     std::vector<std::string> line = {
         "--standalone", "--no-python", "--log-dir",      folder.logs(),
         "--rdzv-id",    run_id,        "--max-restarts", std::to_string(options_.max_restarts)};
@@ -179,7 +179,7 @@ class TrainCommand {
   }
 
   ExitCode MakePlan() {
-    std::filesystem::path nearest = recipe::WorkFolder(recipe_).path;
+    std::filesystem::path nearest = config::WorkFolder(recipe_).path;
     std::error_code error;
     nearest = std::filesystem::absolute(nearest, error);
     while (!std::filesystem::exists(nearest, error) && nearest.has_relative_path()) nearest = nearest.parent_path();
@@ -187,8 +187,8 @@ class TrainCommand {
     if (statvfs(nearest.c_str(), &disk) == 0) {
       machine_.disk_free = static_cast<std::uint64_t>(disk.f_bavail) * static_cast<std::uint64_t>(disk.f_frsize);
     }
-    machine_.training_samples = recipe::CountTrainingSamples(recipe_);
-    auto plan = recipe::MakePlan(recipe_, machine_);
+    machine_.training_samples = config::CountTrainingSamples(recipe_);
+    auto plan = config::MakePlan(recipe_, machine_);
     if (!plan) return Refuse(ExitCode::kUsage, plan.error().message);
     plan_ = std::move(*plan);
     // A dry run shows the whole plan first.
@@ -231,11 +231,11 @@ class TrainCommand {
 
   std::string PlanJson() const {
     const auto known = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
-    const recipe::MemoryEstimate& memory = plan_.memory;
+    const config::MemoryEstimate& memory = plan_.memory;
     const Json plan = {
         {"version", kJsonVersion},
         {"name", recipe_.name},
-        {"folder", recipe::WorkFolder(recipe_).path},
+        {"folder", config::WorkFolder(recipe_).path},
         {"ranks", machine_.ranks},
         {"cards", machine_.cards},
         {"card_kind", machine_.cards > 0 ? Json(machine_.card_kind) : Json(nullptr)},
@@ -280,7 +280,7 @@ class TrainCommand {
     auto lock = PrepareFolder(recipe_, config_text_, WhatOfEarlier(), run_id, &notes_);
     if (!lock) return Refuse(ExitCode::kCannotStart, lock.error().message);
     SayNotes();
-    const recipe::WorkFolder folder(recipe_);
+    const config::WorkFolder folder(recipe_);
     Log(Severity::kInfo,
         base::Printable(fmt::format(
             "{}: {} rank{} on {}, global batch {}, {}; log: {}", recipe_.name, machine_.ranks,
@@ -297,12 +297,12 @@ class TrainCommand {
   const Options options_;
   const base::Environment environment_;
   std::string config_text_;
-  recipe::Recipe recipe_;
+  config::Recipe recipe_;
   std::string trainer_;
   std::string devices_;  // for the launcher
   std::optional<int> ranks_asked_;
-  recipe::MachineFacts machine_;
-  recipe::Plan plan_;
+  config::MachineFacts machine_;
+  config::Plan plan_;
   std::vector<std::string> notes_;
 };
 

@@ -12,15 +12,15 @@
 
 #include "base/text.h"
 #include "base/whole_file.h"
-#include "recipe/checks.h"
-#include "recipe/read.h"
+#include "config/checks.h"
+#include "config/read.h"
 
 namespace fulldeck::cli {
 namespace {
 
 namespace fs = std::filesystem;
 using base::Error;
-using recipe::WorkFolder;
+using config::WorkFolder;
 
 bool IsThere(const std::string& path) {
   std::error_code error;
@@ -56,19 +56,19 @@ base::Result<std::string> SetAside(const WorkFolder& folder) {
 }
 
 // Whether the settings fit those that the checkpoints were made with.
-base::Result<void> CheckSettings(const recipe::Recipe& recipe, const WorkFolder& folder,
+base::Result<void> CheckSettings(const config::Recipe& recipe, const WorkFolder& folder,
                                  std::vector<std::string>* notes) {
-  const auto text = base::ReadWholeFile(folder.resolved(), recipe::kLargestRecipe);
+  const auto text = base::ReadWholeFile(folder.resolved(), config::kLargestRecipe);
   if (!text) {
     return Error{
         fmt::format("{}: it says with which settings the checkpoints of {} were made, so they cannot be resumed "
                     "without it; start anew with --fresh, which sets the folder aside",
                     text.error().message, base::Printable(folder.path))};
   }
-  const auto before = recipe::FromOlderResolvedText(*text, folder.resolved());
+  const auto before = config::FromOlderResolvedText(*text, folder.resolved());
   if (!before) return before.error();
   std::vector<std::string> hard, soft;
-  for (const recipe::Change& change : recipe::ChangesBetween(*before, recipe)) {
+  for (const config::Change& change : config::ChangesBetween(*before, recipe)) {
     (change.fixed ? hard : soft)
         .push_back(base::Printable(fmt::format("{} was {} and is now {}", change.key, change.before, change.after)));
   }
@@ -84,7 +84,7 @@ base::Result<void> CheckSettings(const recipe::Recipe& recipe, const WorkFolder&
 
 }  // namespace
 
-base::Result<void> CheckFolder(const recipe::Recipe& recipe, Earlier earlier, std::vector<std::string>* notes) {
+base::Result<void> CheckFolder(const config::Recipe& recipe, Earlier earlier, std::vector<std::string>* notes) {
   const WorkFolder folder(recipe);
   const std::vector<std::string> checkpoints = folder.Checkpoints();
   switch (earlier) {
@@ -113,7 +113,7 @@ base::Result<void> CheckFolder(const recipe::Recipe& recipe, Earlier earlier, st
   return CheckSettings(recipe, folder, notes);
 }
 
-base::Result<base::UniqueFd> PrepareFolder(const recipe::Recipe& recipe, const std::string& config_text,
+base::Result<base::UniqueFd> PrepareFolder(const config::Recipe& recipe, const std::string& config_text,
                                            Earlier earlier, const std::string& run_id,
                                            std::vector<std::string>* notes) {
   const WorkFolder folder(recipe);
@@ -136,7 +136,7 @@ base::Result<base::UniqueFd> PrepareFolder(const recipe::Recipe& recipe, const s
   if (!still) return still.error();
   const auto config = base::ReplaceFile(folder.config(), config_text);
   if (!config) return config.error();
-  const auto resolved = base::ReplaceFile(folder.resolved(), recipe::ToResolvedText(recipe));
+  const auto resolved = base::ReplaceFile(folder.resolved(), config::ToResolvedText(recipe));
   if (!resolved) return resolved.error();
   const std::string unfinished = folder.merged_log() + ".new";
   fs::remove(unfinished, error);

@@ -1,4 +1,4 @@
-// The folder of a job (recipe/work_folder.h) made ready for a start of `fulldeck train`: nothing of an earlier run is
+// The folder of a job (config/work_folder.h) made ready for a start of `fulldeck train`: nothing of an earlier run is
 // mixed with a new one, and one start at a time has it.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "recipe/recipe.h"
-#include "recipe/work_folder.h"
+#include "config/recipe.h"
+#include "config/work_folder.h"
 
 namespace fulldeck::cli {
 
@@ -21,12 +21,12 @@ enum class Earlier {
 
 // Looks and changes nothing. The error says what to do. `notes`: sentences for the person, such as settings that are
 // not those of the last start.
-base::Result<void> CheckFolder(const recipe::Recipe& recipe, Earlier earlier, std::vector<std::string>* notes);
+base::Result<void> CheckFolder(const config::Recipe& recipe, Earlier earlier, std::vector<std::string>* notes);
 
 // After CheckFolder: makes the folder, takes its lock, writes the config and the resolved recipe, and lets
 // logs/train.log point to the log that the run `run_id` will have. The lock lasts as long as what is returned, in this
 // process or a child of it.
-base::Result<base::UniqueFd> PrepareFolder(const recipe::Recipe& recipe, const std::string& config_text,
+base::Result<base::UniqueFd> PrepareFolder(const config::Recipe& recipe, const std::string& config_text,
                                            Earlier earlier, const std::string& run_id, std::vector<std::string>* notes);
 
 }  // namespace fulldeck::cli

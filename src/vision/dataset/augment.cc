@@ -24,7 +24,7 @@ Size Scaled(const SampleImage& image, double factor) {
 }
 
 // The factor that makes the longer side data.size.
-double Fitting(const SampleImage& image, const recipe::Data& data) {
+double Fitting(const SampleImage& image, const config::Data& data) {
   return static_cast<double>(data.size) / std::max(WidthOf(image), HeightOf(image));
 }
 
@@ -67,7 +67,7 @@ imagery::Photometric DrawPhotometric(RandomStream& random) {
   return change;
 }
 
-void WritePlanes(SampleImage& image, const recipe::Data& data, const imagery::Photometric& change,
+void WritePlanes(SampleImage& image, const config::Data& data, const imagery::Photometric& change,
                  const imagery::Turn& turn, int height, int width, float* planes) {
   if (auto* bytes = std::get_if<imagery::Image8>(&image)) {
     imagery::ChangeAllButLastContrast(*bytes, change);
@@ -88,7 +88,7 @@ SampleImage Shown(const SampleImage& image, const Size& scaled, const imagery::W
 
 }  // namespace
 
-void PrepareForTraining(const Sample& sample, const recipe::Data& data, RandomStream& random, float* planes,
+void PrepareForTraining(const Sample& sample, const config::Data& data, RandomStream& random, float* planes,
                         std::uint8_t* labels) {
   const int side = static_cast<int>(data.size);
   double factor = random.Uniform(data.scale[0], data.scale[1]);
@@ -120,7 +120,7 @@ void PrepareForTraining(const Sample& sample, const recipe::Data& data, RandomSt
                      labels);
 }
 
-void PrepareResized(const Sample& sample, const recipe::Data& data, float* planes, std::uint8_t* labels) {
+void PrepareResized(const Sample& sample, const config::Data& data, float* planes, std::uint8_t* labels) {
   const int side = static_cast<int>(data.size);
   const Size scaled = Scaled(sample.image, Fitting(sample.image, data));
   const imagery::Window window{0, 0, scaled.width, scaled.height};
@@ -130,7 +130,7 @@ void PrepareResized(const Sample& sample, const recipe::Data& data, float* plane
     imagery::ToPlane(imagery::NearestWindow(sample.mask, scaled.width, scaled.height, window), {}, side, side, labels);
 }
 
-void PrepareWhole(const Sample& sample, const recipe::Data& data, int height, int width, float* planes,
+void PrepareWhole(const Sample& sample, const config::Data& data, int height, int width, float* planes,
                   std::uint8_t* labels) {
   if (const auto* bytes = std::get_if<imagery::Image8>(&sample.image)) {
     imagery::ToPlanes(*bytes, imagery::NormalisingTables(data.mean, data.std, nullptr), {}, height, width, planes);

@@ -10,19 +10,19 @@
 #include <cstdint>
 
 #include "dataset/source.h"
-#include "recipe/recipe.h"
+#include "config/recipe.h"
 
 namespace fulldeck::dataset {
 
 // Writes planes of data.size × data.size (as many as bands), and where the sample has a mask a plane of labels.
-void PrepareForTraining(const Sample& sample, const recipe::Data& data, RandomStream& random, float* planes,
+void PrepareForTraining(const Sample& sample, const config::Data& data, RandomStream& random, float* planes,
                         std::uint8_t* labels);
 
 // The longer side resized to data.size; nothing random.
-void PrepareResized(const Sample& sample, const recipe::Data& data, float* planes, std::uint8_t* labels);
+void PrepareResized(const Sample& sample, const config::Data& data, float* planes, std::uint8_t* labels);
 
 // As large as it is, padded to `height` × `width`.
-void PrepareWhole(const Sample& sample, const recipe::Data& data, int height, int width, float* planes,
+void PrepareWhole(const Sample& sample, const config::Data& data, int height, int width, float* planes,
                   std::uint8_t* labels);
 
 }  // namespace fulldeck::dataset

@@ -21,7 +21,7 @@ struct File {
 
 class CategorySource final : public Source {
  public:
-  CategorySource(const recipe::Data& data, std::vector<File> files, std::vector<std::string> classes)
+  CategorySource(const config::Data& data, std::vector<File> files, std::vector<std::string> classes)
       : data_(data), files_(std::move(files)), classes_(std::move(classes)) {}
 
   std::uint64_t size() const override { return files_.size(); }
@@ -44,7 +44,7 @@ class CategorySource final : public Source {
   }
 
  private:
-  recipe::Data data_;
+  config::Data data_;
   std::vector<File> files_;
   std::vector<std::string> classes_;
 };
@@ -56,7 +56,7 @@ struct Set {
 };
 
 // Categories by name, with their folders below the root.
-std::map<std::string, std::string> CategoriesOf(const recipe::Data& data, const std::vector<Set>& sets, Part part) {
+std::map<std::string, std::string> CategoriesOf(const config::Data& data, const std::vector<Set>& sets, Part part) {
   std::map<std::string, std::string> categories;
   for (const Set& set : sets) {
     const std::string& folder = part == Part::kTrain ? set.train : set.val;
@@ -66,7 +66,7 @@ std::map<std::string, std::string> CategoriesOf(const recipe::Data& data, const 
   return categories;
 }
 
-base::Result<std::unique_ptr<Source>> Open(const recipe::Data& data, const std::vector<Set>& sets, Part part) {
+base::Result<std::unique_ptr<Source>> Open(const config::Data& data, const std::vector<Set>& sets, Part part) {
   for (const Set& set : sets) {
     // The categories are those of train, so train is looked at for both parts.
     for (const std::string& folder : {set.train, part == Part::kTrain ? set.train : set.val}) {
@@ -112,8 +112,8 @@ base::Result<std::unique_ptr<Source>> Open(const recipe::Data& data, const std::
   return std::unique_ptr<Source>(std::make_unique<CategorySource>(data, std::move(files), std::move(classes)));
 }
 
-base::Result<void> ExpectClassification(const recipe::Data& data, const std::string& what) {
-  if (data.task == recipe::Task::kClassification) return {};
+base::Result<void> ExpectClassification(const config::Data& data, const std::string& what) {
+  if (data.task == config::Task::kClassification) return {};
   return base::Error{"data.task is \"segmentation\", and " + what +
                      " has no masks. Set data.task = \"classification\", or train on "
                      "data with masks (data.kind = \"mmseg\" or \"loveda\")."};
@@ -121,12 +121,12 @@ base::Result<void> ExpectClassification(const recipe::Data& data, const std::str
 
 }  // namespace
 
-base::Result<std::unique_ptr<Source>> OpenCategories(const recipe::Data& data, Part part) {
+base::Result<std::unique_ptr<Source>> OpenCategories(const config::Data& data, Part part) {
   if (auto task = ExpectClassification(data, "data of folders of categories"); !task) return task.error();
   return Open(data, {{"", data.train, data.val}}, part);
 }
 
-base::Result<std::unique_ptr<Source>> OpenMmrs1m(const recipe::Data& data, Part part) {
+base::Result<std::unique_ptr<Source>> OpenMmrs1m(const config::Data& data, Part part) {
   if (auto task = ExpectClassification(data, "MMRS-1M"); !task) return task.error();
   const std::string top = "classification";
   if (auto there = ExpectFolder(data.root, top); !there) return there.error();

@@ -117,7 +117,7 @@ LabelSurvey SurveyLabels(const Source& source, std::uint64_t most, int threads) 
   return survey;
 }
 
-std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const recipe::Data& data,
+std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Data& data,
                                     const std::vector<std::string>& classes, Part part) {
   std::vector<std::string> problems;
   const std::string of_part = std::string(" of ") + WordOf(part);
@@ -125,7 +125,7 @@ std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const recipe::Dat
     problems.push_back("No sample" + of_part + " could be read. Look at the first file by hand, and at data.root.");
     return problems;
   }
-  const bool segmentation = data.task == recipe::Task::kSegmentation;
+  const bool segmentation = data.task == config::Task::kSegmentation;
   const std::string looked_at = base::Counted(survey.samples, "sample") + of_part;
   std::uint64_t labelled = 0;
   std::vector<std::size_t> seen;
@@ -150,7 +150,7 @@ std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const recipe::Dat
     if (outside.size() > 1) problem += " … " + std::to_string(outside.back());
     problem +=
         ", with " + std::to_string(classes.size()) + " classes (0 … " + std::to_string(classes.size() - 1) + ").";
-    const bool shifted = data.kind == recipe::DataKind::kLoveda || data.reduce_zero_label;
+    const bool shifted = data.kind == config::DataKind::kLoveda || data.reduce_zero_label;
     if (!shifted && outside.size() == 1 && outside.front() == classes.size()) {
       problem +=
           " Masks that count from 1 and have 0 where nothing is known, as LoveDA's, need data.kind = \"loveda\" or "

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "dataset/source.h"
-#include "recipe/recipe.h"
+#include "config/recipe.h"
 
 namespace fulldeck::dataset {
 
@@ -25,7 +25,7 @@ LabelSurvey SurveyLabels(const Source& source, std::uint64_t most, int threads);
 
 // Everything that is wrong with it: labels out of range (and whether reduce_zero_label or loveda's shift was
 // forgotten), one class alone, nothing but ignored pixels, images that are constant. Empty: nothing.
-std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const recipe::Data& data,
+std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Data& data,
                                     const std::vector<std::string>& classes, Part part);
 
 // The same files (by path, by inode, or, for up to `most_hashed` of each part, by content) in both parts. Empty: none.

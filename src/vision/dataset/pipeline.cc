@@ -47,7 +47,7 @@ std::shared_ptr<void> PlainMemory(std::size_t bytes) {
 
 class Pipeline::State {
  public:
-  State(const Source& source, const recipe::Data& data, PipelineOptions options);
+  State(const Source& source, const config::Data& data, PipelineOptions options);
   ~State();
 
   void Request(BatchRequest request);
@@ -81,7 +81,7 @@ class Pipeline::State {
   void Fill(Job& job, std::size_t place) const;
   void OpenWindow();
   std::size_t PixelsOfPlane() const { return static_cast<std::size_t>(data_.size * data_.size); }
-  bool segmentation() const { return data_.task == recipe::Task::kSegmentation; }
+  bool segmentation() const { return data_.task == config::Task::kSegmentation; }
   std::size_t channels() const { return data_.bands.size(); }
   template <typename Value>
   std::shared_ptr<Value> Allocate(std::size_t count) const {
@@ -94,7 +94,7 @@ class Pipeline::State {
   base::Result<Batch> TakeRun(Job& job);
 
   const Source& source_;
-  const recipe::Data data_;
+  const config::Data data_;
   const PipelineOptions options_;
 
   // The caller's alone.
@@ -111,7 +111,7 @@ class Pipeline::State {
   std::vector<std::thread> workers_;
 };
 
-Pipeline::State::State(const Source& source, const recipe::Data& data, PipelineOptions options)
+Pipeline::State::State(const Source& source, const config::Data& data, PipelineOptions options)
     : source_(source), data_(data), options_(std::move(options)) {
   CHECK(!options_.whole || (segmentation() && !options_.augment));
   const auto count = std::max<std::int64_t>(1, data_.workers);
@@ -331,7 +331,7 @@ base::Result<Batch> Pipeline::State::TakeRun(Job& job) {
   return batch;
 }
 
-Pipeline::Pipeline(const Source& source, const recipe::Data& data, PipelineOptions options)
+Pipeline::Pipeline(const Source& source, const config::Data& data, PipelineOptions options)
     : state_(std::make_unique<State>(source, data, std::move(options))) {}
 Pipeline::~Pipeline() = default;
 

@@ -17,7 +17,7 @@
 
 #include "base/result.h"
 #include "dataset/source.h"
-#include "recipe/recipe.h"
+#include "config/recipe.h"
 
 namespace fulldeck::dataset {
 
@@ -59,7 +59,7 @@ struct PipelineOptions {
 class Pipeline {
  public:
   // `source` lives longer.
-  Pipeline(const Source& source, const recipe::Data& data, PipelineOptions options);
+  Pipeline(const Source& source, const config::Data& data, PipelineOptions options);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;

@@ -6,15 +6,15 @@
 
 namespace fulldeck::dataset {
 
-base::Result<std::unique_ptr<Source>> OpenSource(const recipe::Data& data, Part part, std::uint64_t seed) {
+base::Result<std::unique_ptr<Source>> OpenSource(const config::Data& data, Part part, std::uint64_t seed) {
   switch (data.kind) {
-    case recipe::DataKind::kSynthetic:
+    case config::DataKind::kSynthetic:
       return OpenSynthetic(data, part, seed);
-    case recipe::DataKind::kMmseg:
+    case config::DataKind::kMmseg:
       return OpenMmseg(data, part);
-    case recipe::DataKind::kLoveda:
+    case config::DataKind::kLoveda:
       return OpenLoveda(data, part);
-    case recipe::DataKind::kMmrs1m:
+    case config::DataKind::kMmrs1m:
       return OpenMmrs1m(data, part);
     default:
       return OpenCategories(data, part);

@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "imagery/files.h"
 #include "imagery/image.h"
-#include "recipe/recipe.h"
+#include "config/recipe.h"
 
 namespace fulldeck::dataset {
 
@@ -41,7 +41,7 @@ inline int HeightOf(const SampleImage& image) {
 
 // The bands that data.bands names, in that order; a file with one band alone is gray and stands for all of them. `name`
 // is the file's, for the error.
-base::Result<SampleImage> ChooseBands(imagery::AnyImage image, const recipe::Data& data, const std::string& name);
+base::Result<SampleImage> ChooseBands(imagery::AnyImage image, const config::Data& data, const std::string& name);
 
 class Source {
  public:
@@ -59,6 +59,6 @@ class Source {
 // Looks the data set's files up. An error says which folder was looked for, what is there instead, and what to do:
 // missing, wrong case, one level too deep or too high, images without masks, masks without images, no file with the
 // suffix (and which suffixes there are), segmentation asked of data that has no masks.
-base::Result<std::unique_ptr<Source>> OpenSource(const recipe::Data& data, Part part, std::uint64_t seed);
+base::Result<std::unique_ptr<Source>> OpenSource(const config::Data& data, Part part, std::uint64_t seed);
 
 }  // namespace fulldeck::dataset

@@ -11,12 +11,12 @@
 #include <memory>
 
 #include "dataset/source.h"
-#include "recipe/recipe.h"
+#include "config/recipe.h"
 
 namespace fulldeck::dataset {
 
 // background, building, road, water, barren, forest, agricultural; data.classes renames them, and another number of
 // names is an error. For classification a tile is one region.
-base::Result<std::unique_ptr<Source>> OpenSynthetic(const recipe::Data& data, Part part, std::uint64_t seed);
+base::Result<std::unique_ptr<Source>> OpenSynthetic(const config::Data& data, Part part, std::uint64_t seed);
 
 }  // namespace fulldeck::dataset

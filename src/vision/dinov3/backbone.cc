@@ -51,7 +51,7 @@ at::Tensor Through(const WeightsPtr& linear, const at::Tensor& input) {
 }
 
 struct Layer : torch::nn::Module {
-  explicit Layer(const recipe::BackboneConfig& config)
+  explicit Layer(const config::BackboneConfig& config)
       : heads(config.heads), gated(config.gated), eps(config.norm_eps) {
     const std::int64_t dim = config.dim;
     norm1 = AddNorm(*this, "norm1", dim);
@@ -78,7 +78,7 @@ struct Layer : torch::nn::Module {
     return at::addcmul(between, Mlp(Normed(norm2, between)), scaled(scale2, 1));
   }
 
-  at::Tensor AddScale(const char* name, const recipe::BackboneConfig& config) {
+  at::Tensor AddScale(const char* name, const config::BackboneConfig& config) {
     const auto scale = register_module(name, std::make_shared<torch::nn::Module>("LayerScale"));
     return scale->register_parameter("lambda1", at::full({config.dim}, config.layer_scale));
   }
@@ -107,7 +107,7 @@ struct Layer : torch::nn::Module {
   bool frozen = false;
 };
 
-void CheckConfig(const recipe::BackboneConfig& config) {
+void CheckConfig(const config::BackboneConfig& config) {
   const auto refuse = [](const std::string& what) { throw Error("the backbone cannot be made: " + what); };
   if (config.dim < 1 || config.layers < 1 || config.heads < 1 || config.mlp < 1 || config.patch < 1 ||
       config.channels < 1 || config.registers < 0)
@@ -130,7 +130,7 @@ std::string ShapeOf(const at::Tensor& tensor) {
 }  // namespace
 
 struct BackboneImpl::Parts {
-  explicit Parts(const recipe::BackboneConfig& config)
+  explicit Parts(const config::BackboneConfig& config)
       : tables(config.dim / config.heads, config.rope_theta, 1 + config.registers) {}
 
   at::Tensor cls_token, mask_token, register_tokens;
@@ -144,10 +144,10 @@ struct BackboneImpl::Parts {
     RotaryTable table;
     std::int64_t rows = 0, columns = 0;
   };
-  Start Begin(const recipe::BackboneConfig& shape, const at::Tensor& images, double rescale);
+  Start Begin(const config::BackboneConfig& shape, const at::Tensor& images, double rescale);
 };
 
-BackboneImpl::Parts::Start BackboneImpl::Parts::Begin(const recipe::BackboneConfig& shape, const at::Tensor& images,
+BackboneImpl::Parts::Start BackboneImpl::Parts::Begin(const config::BackboneConfig& shape, const at::Tensor& images,
                                                       double rescale) {
   const std::int64_t patch = shape.patch;
   if (images.dim() != 4 || images.size(1) != shape.channels || images.size(2) < patch || images.size(3) < patch)
@@ -181,7 +181,7 @@ at::Tensor Features::Map() const {
   return Patches().transpose(1, 2).reshape({tokens.size(0), tokens.size(2), rows, columns});
 }
 
-BackboneImpl::BackboneImpl(const recipe::BackboneConfig& of_config) : config(of_config) {
+BackboneImpl::BackboneImpl(const config::BackboneConfig& of_config) : config(of_config) {
   CheckConfig(config);
   parts_ = std::make_shared<Parts>(config);
   const auto embeddings = register_module("embeddings", std::make_shared<torch::nn::Module>("Embeddings"));
@@ -255,7 +255,7 @@ void BackboneImpl::Freeze(std::int64_t layers) {
   }
 }
 
-at::Tensor DropPathFactors(const recipe::BackboneConfig& config, const ForwardRandom& random) {
+at::Tensor DropPathFactors(const config::BackboneConfig& config, const ForwardRandom& random) {
   const auto samples = static_cast<std::int64_t>(random.samples.size());
   at::Tensor factors = at::empty({2 * config.layers, samples, 1, 1}, at::kFloat);
   float* const values = factors.mutable_data_ptr<float>();
@@ -271,7 +271,7 @@ at::Tensor DropPathFactors(const recipe::BackboneConfig& config, const ForwardRa
   return factors;
 }
 
-double RopeFactor(const recipe::BackboneConfig& config, const ForwardRandom& random) {
+double RopeFactor(const config::BackboneConfig& config, const ForwardRandom& random) {
   if (config.rope_rescale <= 1) return 1;
   RandomStream stream(random.seed, Purpose::kDropout, random.step, kWholeStep);
   const double most = std::log(config.rope_rescale);

@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-#include "recipe/backbones.h"
+#include "config/backbones.h"
 
 namespace fulldeck::dinov3 {
 
@@ -41,7 +41,7 @@ class BackboneImpl : public torch::nn::Module {
  public:
   // Weights are random as the published models' were (normal, 0.02; biases 0), from torch's generator. An Error for a
   // config that cannot be.
-  explicit BackboneImpl(const recipe::BackboneConfig& config);
+  explicit BackboneImpl(const config::BackboneConfig& config);
 
   // Images [N, channels, H, W]; sides that are not a multiple of the patch lose the rest, as a convolution does.
   // `random` is needed while training where the config has something random; an Error without.
@@ -55,7 +55,7 @@ class BackboneImpl : public torch::nn::Module {
   // mask_token, which only pre-training uses, never learns.
   void Freeze(std::int64_t layers);
 
-  const recipe::BackboneConfig config;
+  const config::BackboneConfig config;
 
  private:
   struct Parts;
@@ -66,8 +66,8 @@ TORCH_MODULE(Backbone);
 // What each branch of each sample is multiplied with: [2·layers, N, 1, 1], float32, on the host. Row 2·l is layer l's
 // attention, row 2·l + 1 its MLP: 0 where it is left out, else 1 / (1 − p), where p grows evenly from 0 in the first
 // layer to config.drop_path in the last.
-at::Tensor DropPathFactors(const recipe::BackboneConfig& config, const ForwardRandom& random);
+at::Tensor DropPathFactors(const config::BackboneConfig& config, const ForwardRandom& random);
 // What RoPE's coordinates are multiplied with in a step: between 1/x and x, evenly in its logarithm.
-double RopeFactor(const recipe::BackboneConfig& config, const ForwardRandom& random);
+double RopeFactor(const config::BackboneConfig& config, const ForwardRandom& random);
 
 }  // namespace fulldeck::dinov3

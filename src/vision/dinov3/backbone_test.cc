@@ -15,8 +15,8 @@ namespace {
 
 using testing::HasSubstr;
 
-recipe::BackboneConfig Small() {
-  recipe::BackboneConfig config;
+config::BackboneConfig Small() {
+  config::BackboneConfig config;
   config.dim = 32;
   config.layers = 4;
   config.heads = 2;
@@ -56,16 +56,16 @@ TEST(Backbone, HasAsManyParametersAsThePublishedModels) {
                                                               {"dinov3-vits16plus", 28'692'864},
                                                               {"dinov3-vitb16", 85'660'416},
                                                               {"dinov3-vitl16", 303'129'600}};
-  for (const auto& [name, count] : kPublished) EXPECT_EQ(recipe::ParameterCount(*recipe::FindBackbone(name)), count);
+  for (const auto& [name, count] : kPublished) EXPECT_EQ(config::ParameterCount(*config::FindBackbone(name)), count);
 
-  recipe::BackboneConfig gated = Small();
+  config::BackboneConfig gated = Small();
   gated.gated = true;
   gated.channels = 4;
-  for (const recipe::BackboneConfig& config : {*recipe::FindBackbone("dinov3-tiny"), gated}) {
+  for (const config::BackboneConfig& config : {*config::FindBackbone("dinov3-tiny"), gated}) {
     const Backbone backbone(config);
     std::int64_t count = 0;
     for (const at::Tensor& parameter : backbone->parameters()) count += parameter.numel();
-    EXPECT_EQ(count, recipe::ParameterCount(config));
+    EXPECT_EQ(count, config::ParameterCount(config));
   }
 }
 
@@ -98,7 +98,7 @@ TEST(Backbone, OneImageDoesNotSeeAnother) {
 }
 
 TEST(DropPath, IsPerSampleGrowsWithTheLayersAndKeepsTheMean) {
-  recipe::BackboneConfig config = Small();
+  config::BackboneConfig config = Small();
   config.layers = 5;
   config.drop_path = 0.4;
   ForwardRandom random{7, 2, 11, {}};
@@ -122,7 +122,7 @@ TEST(DropPath, IsPerSampleGrowsWithTheLayersAndKeepsTheMean) {
 }
 
 TEST(DropPath, DoesNotDependOnHowTheBatchIsSpread) {
-  recipe::BackboneConfig config = Small();
+  config::BackboneConfig config = Small();
   config.drop_path = 0.5;
   config.rope_rescale = 2;
   Backbone backbone(config);
@@ -143,7 +143,7 @@ TEST(DropPath, DoesNotDependOnHowTheBatchIsSpread) {
 }
 
 TEST(RopeFactor, IsTheSameForAllRanksOfAStepAndWithinItsBounds) {
-  recipe::BackboneConfig config;
+  config::BackboneConfig config;
   EXPECT_EQ(RopeFactor(config, {1, 0, 5, {1}}), 1);
   config.rope_rescale = 2;
   std::set<double> seen;
@@ -188,7 +188,7 @@ TEST(Backbone, RefusesWhatCannotBe) {
         HasSubstr("the backbone takes images as [N, 3, H, W] with sides of at least 4 pixels, and was given ["));
   }
   const auto refusal = [](auto change) {
-    recipe::BackboneConfig config = Small();
+    config::BackboneConfig config = Small();
     change(config);
     return ErrorOf([&] { Backbone made(config); });
   };

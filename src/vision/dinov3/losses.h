@@ -16,7 +16,7 @@
 #include <cstdint>
 
 #include "dinov3/vision_model.h"
-#include "recipe/recipe.h"
+#include "config/recipe.h"
 
 namespace fulldeck::dinov3 {
 
@@ -31,7 +31,7 @@ struct Losses {
 // labels: [N, H, W] (segmentation; logits are enlarged to H × W) or [N], int64. `labelled`: of LabelledPerRank; not
 // defined: the labels of these predictions alone. Where nothing is labelled on any rank, the loss is 0. An Error for
 // labels that do not fit the predictions.
-Losses LossesOf(const Prediction& prediction, const at::Tensor& labels, const recipe::Model& model,
+Losses LossesOf(const Prediction& prediction, const at::Tensor& labels, const config::Model& model,
                 std::int64_t ignore_label, double label_smoothing, const at::Tensor& labelled = {});
 
 // Labelled pixels (samples) of all ranks together, divided by their number; on the labels' device, which is not waited

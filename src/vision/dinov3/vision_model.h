@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "dinov3/backbone.h"
-#include "recipe/recipe.h"
+#include "config/recipe.h"
 
 namespace fulldeck::dinov3 {
 
@@ -38,10 +38,10 @@ class VisionModelImpl : public torch::nn::Module {
   // `team`: for synchronised batch normalisation; with norm = kGroup it is not used. Weights are random, from torch's
   // generator of the host; LoadBackbone comes after. Freezes what the recipe says. An Error for a backbone that no
   // recipe knows, and for an auxiliary head without masks to learn from.
-  VisionModelImpl(const recipe::Model& model, recipe::Task task, std::int64_t classes, std::int64_t channels,
+  VisionModelImpl(const config::Model& model, config::Task task, std::int64_t classes, std::int64_t channels,
                   const Team& team);
   // With a backbone that has no name.
-  VisionModelImpl(const recipe::BackboneConfig& backbone, const recipe::Model& model, recipe::Task task,
+  VisionModelImpl(const config::BackboneConfig& backbone, const config::Model& model, config::Task task,
                   std::int64_t classes, const Team& team);
 
   // Images [N, channels, H, W]. `random`: see Backbone.
@@ -59,13 +59,13 @@ TORCH_MODULE(VisionModel);
 
 // The backbone that the recipe names, with its channels and drop path. An Error with all names for one that is not
 // known.
-recipe::BackboneConfig ConfigOf(const recipe::Model& model, std::int64_t channels);
+config::BackboneConfig ConfigOf(const config::Model& model, std::int64_t channels);
 
 // Loads a backbone from Hugging Face's safetensors (a file, or a folder that has model.safetensors), in any type of
 // floating point. Names may begin with "dinov3_vit.", "model." or "backbone.". Anything but a full match that the
 // recipe does not allow by name throws an Error with every key, and the backbone is as it was. So does a file that has
 // not one of its layers, whatever the recipe allows. Not a collective.
-WeightReport LoadBackbone(Backbone& backbone, const recipe::Model& model);
+WeightReport LoadBackbone(Backbone& backbone, const config::Model& model);
 
 // Parameters for AdamW: {backbone, heads} × {decayed, not decayed}; frozen ones are in none, and groups without
 // parameters are left out. Without decay are norms, biases, layer scales and the tokens that are not patches.

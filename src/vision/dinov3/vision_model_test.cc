@@ -19,8 +19,8 @@ namespace {
 
 using testing::HasSubstr;
 
-recipe::BackboneConfig SmallBackbone() {
-  recipe::BackboneConfig config;
+config::BackboneConfig SmallBackbone() {
+  config::BackboneConfig config;
   config.dim = 32;
   config.layers = 3;
   config.heads = 2;
@@ -29,15 +29,15 @@ recipe::BackboneConfig SmallBackbone() {
   config.drop_path = 0.3;
   return config;
 }
-recipe::Model UpHead() {
-  recipe::Model model;
-  model.head = recipe::Head::kUp;
+config::Model UpHead() {
+  config::Model model;
+  model.head = config::Head::kUp;
   model.head_channels = 24;
   model.auxiliary_weight = 0.4;
-  model.norm = recipe::Norm::kGroup;
+  model.norm = config::Norm::kGroup;
   return model;
 }
-VisionModel Made(const recipe::Model& model, recipe::Task task = recipe::Task::kSegmentation, const Team& team = {}) {
+VisionModel Made(const config::Model& model, config::Task task = config::Task::kSegmentation, const Team& team = {}) {
   at::manual_seed(5);
   return VisionModel(SmallBackbone(), model, task, 7, team);
 }
@@ -64,18 +64,18 @@ TEST(VisionModel, ClassifiesPatchesAndImages) {
   VisionModel linear = Made({});
   EXPECT_EQ(linear->forward(images, &random).logits.sizes(), at::IntArrayRef({2, 7, 4, 6}));
   EXPECT_FALSE(linear->forward(images, &random).auxiliary.defined());
-  VisionModel whole = Made({}, recipe::Task::kClassification);
+  VisionModel whole = Made({}, config::Task::kClassification);
   EXPECT_EQ(whole->forward(images, &random).logits.sizes(), at::IntArrayRef({2, 7}));
 
-  recipe::Model unknown;
+  config::Model unknown;
   unknown.backbone = "dinov3-vitx";
   EXPECT_THAT(
-      ErrorOf([&] { VisionModel made(unknown, recipe::Task::kSegmentation, 7, 3, Team()); }),
+      ErrorOf([&] { VisionModel made(unknown, config::Task::kSegmentation, 7, 3, Team()); }),
       HasSubstr("there is no backbone \"dinov3-vitx\". Set model.backbone to one of: dinov3-tiny, dinov3-vits16"));
-  EXPECT_THAT(ErrorOf([&] { Made(UpHead(), recipe::Task::kClassification); }),
+  EXPECT_THAT(ErrorOf([&] { Made(UpHead(), config::Task::kClassification); }),
               HasSubstr("the auxiliary head learns from masks. Set it to 0."));
   EXPECT_THAT(
-      ErrorOf([&] { VisionModel made(SmallBackbone(), recipe::Model(), recipe::Task::kSegmentation, 1, Team()); }),
+      ErrorOf([&] { VisionModel made(SmallBackbone(), config::Model(), config::Task::kSegmentation, 1, Team()); }),
       HasSubstr("the model has 1 classes; there must be 2 at least."));
 }
 
@@ -142,7 +142,7 @@ TEST(Losses, AreTheMeanOverLabelledPixelsOfEachHead) {
 }
 
 TEST(GroupsOf, LeavesNormsBiasesAndTokensWithoutDecayAndFrozenOnesOut) {
-  recipe::Model recipe = UpHead();
+  config::Model recipe = UpHead();
   recipe.freeze = 1;
   VisionModel model = Made(recipe);
   std::set<void*> seen;
@@ -177,8 +177,8 @@ TEST(GroupsOf, LeavesNormsBiasesAndTokensWithoutDecayAndFrozenOnesOut) {
 }
 
 TEST(Ema, FollowsSlowlyChangesPlacesAndIsSaved) {
-  recipe::Model recipe = UpHead();
-  recipe.norm = recipe::Norm::kSyncBatch;
+  config::Model recipe = UpHead();
+  recipe.norm = config::Norm::kSyncBatch;
   VisionModel model = Made(recipe);
   Ema ema(*model, 0.75);
   const at::NoGradGuard no_grad;
@@ -241,12 +241,12 @@ AdamW OptimizerOf(VisionModelImpl& model) {
 // Two ranks on cards (or the host) and one with the whole batch, which knows of no others: with frozen layers, drop
 // path, synchronised norms and labels that lie unevenly they learn the same.
 void LearnAsOneRankWouldAlone(const Session& session, Session& mutable_session) {
-  recipe::Model recipe = UpHead();
-  recipe.norm = recipe::Norm::kSyncBatch;
+  config::Model recipe = UpHead();
+  recipe.norm = config::Norm::kSyncBatch;
   recipe.freeze = 1;
   VisionModel alone = Made(recipe);
   AdamW alone_optimizer = OptimizerOf(*alone);
-  VisionModel model = Made(recipe, recipe::Task::kSegmentation, session.team());
+  VisionModel model = Made(recipe, config::Task::kSegmentation, session.team());
   model->to(session.device());
   DataParallel<VisionModelImpl> parallel(model, mutable_session);
   AdamW optimizer = OptimizerOf(*model);
@@ -293,7 +293,7 @@ TEST(VisionModelRanks, LearnOnSimulatedCardsAsOneRankWouldAloneAndInBfloat16) {
     RankMust(AdamW::IsFusedOn(session.device().type()), "AdamW in one kernel");
     LearnAsOneRankWouldAlone(session, session);
 
-    VisionModel model = Made(UpHead(), recipe::Task::kSegmentation, session.team());
+    VisionModel model = Made(UpHead(), config::Task::kSegmentation, session.team());
     model->to(session.device());
     const Batch batch;
     const ForwardRandom random{1, 0, 0, batch.samples};

@@ -36,18 +36,18 @@ bool IsDecayed(const std::string& name, const at::Tensor& parameter) {
 
 }  // namespace
 
-recipe::BackboneConfig ConfigOf(const recipe::Model& model, std::int64_t channels) {
-  const recipe::BackboneConfig* const known = recipe::FindBackbone(model.backbone);
+config::BackboneConfig ConfigOf(const config::Model& model, std::int64_t channels) {
+  const config::BackboneConfig* const known = config::FindBackbone(model.backbone);
   if (known == nullptr)
     throw Error("there is no backbone \"" + base::Printable(model.backbone) +
-                "\". Set model.backbone to one of: " + base::Join(recipe::BackboneNames(), ", ") + ".");
-  recipe::BackboneConfig config = *known;
+                "\". Set model.backbone to one of: " + base::Join(config::BackboneNames(), ", ") + ".");
+  config::BackboneConfig config = *known;
   config.channels = channels;
   config.drop_path = model.drop_path;
   return config;
 }
 
-WeightReport LoadBackbone(Backbone& backbone, const recipe::Model& model) {
+WeightReport LoadBackbone(Backbone& backbone, const config::Model& model) {
   const std::string file = FileIn(model.weights);
   WeightRules rules;
   rules.remove_prefixes = {"dinov3_vit.model.", "dinov3_vit.", "model.model.", "model.", "backbone."};

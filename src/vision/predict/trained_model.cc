@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "recipe/read.h"
+#include "config/read.h"
 
 namespace fulldeck::predict {
 namespace {
@@ -90,7 +90,7 @@ std::vector<std::string> NamesInCheckpoint(const CheckpointReader& reader) {
 std::vector<std::string> NamesInJob(checkpoint::Files& files, const fs::path& job) {
   constexpr std::string_view kBegin = "classes = ";
   std::vector<std::string> names;
-  const auto text = checkpoint::ReadWhole(files, (job / kTrainedWith).string(), recipe::kLargestRecipe);
+  const auto text = checkpoint::ReadWhole(files, (job / kTrainedWith).string(), config::kLargestRecipe);
   if (!text) return names;
   for (std::string_view line : base::Split(*text, '\n')) {
     if (line.substr(0, kBegin.size()) != kBegin) continue;
@@ -102,7 +102,7 @@ std::vector<std::string> NamesInJob(checkpoint::Files& files, const fs::path& jo
 
 // The first list that has as many names as the model has classes.
 std::vector<std::string> NamesOf(checkpoint::Files& files, const CheckpointReader& reader, const fs::path& job,
-                                 const recipe::Recipe& recipe, std::size_t count) {
+                                 const config::Recipe& recipe, std::size_t count) {
   std::vector<std::string> names = NamesInCheckpoint(reader);
   if (names.size() != count) names = recipe.data.classes;
   if (names.size() != count) names = NamesInJob(files, job);
@@ -114,7 +114,7 @@ std::vector<std::string> NamesOf(checkpoint::Files& files, const CheckpointReade
   return names;
 }
 
-Result<recipe::Recipe> ReadRecipe(checkpoint::Files& files, const std::string& checkpoint_folder) {
+Result<config::Recipe> ReadRecipe(checkpoint::Files& files, const std::string& checkpoint_folder) {
   const fs::path job = JobOf(checkpoint_folder);
   const fs::path path = job / kRecipe;
   if (!Exists(path)) {
@@ -122,12 +122,12 @@ Result<recipe::Recipe> ReadRecipe(checkpoint::Files& files, const std::string& c
                  ", so it is not known what model the checkpoint " + Shown(checkpoint_folder) +
                  " is of. A checkpoint must stand in the folder of its job: JOB/checkpoints/STEP."};
   }
-  const auto text = checkpoint::ReadWhole(files, path.string(), recipe::kLargestRecipe);
+  const auto text = checkpoint::ReadWhole(files, path.string(), config::kLargestRecipe);
   if (!text) return text.error();
-  return recipe::FromResolvedText(*text, path.string());
+  return config::FromResolvedText(*text, path.string());
 }
 
-Result<TrainedModel> Load(checkpoint::Files& files, const Candidate& candidate, recipe::Recipe recipe) {
+Result<TrainedModel> Load(checkpoint::Files& files, const Candidate& candidate, config::Recipe recipe) {
   const auto reader = CheckpointReader::Open(files, candidate.folder);
   if (!reader) return reader.error();
   const CheckpointReader::PartReader* part = recipe.model.ema > 0 ? reader->Find("ema") : nullptr;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "recipe/recipe.h"
+#include "config/recipe.h"
 
 namespace fulldeck::predict {
 
@@ -18,7 +18,7 @@ struct TrainedModel {
   std::optional<double> score;
   std::string weights_path;  // model.safetensors, or ema.safetensors where the job averaged its weights
   bool averaged = false;     // it is the latter
-  recipe::Recipe recipe;
+  config::Recipe recipe;
   std::vector<std::string> classes;  // one a class of the model; "class 7" where the job has left no names
   std::vector<std::string> notes;    // sentences for the person: checkpoints that are damaged and were passed over
 };

@@ -47,7 +47,7 @@ struct TrainingBatch : LabelledBatch {
 class BatchFeed {
  public:
   // All of them live longer. `batches`: of the rest of the training; no more than these are read.
-  BatchFeed(const dataset::Source& source, const recipe::Data& data, Sampler sampler, std::int64_t classes,
+  BatchFeed(const dataset::Source& source, const config::Data& data, Sampler sampler, std::int64_t classes,
             std::uint64_t seed, std::int64_t batches, c10::Device device);
   ~BatchFeed();
 

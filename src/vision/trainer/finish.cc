@@ -16,7 +16,7 @@ namespace fulldeck::trainer {
 namespace {
 
 // The first three bands (or the first, three times) as they were before they were normalised.
-imagery::Image8 Shown(const dataset::Batch& batch, const recipe::Data& data) {
+imagery::Image8 Shown(const dataset::Batch& batch, const config::Data& data) {
   imagery::Image8 image{static_cast<int>(batch.width), static_cast<int>(batch.height), 3, {}};
   const std::int64_t pixels = batch.height * batch.width;
   image.values.resize(static_cast<std::size_t>(pixels) * 3);
@@ -46,7 +46,7 @@ imagery::Image8 Coloured(const std::uint8_t* mask, const dataset::Batch& batch,
 }
 
 report::Example ExampleOf(Learner& learner, const dataset::Batch& batch, const dataset::Source& val,
-                          const recipe::Recipe& recipe, c10::Device device) {
+                          const config::Recipe& recipe, c10::Device device) {
   const auto classes = static_cast<std::int64_t>(val.classes().size());
   const LabelledBatch sample = OnDevice(batch, val, classes, device);
   const at::Tensor logits = learner.Logits(sample.images).to(at::kCPU, at::kFloat);
@@ -91,7 +91,7 @@ std::vector<report::RankTimes> GatherTimes(Session& session, const LoopTimes& mi
 }
 
 std::vector<report::Example> Examples(Learner& learner, Session& session, const dataset::Source& val,
-                                      const recipe::Recipe& recipe) {
+                                      const config::Recipe& recipe) {
   std::vector<report::Example> examples;
   const auto wanted = std::min<std::uint64_t>(static_cast<std::uint64_t>(recipe.log.examples), val.size());
   if (wanted == 0) return examples;
@@ -99,7 +99,7 @@ std::vector<report::Example> Examples(Learner& learner, Session& session, const 
   const c10::NoGradGuard no_grad;
   dataset::PipelineOptions options;
   options.augment = false;
-  options.whole = recipe.data.task == recipe::Task::kSegmentation;
+  options.whole = recipe.data.task == config::Task::kSegmentation;
   options.seed = recipe.seed;
   dataset::Pipeline pipeline(val, recipe.data, std::move(options));
   for (std::uint64_t i = 0; i < wanted; ++i) {

@@ -25,6 +25,6 @@ std::vector<report::RankTimes> GatherTimes(Session& session, const LoopTimes& mi
 // Tiles of the val part with truth and prediction, spread evenly over it. On one rank alone; leaves out what cannot be
 // read.
 std::vector<report::Example> Examples(Learner& learner, Session& session, const dataset::Source& val,
-                                      const recipe::Recipe& recipe);
+                                      const config::Recipe& recipe);
 
 }  // namespace fulldeck::trainer

@@ -92,7 +92,7 @@ std::optional<std::string> ProblemOfLosses(const std::vector<double>& losses) {
          "train.warmup_lr is 0, everything is frozen (model.freeze).";
 }
 
-std::vector<report::Verified> CheckData(Session& session, const recipe::Data& data, const dataset::Source& train,
+std::vector<report::Verified> CheckData(Session& session, const config::Data& data, const dataset::Source& train,
                                         const dataset::Source& val) {
   std::vector<report::Verified> verified;
   session.OnMain("data gates", [&] {

@@ -40,7 +40,7 @@ std::optional<std::string> ProblemOfLosses(const std::vector<double>& losses);
 // ---- with the other ranks ----
 
 // Labels, images, and the same files in both parts. Rank 0 looks, the others wait.
-std::vector<report::Verified> CheckData(Session& session, const recipe::Data& data, const dataset::Source& train,
+std::vector<report::Verified> CheckData(Session& session, const config::Data& data, const dataset::Source& train,
                                         const dataset::Source& val);
 
 // Looks at the first steps of a run (also of one that resumed) and at the second epoch's beginning.

@@ -31,7 +31,7 @@ namespace {
 
 constexpr char kKept[] = "/trained_with.txt";
 
-SessionOptions OptionsOf(const recipe::Recipe& recipe) {
+SessionOptions OptionsOf(const config::Recipe& recipe) {
   SessionOptions options;
   options.backend = recipe.environment.backend;
   options.timeout = std::chrono::seconds(recipe.environment.timeout);
@@ -42,7 +42,7 @@ SessionOptions OptionsOf(const recipe::Recipe& recipe) {
   return options;
 }
 
-std::unique_ptr<dataset::Source> Open(const recipe::Recipe& recipe, dataset::Part part) {
+std::unique_ptr<dataset::Source> Open(const config::Recipe& recipe, dataset::Part part) {
   auto source = dataset::OpenSource(recipe.data, part, recipe.seed);
   if (!source.ok()) throw Error(source.error().message);
   return *std::move(source);
@@ -65,14 +65,14 @@ class TorchWarnings : public c10::WarningHandler {
 };
 
 // Rank 0 alone.
-void PrepareFolder(const recipe::WorkFolder& folder, const std::string& trained_with, bool resumes) {
+void PrepareFolder(const config::WorkFolder& folder, const std::string& trained_with, bool resumes) {
   const std::string kept = folder.path + kKept;
   if (!resumes && !folder.Checkpoints().empty()) {
     throw Refusal(base::Printable(folder.checkpoints()) + " has checkpoints already, up to " +
                   folder.Checkpoints().back() +
                   ". Add --resume to go on from there, give the job another name, or remove the folder.");
   }
-  const auto saved = base::ReadWholeFile(kept, recipe::kLargestRecipe);
+  const auto saved = base::ReadWholeFile(kept, config::kLargestRecipe);
   if (resumes && !folder.Checkpoints().empty() && saved.ok()) {
     const Changes changes = CompareForResume(*saved, trained_with);
     if (!changes.refusal.empty()) throw Refusal(changes.refusal);
@@ -93,7 +93,7 @@ std::string ScoreText(double score) {
 
 // What is said of the run as a whole.
 void WriteReportOf(const LoopResult& result, TrainingLoop& loop, Learner& learner, Session& session,
-                   const recipe::Recipe& recipe, const recipe::WorkFolder& folder, const recipe::StepShape& shape,
+                   const config::Recipe& recipe, const config::WorkFolder& folder, const config::StepShape& shape,
                    const dataset::Source& train, const dataset::Source& val,
                    const std::vector<report::RankTimes>& ranks) {
   report::RunReport report;
@@ -143,7 +143,7 @@ void WriteReportOf(const LoopResult& result, TrainingLoop& loop, Learner& learne
   std::fflush(stdout);
 }
 
-int Train(const recipe::Recipe& recipe, const JobOptions& options, Session& session) {
+int Train(const config::Recipe& recipe, const JobOptions& options, Session& session) {
   session.EnterPhase(Phase::kLoading);
   const bool again = WasStartedAgain();
   const auto train = Open(recipe, dataset::Part::kTrain);
@@ -153,18 +153,18 @@ int Train(const recipe::Recipe& recipe, const JobOptions& options, Session& sess
     throw Refusal("the train part has the classes " + base::Join(train->classes(), ", ") + ", and the val part " +
                   base::Join(val->classes(), ", ") + ". Name the classes in data.classes.");
   }
-  const auto shape = recipe::StepShapeFor(recipe, session.world_size());
+  const auto shape = config::StepShapeFor(recipe, session.world_size());
   if (!shape.ok()) throw Error(shape.error().message);
-  if (recipe::StepsOfEpoch(train->size(), shape->global_batch) == 0) {
+  if (config::StepsOfEpoch(train->size(), shape->global_batch) == 0) {
     throw Refusal(
         "the train part has " + base::Counted(train->size(), "sample") + ", and one step takes " +
         std::to_string(shape->global_batch) + " (" + std::to_string(shape->rank_batch) + " on each of " +
         base::Counted(static_cast<std::uint64_t>(session.world_size()), "card") +
         "): an epoch would have no step. Make train.batch or train.global_batch smaller, or use fewer cards.");
   }
-  const std::int64_t steps = recipe::StepsInAll(recipe, train->size(), shape->global_batch);
+  const std::int64_t steps = config::StepsInAll(recipe, train->size(), shape->global_batch);
 
-  const recipe::WorkFolder folder(recipe);
+  const config::WorkFolder folder(recipe);
   const bool resumes = options.resume || again;
   session.OnMain("job folder", [&] {
     PrepareFolder(folder, TrainedWith(train->classes(), session.world_size(), shape->global_batch), resumes);
@@ -196,7 +196,7 @@ int Train(const recipe::Recipe& recipe, const JobOptions& options, Session& sess
 
 }  // namespace
 
-int RunJob(const recipe::Recipe& recipe, const JobOptions& options) {
+int RunJob(const config::Recipe& recipe, const JobOptions& options) {
   static TorchWarnings warnings;
   c10::WarningUtils::set_warning_handler(&warnings);
   const std::shared_ptr<Session> session = Session::FromEnvironment(OptionsOf(recipe));

@@ -12,9 +12,9 @@
 namespace fulldeck::trainer {
 namespace {
 
-GradScalerState ScalerFor(recipe::Precision precision) {
+GradScalerState ScalerFor(config::Precision precision) {
   GradScalerState state;
-  state.enabled = precision == recipe::Precision::kFloat16;
+  state.enabled = precision == config::Precision::kFloat16;
   return state;
 }
 
@@ -32,21 +32,21 @@ Rows RowsOf(const MicroBatch& part, std::int64_t rows) {
 
 }  // namespace
 
-std::optional<at::ScalarType> TypeOf(recipe::Precision precision) {
+std::optional<at::ScalarType> TypeOf(config::Precision precision) {
   switch (precision) {
-    case recipe::Precision::kFloat32:
+    case config::Precision::kFloat32:
       return std::nullopt;
-    case recipe::Precision::kBfloat16:
+    case config::Precision::kBfloat16:
       return at::kBFloat16;
-    case recipe::Precision::kFloat16:
+    case config::Precision::kFloat16:
       return at::kHalf;
   }
   return std::nullopt;
 }
 
-Learner::Learner(const recipe::Recipe& recipe, Session& session, std::int64_t classes, const recipe::StepShape& shape)
+Learner::Learner(const config::Recipe& recipe, Session& session, std::int64_t classes, const config::StepShape& shape)
     : recipe_(recipe), session_(session), scaler_(ScalerFor(recipe.train.precision)), share_(shape.rank_batch) {
-  const recipe::Train& train = recipe.train;
+  const config::Train& train = recipe.train;
   if (train.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
   model_ = dinov3::VisionModel(recipe.model, recipe.data.task, classes,
                                static_cast<std::int64_t>(recipe.data.bands.size()), session.team());
@@ -82,7 +82,7 @@ Learner::Learner(const recipe::Recipe& recipe, Session& session, std::int64_t cl
 
   MicroBatchOptions micro;
   micro.micro_batch = shape.micro_batch;
-  micro.oom = train.oom == recipe::WhenMemoryEnds::kHalve ? OutOfMemory::kHalve : OutOfMemory::kFail;
+  micro.oom = train.oom == config::WhenMemoryEnds::kHalve ? OutOfMemory::kHalve : OutOfMemory::kFail;
   micro.restored = model_->buffers();
   micro.apply = [this] { Apply(); };
   micro_.emplace(session, *optimizer_, std::move(micro));
@@ -171,7 +171,7 @@ at::Tensor Learner::Logits(const at::Tensor& images) {
   std::optional<Autocast> cast;
   if (type) cast.emplace(session_.device().type(), *type);
   const dinov3::Prediction prediction = model_->forward(images);
-  if (recipe_.data.task == recipe::Task::kClassification) return prediction.logits;
+  if (recipe_.data.task == config::Task::kClassification) return prediction.logits;
   return dinov3::Prediction::Enlarged(prediction.logits.to(at::kFloat), images.size(2), images.size(3));
 }
 

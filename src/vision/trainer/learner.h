@@ -28,12 +28,12 @@
 namespace fulldeck::trainer {
 
 // That autocast computes in; nothing: float32, without it.
-std::optional<at::ScalarType> TypeOf(recipe::Precision precision);
+std::optional<at::ScalarType> TypeOf(config::Precision precision);
 
 class Learner {
  public:
   // A collective. The session lives longer. Weights come from the session's seed, then from the recipe's file.
-  Learner(const recipe::Recipe& recipe, Session& session, std::int64_t classes, const recipe::StepShape& shape);
+  Learner(const config::Recipe& recipe, Session& session, std::int64_t classes, const config::StepShape& shape);
 
   // `labelled`: pixels (samples) of the whole batch, over all ranks, that count. False: the step was left out after an
   // overflow in float16, on all ranks.
@@ -72,7 +72,7 @@ class Learner {
   void Part(const TrainingBatch& batch, std::int64_t step, const at::Tensor& labelled, const MicroBatch& part);
   void Apply();
 
-  const recipe::Recipe& recipe_;
+  const config::Recipe& recipe_;
   Session& session_;
   dinov3::VisionModel model_{nullptr};
   std::optional<WeightReport> weights_;

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/whole_file.h"
-#include "recipe/read.h"
+#include "config/read.h"
 #include "trainer/job.h"
 
 namespace {
@@ -42,9 +42,9 @@ int main(int argc, char** argv) try {
     }
   }
   if (path.empty()) return Usage("--recipe FILE is missing.");
-  const auto text = fulldeck::base::ReadWholeFile(path, fulldeck::recipe::kLargestRecipe);
+  const auto text = fulldeck::base::ReadWholeFile(path, fulldeck::config::kLargestRecipe);
   if (!text.ok()) return Usage(text.error().message + ".");
-  const auto recipe = fulldeck::recipe::FromResolvedText(*text, path);
+  const auto recipe = fulldeck::config::FromResolvedText(*text, path);
   if (!recipe.ok()) return Usage(recipe.error().message);
   return fulldeck::trainer::RunJob(*recipe, options);
 } catch (const std::exception& error) {

@@ -22,8 +22,8 @@ namespace {
 constexpr int kSteps = 5;
 constexpr double kLongest = 4;  // seconds; at least one step is measured
 
-double Measure(const recipe::Recipe& recipe, Session& session, const dataset::Source& train,
-               const recipe::StepShape& shape) {
+double Measure(const config::Recipe& recipe, Session& session, const dataset::Source& train,
+               const config::StepShape& shape) {
   const c10::Device device = session.device();
   dataset::PipelineOptions options;
   options.seed = recipe.seed;
@@ -38,8 +38,8 @@ double Measure(const recipe::Recipe& recipe, Session& session, const dataset::So
   const auto classes = static_cast<std::int64_t>(train.classes().size());
   const LabelledBatch batch = OnDevice(*host, train, classes, device);
 
-  recipe::Model described = recipe.model;
-  described.norm = recipe::Norm::kGroup;
+  config::Model described = recipe.model;
+  described.norm = config::Norm::kGroup;
   dinov3::VisionModel model(described, recipe.data.task, classes, static_cast<std::int64_t>(recipe.data.bands.size()),
                             session.team());
   model->to(device);
@@ -83,8 +83,8 @@ double Measure(const recipe::Recipe& recipe, Session& session, const dataset::So
 
 }  // namespace
 
-std::optional<double> MeasureOneCard(const recipe::Recipe& recipe, Session& session, const dataset::Source& train,
-                                     const recipe::StepShape& shape) {
+std::optional<double> MeasureOneCard(const config::Recipe& recipe, Session& session, const dataset::Source& train,
+                                     const config::StepShape& shape) {
   double speed = 0;
   if (session.is_main()) {
     try {

@@ -15,7 +15,7 @@ namespace fulldeck::trainer {
 // the training is touched but torch's generators. There is nobody to normalise with: batch normalisation over the ranks
 // is group normalisation here. Takes seconds at most; nothing where the samples cannot be read or memory runs out. A
 // collective; the same number on all ranks.
-std::optional<double> MeasureOneCard(const recipe::Recipe& recipe, Session& session, const dataset::Source& train,
-                                     const recipe::StepShape& shape);
+std::optional<double> MeasureOneCard(const config::Recipe& recipe, Session& session, const dataset::Source& train,
+                                     const config::StepShape& shape);
 
 }  // namespace fulldeck::trainer

@@ -7,7 +7,7 @@
 
 namespace fulldeck::trainer {
 
-Progress::Progress(std::string folder, std::int64_t total_steps, int ranks, recipe::Task task,
+Progress::Progress(std::string folder, std::int64_t total_steps, int ranks, config::Task task,
                    std::optional<std::int64_t> resumed_at)
     : path_(folder + "/metrics.jsonl"),
       total_(total_steps),

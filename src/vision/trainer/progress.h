@@ -33,7 +33,7 @@ struct Measured {
 class Progress {
  public:
   // `resumed_at`: steps that were done before.
-  Progress(std::string folder, std::int64_t total_steps, int ranks, recipe::Task task,
+  Progress(std::string folder, std::int64_t total_steps, int ranks, config::Task task,
            std::optional<std::int64_t> resumed_at);
 
   void Step(const Measured& measured);
@@ -49,7 +49,7 @@ class Progress {
   const std::string path_;
   const std::int64_t total_;
   const int ranks_;
-  const recipe::Task task_;
+  const config::Task task_;
   std::optional<report::JsonLines> lines_;
   std::optional<report::EventFile> events_;
   std::optional<double> metric_;

@@ -13,7 +13,7 @@ struct Schedule {
   double last = 0;   // where the decay ends
   std::int64_t warmup = 0;
   std::int64_t total = 0;
-  recipe::Decay decay = recipe::Decay::kPoly;
+  config::Decay decay = config::Decay::kPoly;
   double power = 1;
 
   // Of a step, counted from 0: `first` at 0, `peak` at `warmup`, near `last` at total − 1. A parameter group's factor
@@ -21,7 +21,7 @@ struct Schedule {
   double At(std::int64_t step) const;
 };
 
-// `peak`: the recipe's lr, as it was scaled to the global batch (recipe::StepShape::lr).
-Schedule ScheduleOf(const recipe::Train& train, double peak, std::int64_t total_steps);
+// `peak`: the recipe's lr, as it was scaled to the global batch (config::StepShape::lr).
+Schedule ScheduleOf(const config::Train& train, double peak, std::int64_t total_steps);
 
 }  // namespace fulldeck::trainer

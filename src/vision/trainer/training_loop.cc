@@ -40,8 +40,8 @@ std::vector<report::Verified> VerifiedFromText(const std::string& text) {
 
 }  // namespace
 
-TrainingLoop::TrainingLoop(const recipe::Recipe& recipe, Session& session, Learner& learner,
-                           const dataset::Source& train, const dataset::Source& val, const recipe::StepShape& shape,
+TrainingLoop::TrainingLoop(const config::Recipe& recipe, Session& session, Learner& learner,
+                           const dataset::Source& train, const dataset::Source& val, const config::StepShape& shape,
                            std::int64_t steps, std::vector<report::Verified> verified)
     : recipe_(recipe),
       session_(session),
@@ -66,7 +66,7 @@ TrainingLoop::TrainingLoop(const recipe::Recipe& recipe, Session& session, Learn
   options.keep_last = static_cast<int>(recipe.checkpoint.keep_last);
   options.keep_best = static_cast<int>(recipe.checkpoint.keep_best);
   options.announce = false;
-  checkpoints_ = std::make_unique<Checkpoints>(recipe::WorkFolder(recipe).checkpoints(), session.team(), options);
+  checkpoints_ = std::make_unique<Checkpoints>(config::WorkFolder(recipe).checkpoints(), session.team(), options);
 }
 
 void TrainingLoop::Resume(bool asked) {
@@ -141,7 +141,7 @@ void TrainingLoop::OneStep(BatchFeed& feed, FirstSteps& gates) {
   add(interval_.total, learner_.losses().total);
   add(interval_.main, learner_.losses().main);
   add(interval_.auxiliary, learner_.losses().auxiliary);
-  const bool ends_interval = IsDue(step_, recipe::LogInterval(recipe_.log, steps_)) || step_ == steps_;
+  const bool ends_interval = IsDue(step_, config::LogInterval(recipe_.log, steps_)) || step_ == steps_;
   if (ends_interval || gates.wants_loss()) Measure(ends_interval, gates);
   clock.Done(last_loss_, samples);
 }
@@ -270,7 +270,7 @@ TrainingLoop::Next TrainingLoop::AfterStep() {
 
 LoopResult TrainingLoop::Run() {
   if (session_.is_main()) {
-    progress_ = std::make_unique<Progress>(recipe::WorkFolder(recipe_).path, steps_, session_.world_size(),
+    progress_ = std::make_unique<Progress>(config::WorkFolder(recipe_).path, steps_, session_.world_size(),
                                            recipe_.data.task, resumed_at_);
   }
   Sampler sampler(

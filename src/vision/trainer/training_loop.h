@@ -41,8 +41,8 @@ struct LoopResult {
 class TrainingLoop {
  public:
   // A collective. Everything lives longer. `verified`: what was checked before; goes into the checkpoints too.
-  TrainingLoop(const recipe::Recipe& recipe, Session& session, Learner& learner, const dataset::Source& train,
-               const dataset::Source& val, const recipe::StepShape& shape, std::int64_t steps,
+  TrainingLoop(const config::Recipe& recipe, Session& session, Learner& learner, const dataset::Source& train,
+               const dataset::Source& val, const config::StepShape& shape, std::int64_t steps,
                std::vector<report::Verified> verified);
 
   // Samples/s of one card alone, for the report; kept in the checkpoints.
@@ -67,12 +67,12 @@ class TrainingLoop {
   // Sums over the ranks, in place; the time counts as communication.
   void Sum(std::vector<double>& values);
 
-  const recipe::Recipe& recipe_;
+  const config::Recipe& recipe_;
   Session& session_;
   Learner& learner_;
   const dataset::Source& train_;
   const dataset::Source& val_;
-  const recipe::StepShape shape_;
+  const config::StepShape shape_;
   const std::int64_t steps_;
   const Schedule schedule_;
   std::unique_ptr<Progress> progress_;

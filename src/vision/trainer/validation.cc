@@ -31,7 +31,7 @@ std::vector<std::uint64_t> ShareOf(std::uint64_t samples, int rank, int ranks) {
 }
 
 std::optional<ValidationResult> Validate(Learner& learner, Session& session, const dataset::Source& val,
-                                         const recipe::Recipe& recipe, std::vector<std::string>& corrupt) {
+                                         const config::Recipe& recipe, std::vector<std::string>& corrupt) {
   const auto classes = static_cast<std::int64_t>(val.classes().size());
   const Learner::EvaluationMode evaluation(learner);
   const c10::NoGradGuard no_grad;
@@ -39,7 +39,7 @@ std::optional<ValidationResult> Validate(Learner& learner, Session& session, con
 
   dataset::PipelineOptions options;
   options.augment = false;
-  options.whole = recipe.data.task == recipe::Task::kSegmentation;
+  options.whole = recipe.data.task == config::Task::kSegmentation;
   options.seed = recipe.seed;
   options.on_corrupt = [&](const dataset::CorruptFile& file) { corrupt.push_back(base::Printable(file.why)); };
   dataset::Pipeline pipeline(val, recipe.data, std::move(options));
@@ -87,12 +87,12 @@ std::optional<ValidationResult> Validate(Learner& learner, Session& session, con
   return result;
 }
 
-std::string MetricName(recipe::Task task) {
-  return task == recipe::Task::kSegmentation ? "mIoU" : "accuracy";
+std::string MetricName(config::Task task) {
+  return task == config::Task::kSegmentation ? "mIoU" : "accuracy";
 }
 
-double MetricOf(recipe::Task task, const report::Scores& scores) {
-  return task == recipe::Task::kSegmentation ? scores.miou : scores.accuracy;
+double MetricOf(config::Task task, const report::Scores& scores) {
+  return task == config::Task::kSegmentation ? scores.miou : scores.accuracy;
 }
 
 }  // namespace fulldeck::trainer

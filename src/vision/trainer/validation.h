@@ -27,10 +27,10 @@ std::vector<std::uint64_t> ShareOf(std::uint64_t samples, int rank, int ranks);
 // A collective; the same numbers on all ranks. Nothing: some rank was told to stop, and the result would be of a part
 // alone. `corrupt` gets a line for each file that cannot be read.
 std::optional<ValidationResult> Validate(Learner& learner, Session& session, const dataset::Source& val,
-                                         const recipe::Recipe& recipe, std::vector<std::string>& corrupt);
+                                         const config::Recipe& recipe, std::vector<std::string>& corrupt);
 
 // The number by which checkpoints are compared: mIoU of segmentation, accuracy of classification.
-std::string MetricName(recipe::Task task);
-double MetricOf(recipe::Task task, const report::Scores& scores);
+std::string MetricName(config::Task task);
+double MetricOf(config::Task task, const report::Scores& scores);
 
 }  // namespace fulldeck::trainer

@@ -26,7 +26,7 @@ struct Call {
 
 // Everything that can go wrong with one image, as an Error; the next image is none the worse.
 base::Result<Findings> LookAt(const std::string& path, const Call& call, Predictor& predictor, ResultNames& names) {
-  const recipe::Data& data = call.trained.recipe.data;
+  const config::Data& data = call.trained.recipe.data;
   const auto bytes = imagery::ReadFile(path);
   if (!bytes) return bytes.error();
   const auto head = imagery::HeadOf(*bytes, path);
@@ -39,7 +39,7 @@ base::Result<Findings> LookAt(const std::string& path, const Call& call, Predict
   findings.image = path;
   findings.width = dataset::WidthOf(*image);
   findings.height = dataset::HeightOf(*image);
-  if (data.task == recipe::Task::kClassification) {
+  if (data.task == config::Task::kClassification) {
     findings.guesses =
         LikeliestOf(predictor.Classify(*image, call.arguments.flips), call.trained.classes, kMostGuesses);
     return findings;
@@ -86,7 +86,7 @@ int Predict(const Arguments& arguments) {
     return 1;
   }
   for (const std::string& note : trained->notes) base::Log(base::Severity::kWarning, note);
-  const bool segmentation = trained->recipe.data.task == recipe::Task::kSegmentation;
+  const bool segmentation = trained->recipe.data.task == config::Task::kSegmentation;
   if (segmentation && trained->classes.size() > kMostMaskClasses)
     throw Error("the model tells " + std::to_string(trained->classes.size()) +
                 " classes apart, and a mask can hold 255.");

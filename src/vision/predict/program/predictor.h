@@ -26,7 +26,7 @@ class Predictor {
  private:
   at::Tensor Probabilities(const at::Tensor& images, bool flips);
 
-  recipe::Data data_;
+  config::Data data_;
   int classes_;
   c10::Device device_;
   dinov3::VisionModel model_{nullptr};

@@ -15,6 +15,6 @@
 #include "predict/result_files.h"
 #include "predict/sliding_window.h"
 #include "predict/trained_model.h"
-#include "recipe/read.h"
+#include "config/read.h"
 #include "report/palette.h"
 #pragma pop_macro("CHECK")

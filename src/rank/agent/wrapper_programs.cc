@@ -1,0 +1,81 @@
+#include "agent/wrapper_programs.h"
+
+namespace fulldeck::agent {
+namespace {
+
+constexpr std::string_view kWrappers[] = {
+    // shells
+    "ash",
+    "bash",
+    "busybox",
+    "dash",
+    "fish",
+    "ksh",
+    "ksh93",
+    "mksh",
+    "sh",
+    "tcsh",
+    "csh",
+    "toybox",
+    "zsh",
+    // of the system: environment, priority, processors, limits, first processes of containers
+    "catatonit",
+    "chpst",
+    "chroot",
+    "chrt",
+    "coreutils",
+    "dumb-init",
+    "env",
+    "flock",
+    "ionice",
+    "nice",
+    "nohup",
+    "numactl",
+    "numad",
+    "hwloc-bind",
+    "prlimit",
+    "setarch",
+    "setpriv",
+    "setsid",
+    "stdbuf",
+    "taskset",
+    "time",
+    "timeout",
+    "tini",
+    "unshare",
+    // that watch a program
+    "catchsegv",
+    "cuda-gdb",
+    "gdb",
+    "gdbserver",
+    "heaptrack",
+    "lldb",
+    "ltrace",
+    "perf",
+    "rr",
+    "strace",
+    "uftrace",
+    "valgrind",
+    "valgrind.bin",
+    // of the vendors of cards
+    "compute-sanitizer",
+    "msprof",
+    "ncu",
+    "nsys",
+    "nsys-launcher",
+    "nvprof",
+    "rocprof",
+    "rocprofv3",
+    "topsprof",
+};
+
+}  // namespace
+
+bool IsWrapper(std::string_view name) {
+  for (const std::string_view wrapper : kWrappers) {
+    if (wrapper == name) return true;
+  }
+  return false;
+}
+
+}  // namespace fulldeck::agent

@@ -1,0 +1,80 @@
+// The buckets of gradients on their way over the ranks: starts each bucket's all-reduce as soon as the Reducer has it,
+// counts, takes the time, and finds gradients that are not finite.
+//
+// Threads: the backward pass's, one call at a time (the Reducer holds its lock); the rest of the time the training
+// loop's, which waits for backward.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "fulldeck/data_parallel.h"
+
+namespace fulldeck::runtime {
+
+class Buckets : public std::enable_shared_from_this<Buckets> {
+ public:
+  // `completed`: the buckets of a backward pass are all reduced.
+  Buckets(Team team, const std::vector<at::Tensor>& parameters, std::vector<std::string> names, bool check_finite,
+          std::function<void()> completed);
+
+  // As a communication hook of the Reducer.
+  std::unique_ptr<c10d::CommHookInterface> MakeHook();
+
+  std::uint64_t reductions() const { return reductions_.load(std::memory_order_relaxed); }
+  std::size_t count() const { return count_; }
+  std::optional<std::chrono::nanoseconds> wait() const { return wait_; }
+  // Of the last pass; `step` goes into the answer.
+  std::optional<NonfiniteGradient> FindNonfinite(std::uint64_t step);
+  // The gradients were used.
+  void Forget();
+
+ private:
+  class Hook;
+  // What one look at a bucket found: at once on the host, later on a card.
+  struct Look {
+    std::optional<std::uint64_t> element;
+    at::Tensor flag;  // on the card: is all of it finite? Undefined: looked at on the host
+  };
+  struct Bucket {
+    c10::intrusive_ptr<c10d::Work> work;
+    std::optional<c10d::GradBucket> gradients;  // only where somebody may ask for names
+    Look given;                                 // by this rank
+    Look reduced;
+  };
+
+  c10::intrusive_ptr<c10::ivalue::Future> Start(c10d::GradBucket& bucket);
+  void Finish(at::Tensor result);
+  static Look LookAt(const at::Tensor& bucket);
+  static std::optional<std::uint64_t> Settle(const Look& look, const at::Tensor& bucket);
+  NonfiniteGradient Named(const Bucket& bucket, std::uint64_t element, int rank, std::uint64_t step) const;
+
+  const Team team_;
+  const std::vector<std::string> names_;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;
+  const bool check_finite_;
+  const std::function<void()> completed_;
+  const bool averages_;       // the backend can: one pass less, and rounded once
+  const bool host_can_time_;  // waiting for a call means that its data has arrived
+  bool backend_looks_ = false;
+
+  std::atomic<std::uint64_t> reductions_{0};  // read by anybody; orders nothing
+  std::size_t count_ = 0;
+  std::size_t finished_ = 0;
+  std::vector<Bucket> buckets_;
+  std::uint64_t pass_ = 0;
+  std::chrono::steady_clock::time_point last_start_;
+  std::optional<std::chrono::steady_clock::time_point> own_work_done_;
+  std::optional<std::chrono::nanoseconds> wait_;
+};
+
+}  // namespace fulldeck::runtime

@@ -1,0 +1,28 @@
+// torch's NCCL backend from C++: lib/libfulldeck_nccl.so, which is built where torch has CUDA and the headers of CUDA
+// and NCCL are on the machine, and is loaded when it is asked for.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <string>
+
+namespace fulldeck::runtime {
+
+struct NcclRequest {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank = 0;
+  int size = 1;
+  c10::Device device = c10::kCPU;  // this rank's
+  std::chrono::milliseconds timeout{0};
+};
+
+// Why it cannot be had; empty: it is loaded.
+std::string WhyNoNcclLibrary();
+
+// Meets the other ranks. Only after WhyNoNcclLibrary said nothing; throws what NCCL or torch throw.
+c10::intrusive_ptr<c10d::Backend> MakeNccl(const NcclRequest& request);
+
+}  // namespace fulldeck::runtime

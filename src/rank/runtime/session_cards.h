@@ -1,0 +1,29 @@
+// Do two ranks compute on the same card?
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fulldeck::runtime {
+
+// What one rank says of its card to the others.
+struct CardClaim {
+  std::string host;     // equal: the same machine and network namespace
+  std::string device;   // "gcu:3"; empty: it computes on processors
+  std::string serial;   // empty: not known
+  std::string visible;  // the visible-device lists that its numbers count in
+
+  std::string ToText() const;
+  static CardClaim FromText(const std::string& text);
+};
+
+std::string ThisHostKey();
+// The values of all vendors' visible-device variables.
+std::string VisibleLists();
+
+// Pure. The first two ranks that have one card; {-1, -1}: none have. Cards with known serials are compared by these,
+// others by host, visible list and device.
+std::pair<int, int> TwoOnOneCard(const std::vector<CardClaim>& claims);
+
+}  // namespace fulldeck::runtime

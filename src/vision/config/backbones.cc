@@ -1,0 +1,48 @@
+#include "config/backbones.h"
+
+#include <array>
+#include <utility>
+
+namespace fulldeck::config {
+namespace {
+
+using Row = std::pair<const char*, BackboneConfig>;
+constexpr std::array<Row, 5> kBackbones = {{
+    {"dinov3-tiny", {.dim = 96, .layers = 4, .heads = 3, .mlp = 384, .patch = 8}},
+    {"dinov3-vits16", {.dim = 384, .layers = 12, .heads = 6, .mlp = 1536}},
+    {"dinov3-vits16plus", {.dim = 384, .layers = 12, .heads = 6, .mlp = 1536, .gated = true}},
+    {"dinov3-vitb16", {.dim = 768, .layers = 12, .heads = 12, .mlp = 3072}},
+    {"dinov3-vitl16", {.dim = 1024, .layers = 24, .heads = 16, .mlp = 4096}},
+}};
+
+}  // namespace
+
+const std::vector<std::string>& BackboneNames() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> made;
+    for (const Row& row : kBackbones) made.emplace_back(row.first);
+    return made;
+  }();
+  return names;
+}
+
+const BackboneConfig* FindBackbone(std::string_view name) {
+  for (const Row& row : kBackbones) {
+    if (name == row.first) return &row.second;
+  }
+  return nullptr;
+}
+
+std::int64_t ParameterCount(const BackboneConfig& config) {
+  const std::int64_t dim = config.dim;
+  const std::int64_t tokens = dim * (1 + 1 + config.registers);  // class, mask, registers
+  const std::int64_t patches = dim * config.channels * config.patch * config.patch + dim;
+  const std::int64_t norm = 2 * dim;
+  const std::int64_t attention = 4 * dim * dim + 3 * dim;  // k has no bias
+  const std::int64_t up = dim * config.mlp + config.mlp;
+  const std::int64_t mlp = (config.gated ? 2 * up : up) + config.mlp * dim + dim;
+  const std::int64_t layer = 2 * norm + attention + 2 * dim + mlp;
+  return tokens + patches + config.layers * layer + norm;
+}
+
+}  // namespace fulldeck::config

@@ -1,0 +1,292 @@
+#include "config/keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "base/text.h"
+
+namespace fulldeck::config {
+namespace {
+
+// "a|b c" gives {a, b}, {c}.
+std::vector<std::vector<std::string>> WordsOf(const Key& key) {
+  std::vector<std::vector<std::string>> words;
+  for (const std::string_view choice : base::Split(key.rules.words, ' ')) {
+    std::vector<std::string> spellings;
+    for (const std::string_view spelling : base::Split(choice, '|')) spellings.emplace_back(spelling);
+    words.push_back(std::move(spellings));
+  }
+  return words;
+}
+
+std::string Listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
+    text += words[i];
+  }
+  return text;
+}
+
+std::vector<std::string> FirstSpellings(const Key& key) {
+  std::vector<std::string> first;
+  for (const auto& spellings : WordsOf(key)) first.push_back(spellings.front());
+  return first;
+}
+
+std::string NumberText(double number) {
+  return fmt::format("{}", number);
+}
+
+std::string InWords(const Item& item) {
+  struct Visitor {
+    std::string operator()(bool value) const { return value ? "true" : "false"; }
+    std::string operator()(std::int64_t value) const { return std::to_string(value); }
+    std::string operator()(double value) const { return NumberText(value); }
+    std::string operator()(const std::string& value) const {
+      return "the text " + Quoted(base::Printable(value.substr(0, 60)));
+    }
+  };
+  return std::visit(Visitor{}, item);
+}
+
+std::string InWords(const Value& value) {
+  return value.is_list ? fmt::format("a list of {}", value.items.size()) : InWords(value.items.front());
+}
+
+// One item of the type that a slot wants; nothing when it is of another type.
+template <typename T>
+std::optional<T> As(const Item& item) {
+  if (const T* same = std::get_if<T>(&item)) return *same;
+  if constexpr (std::is_same_v<T, double>) {
+    if (const auto* whole = std::get_if<std::int64_t>(&item)) return static_cast<double>(*whole);
+  }
+  return std::nullopt;
+}
+
+class Setter {
+ public:
+  Setter(const Key& key, const Value& value) : key_(key), value_(value) {}
+
+  std::optional<std::string> operator()(bool* slot) const { return One(slot); }
+  std::optional<std::string> operator()(std::int64_t* slot) const { return One(slot); }
+  std::optional<std::string> operator()(double* slot) const { return One(slot); }
+  std::optional<std::string> operator()(std::string* slot) const { return One(slot); }
+
+  std::optional<std::string> operator()(std::uint64_t* slot) const {
+    std::int64_t number = 0;
+    if (auto complaint = One(&number)) return complaint;
+    *slot = static_cast<std::uint64_t>(number);
+    return std::nullopt;
+  }
+
+  std::optional<std::string> operator()(const Choice& choice) const {
+    std::string word;
+    if (value_.is_list || !As<std::string>(value_.items.front())) return WrongType();
+    word = *As<std::string>(value_.items.front());
+    std::vector<std::string> all;
+    int number = 0;
+    for (const auto& spellings : WordsOf(key_)) {
+      if (std::find(spellings.begin(), spellings.end(), word) != spellings.end()) {
+        choice.set(choice.member, number);
+        return std::nullopt;
+      }
+      all.insert(all.end(), spellings.begin(), spellings.end());
+      ++number;
+    }
+    const auto near = base::ClosestMatch(word, all);
+    return fmt::format("must be {}, not {}{}", key_.TypeInWords(), Quoted(base::Printable(word.substr(0, 60))),
+                       near ? fmt::format("; did you mean {}?", Quoted(*near)) : "");
+  }
+
+  std::optional<std::string> operator()(std::vector<std::string>* slot) const { return Many(slot, kMostTexts); }
+  std::optional<std::string> operator()(std::vector<std::int64_t>* slot) const { return Many(slot, kMostNumbers); }
+  std::optional<std::string> operator()(std::vector<double>* slot) const { return Many(slot, kMostNumbers); }
+
+  std::optional<std::string> operator()(std::array<double, 2>* slot) const {
+    std::vector<double> both;
+    if (!value_.is_list || value_.items.size() != 2) return WrongType();
+    if (auto complaint = Many(&both, 2)) return complaint;
+    *slot = {both[0], both[1]};
+    return std::nullopt;
+  }
+
+ private:
+  std::string WrongType() const {
+    return fmt::format("must be {}{}, not {}", Article(), key_.TypeInWords(), InWords(value_));
+  }
+  std::string Article() const {
+    return key_.TypeInWords().starts_with("true") || key_.rules.words[0] != '\0' ? "" : "a ";
+  }
+
+  std::optional<std::string> Complaint(double number) const {
+    if (std::isfinite(number) && number >= key_.rules.lowest && number <= key_.rules.highest) return std::nullopt;
+    return fmt::format("must be within {}, not {}", key_.RangeInWords(), NumberText(number));
+  }
+  std::optional<std::string> Complaint(std::int64_t number) const {
+    if (static_cast<double>(number) >= key_.rules.lowest && static_cast<double>(number) <= key_.rules.highest)
+      return std::nullopt;
+    return fmt::format("must be within {}, not {}", key_.RangeInWords(), number);
+  }
+  static std::optional<std::string> Complaint(bool) { return std::nullopt; }
+  static std::optional<std::string> Complaint(const std::string& text) {
+    if (text.size() > kMostText) return fmt::format("is longer than {} bytes", kMostText);
+    const bool control = std::any_of(text.begin(), text.end(), [](char letter) {
+      return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f;
+    });
+    if (control) return "must not hold a control character, such as the end of a line";
+    return std::nullopt;
+  }
+
+  template <typename T>
+  std::optional<std::string> One(T* slot) const {
+    if (value_.is_list) return WrongType();
+    const auto item = As<T>(value_.items.front());
+    if (!item) return WrongType();
+    if (auto complaint = Complaint(*item)) return complaint;
+    *slot = *item;
+    return std::nullopt;
+  }
+
+  template <typename T>
+  std::optional<std::string> Many(std::vector<T>* slot, std::size_t most) const {
+    if (!value_.is_list) return WrongType();
+    if (value_.items.size() > most)
+      return fmt::format("has {} items, and at most {} are taken", value_.items.size(), most);
+    std::vector<T> items;
+    for (const Item& given : value_.items) {
+      const auto item = As<T>(given);
+      if (!item) return fmt::format("must be a {}, and holds {}", key_.TypeInWords(), InWords(given));
+      if (auto complaint = Complaint(*item)) return "holds a value that " + *complaint;
+      items.push_back(*item);
+    }
+    *slot = std::move(items);
+    return std::nullopt;
+  }
+
+  const Key& key_;
+  const Value& value_;
+};
+
+class Getter {
+ public:
+  explicit Getter(const Key& key) : key_(key) {}
+  std::string operator()(const bool* slot) const { return *slot ? "true" : "false"; }
+  std::string operator()(const std::int64_t* slot) const { return std::to_string(*slot); }
+  std::string operator()(const std::uint64_t* slot) const { return std::to_string(*slot); }
+  std::string operator()(const double* slot) const { return NumberText(*slot); }
+  std::string operator()(const std::string* slot) const { return Quoted(*slot); }
+  std::string operator()(const Choice& choice) const {
+    return Quoted(FirstSpellings(key_).at(static_cast<std::size_t>(choice.get(choice.member))));
+  }
+  template <typename Items>
+  std::string operator()(const Items* items) const {
+    std::string text = "[";
+    for (const auto& item : *items) {
+      if (text.size() > 1) text += ", ";
+      text += (*this)(&item);
+    }
+    return text + "]";
+  }
+
+ private:
+  const Key& key_;
+};
+
+struct TypeName {
+  const Key& key;
+  std::string operator()(const bool*) const { return "true or false"; }
+  std::string operator()(const std::int64_t*) const { return "whole number"; }
+  std::string operator()(const std::uint64_t*) const { return "whole number"; }
+  std::string operator()(const double*) const { return "number"; }
+  std::string operator()(const std::string*) const { return "text"; }
+  std::string operator()(const Choice&) const {
+    std::vector<std::string> words;
+    for (const std::string& word : FirstSpellings(key)) words.push_back(Quoted(word));
+    return Listed(words);
+  }
+  std::string operator()(const std::vector<std::string>*) const { return "list of texts"; }
+  std::string operator()(const std::vector<std::int64_t>*) const { return "list of whole numbers"; }
+  std::string operator()(const std::vector<double>*) const { return "list of numbers"; }
+  std::string operator()(const std::array<double, 2>*) const { return "list of two numbers"; }
+};
+
+Slot SlotOfNobody(const Key& key) {
+  static Recipe nobody;
+  return key.slot(nobody);
+}
+
+}  // namespace
+
+std::string Quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char letter : text) {
+    if (letter == '"' || letter == '\\') quoted += '\\';
+    if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f) {
+      quoted += fmt::format("\\u{:04x}", static_cast<unsigned char>(letter));
+    } else {
+      quoted += letter;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string Key::TypeInWords() const {
+  return std::visit(TypeName{*this}, SlotOfNobody(*this));
+}
+
+std::string Key::RangeInWords() const {
+  if (rules.lowest == 0 && rules.highest == 0) return "";
+  return fmt::format("{} … {}", NumberText(rules.lowest), NumberText(rules.highest));
+}
+
+std::optional<std::string> Key::Set(Recipe& recipe, const Value& value) const {
+  return std::visit(Setter(*this, value), slot(recipe));
+}
+
+std::string Key::Get(const Recipe& recipe) const {
+  // The slot is only read through.
+  return std::visit(Getter(*this), slot(const_cast<Recipe&>(recipe)));
+}
+
+const Key* FindKey(std::string_view name) {
+  for (const Key& key : Keys()) {
+    if (name == key.name) return &key;
+  }
+  return nullptr;
+}
+
+bool IsTable(std::string_view name) {
+  return std::any_of(Keys().begin(), Keys().end(), [&](const Key& key) {
+    const std::string_view whole = key.name;
+    return whole.size() > name.size() && whole.starts_with(name) && whole[name.size()] == '.';
+  });
+}
+
+std::optional<std::string> NearestKey(std::string_view name) {
+  const auto last_part = [](std::string_view whole) { return whole.substr(whole.rfind('.') + 1); };
+  const std::string_view last = last_part(name);
+  std::vector<std::string> all, beside, of_others;
+  std::vector<std::string> of_others_meant;
+  for (const Key& key : Keys()) {
+    if (last_part(key.name) == last) return key.name;
+    for (const std::string_view other : base::Split(key.rules.known_as, ' ')) {
+      if (!other.empty() && other == last) return key.name;
+    }
+    all.emplace_back(key.name);
+  }
+  if (auto near = base::ClosestMatch(name, all)) {
+    // A long table's name makes unlike keys look alike: the last part must be near by itself.
+    if (base::ClosestMatch(last, {std::string(last_part(*near))})) return near;
+  }
+  for (const Key& key : Keys()) {
+    if (base::ClosestMatch(last, {std::string(last_part(key.name))}) && last.size() > 3) return key.name;
+  }
+  return std::nullopt;
+}
+
+}  // namespace fulldeck::config
