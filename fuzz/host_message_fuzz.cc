@@ -2,10 +2,11 @@
 
 #include "base/check.h"
 #include "fuzz_target.h"
-#include "launcher/host_messages.h"
+#include "nodes/host_messages.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace fulldeck::launcher;
+  using namespace fulldeck;
+  using namespace fulldeck::nodes;
   const auto message = DecodeHostMessage(fulldeck::fuzz::AsText(data, size));
   if (!message) {
     CHECK(message.error().message.find('\x1b') == std::string::npos);
@@ -13,7 +14,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   }
   // What was understood can be said again, and is then understood in the same way.
   const std::string said = EncodeHostMessage(*message);
-  CHECK(said.size() <= kCoordinatorMessageLimit);
+  CHECK(said.size() <= net::kLongestMessage);
   CHECK(std::none_of(said.begin(), said.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }));
   const auto again = DecodeHostMessage(said);
   CHECK(again.ok());

@@ -1,10 +1,10 @@
 #include "base/check.h"
-#include "doctor/script_traps.h"
 #include "fuzz_target.h"
+#include "lint/script_traps.h"
 
 // Words lie in the source one behind the other, statements hold words that are there, and every hit has its line.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace fulldeck::doctor;
+  using namespace fulldeck::lint;
   const std::string_view text = fulldeck::fuzz::AsText(data, size);
   const char* end = text.data();
   int line = 1;

@@ -2,7 +2,6 @@
 // that stands for the network between two of them and can be slow, deaf in one direction, or cut.
 #pragma once
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -23,98 +22,34 @@
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
-#include "launcher/host_group.h"
+#include "loop_sockets.h"
+#include "nodes/host_group.h"
 
 namespace fulldeck::testing {
-
-// Runs the loop until the condition holds; gives up after a time that no healthy machine needs.
-template <typename Condition>
-bool RunUntil(base::EventLoop& loop, Condition condition, base::Duration patience = std::chrono::seconds(30)) {
-  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + patience;
-  while (!condition()) {
-    const base::Duration left = deadline - base::SteadyClock::Instance().Now();
-    if (left <= base::Duration(0)) return false;
-    loop.RunOnce(left);
-  }
-  return true;
-}
-
-// The same for a condition that depends on a socket which is not on the loop.
-template <typename Condition>
-bool PollUntil(base::EventLoop& loop, Condition condition, base::Duration patience = std::chrono::seconds(30)) {
-  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + patience;
-  while (!condition()) {
-    if (base::SteadyClock::Instance().Now() > deadline) return false;
-    loop.RunOnce(std::chrono::milliseconds(2));
-  }
-  return true;
-}
-
-// Keeps the loop going for a time in which something must not happen.
-inline void RunFor(base::EventLoop& loop, base::Duration time) {
-  RunUntil(
-      loop, [] { return false; }, time);
-}
-
-inline sockaddr_in Loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  return address;
-}
-
-inline base::UniqueFd ListenOnLoopback(int port, int& bound_port) {
-  base::UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address = Loopback(port);
-  socklen_t length = sizeof address;
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(fd.get(), 16) != 0) return {};
-  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  bound_port = ntohs(address.sin_port);
-  return fd;
-}
-
-inline int FreePort() {
-  int port = 0;
-  ListenOnLoopback(0, port);
-  return port;
-}
-
-// A socket of a stranger, blocking.
-inline base::UniqueFd ConnectTo(int port) {
-  base::UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const sockaddr_in address = Loopback(port);
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return {};
-  return fd;
-}
 
 // One launcher of a run. What it is told is kept; ranks are as good as their answers: after a stop they are gone at
 // once.
 class TestHost {
  public:
-  TestHost(base::EventLoop& loop, launcher::HostGroupOptions options) : name(options.host_name) {
-    launcher::HostGroupEvents events;
+  TestHost(base::EventLoop& loop, nodes::HostGroupOptions options) : name(options.host_name) {
+    nodes::HostGroupEvents events;
     events.take_master_port = [this]() -> base::Result<int> {
       ++ports_taken;
       if (port_trouble) return base::Error{*port_trouble};
       return next_port++;
     };
-    events.start = [this](const launcher::AttemptStart& start) { starts.push_back(start); };
-    events.stop = [this](const launcher::HostFailure& failure) {
+    events.start = [this](const nodes::AttemptStart& start) { starts.push_back(start); };
+    events.stop = [this](const nodes::HostFailure& failure) {
       stops.push_back(failure);
       if (obeys) group->Stopped();
     };
-    events.restarting = [this](const launcher::HostFailure& failure, base::Duration) {
-      restartings.push_back(failure);
-    };
-    events.finished = [this](const std::optional<launcher::HostFailure>& failure) {
+    events.restarting = [this](const nodes::HostFailure& failure, base::Duration) { restartings.push_back(failure); };
+    events.finished = [this](const std::optional<nodes::HostFailure>& failure) {
       ++endings;
       finished = true;
       verdict = failure;
     };
-    events.restart = [this](const launcher::HostFailure& failure) -> std::optional<base::Duration> {
+    events.restart = [this](const nodes::HostFailure& failure) -> std::optional<base::Duration> {
       asked.push_back(failure);
       if (restarts_left-- <= 0) return std::nullopt;
       return restart_delay;
@@ -124,12 +59,12 @@ class TestHost {
       gave_up = reason;
     };
     events.say = [this](const std::string& line) { said.push_back(line); };
-    group = std::make_unique<launcher::HostGroup>(loop, std::move(options), std::move(events));
+    group = std::make_unique<nodes::HostGroup>(loop, std::move(options), std::move(events));
   }
 
   // A rank failed here, and all are gone.
   void FailAndStop(const std::string& summary, base::TimePoint seen_at = {}) {
-    launcher::HostFailure failure;
+    nodes::HostFailure failure;
     failure.summary = summary;
     failure.seen_at = seen_at;
     group->Failed(failure);
@@ -154,14 +89,14 @@ class TestHost {
   std::optional<std::string> port_trouble;
 
   int ports_taken = 0;
-  std::vector<launcher::AttemptStart> starts;
-  std::vector<launcher::HostFailure> stops, restartings, asked;
+  std::vector<nodes::AttemptStart> starts;
+  std::vector<nodes::HostFailure> stops, restartings, asked;
   bool finished = false;
   int endings = 0;
-  std::optional<launcher::HostFailure> verdict;
+  std::optional<nodes::HostFailure> verdict;
   std::optional<std::string> gave_up;
   std::vector<std::string> said;
-  std::unique_ptr<launcher::HostGroup> group;
+  std::unique_ptr<nodes::HostGroup> group;
 };
 
 // The network between a member and the coordinator at `target_port`.

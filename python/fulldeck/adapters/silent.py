@@ -1,5 +1,5 @@
 """Silent errors in the user's script: each rank observes its own optimizer steps, gradients, labels, batches, loaded weights and children, and
-writes what it saw on the rank board; the launcher judges (src/control/launcher/script_faults.cc) and names the failure code. docs/python.md
+writes what it saw on the rank board; the launcher judges (src/control/diagnosis/script_faults.cc) and names the failure code. docs/python.md
 
 Contract of every check: it never raises into the program (observing.guarded), it never synchronizes a card (observing.read_later), and after the
 first steps it costs a counter, with a sample of the gradients every SAMPLE_EVERY steps. Without a board nothing is observed. Here are the checks

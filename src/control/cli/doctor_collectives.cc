@@ -32,7 +32,7 @@ constexpr int kJsonVersion = 1;
 // Above this a matrix is wider than a terminal; the slow ones are named all the same.
 constexpr int kLargestMatrix = 16;
 
-const std::string& In(const doctor::Words& words, bool chinese) {
+const std::string& In(const base::BilingualText& words, bool chinese) {
   return chinese ? words.chinese : words.english;
 }
 

@@ -19,7 +19,7 @@
 #include "doctor/kernel.h"
 #include "doctor/peer_listener.h"
 #include "doctor/run_checks.h"
-#include "launcher/host_address.h"
+#include "net/host_address.h"
 #include "wire/variables.h"
 
 namespace fulldeck::cli {
@@ -176,7 +176,7 @@ wire::ExitCode Prove(const Options& options) {
 // For the checks of another host's doctor.
 wire::ExitCode Listen(int port, const std::string& named) {
   const std::string node = named.empty() ? doctor::Kernel::OfThisMachine().HostName() : named;
-  const auto addresses = launcher::ResolveHost(node, port);
+  const auto addresses = net::ResolveHost(node, port);
   if (!addresses) {
     return Refuse(wire::ExitCode::kFailed,
                   addresses.error().message + "; name the address of this node with --address");
@@ -186,11 +186,11 @@ wire::ExitCode Listen(int port, const std::string& named) {
   if (made) {
     for (const char byte : doctor::NewPeerNonce()) token += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   }
-  launcher::HostAddress address = addresses->front();
-  if (!launcher::IsNumericAddress(node) && node != "localhost") {
+  net::HostAddress address = addresses->front();
+  if (!net::IsNumericAddress(node) && node != "localhost") {
     const auto reachable = doctor::ReachableAddress(node, address, doctor::Kernel::OfThisMachine().Interfaces());
     if (!reachable) return Refuse(wire::ExitCode::kFailed, reachable.error().message);
-    const auto resolved = launcher::ResolveHost(*reachable, port);
+    const auto resolved = net::ResolveHost(*reachable, port);
     if (!resolved) return Refuse(wire::ExitCode::kFailed, resolved.error().message);
     address = resolved->front();
   }

@@ -7,7 +7,7 @@
 
 #include "device/inventory.h"
 #include "doctor/collectives_proof.h"
-#include "doctor/script_check.h"
+#include "lint/script_check.h"
 #include "wire/exit_codes.h"
 
 namespace fulldeck::cli {
@@ -30,7 +30,7 @@ wire::ExitCode CheckScriptHere(const ProofOptions& options, const device::Invent
 // For tests too.
 std::string CollectivesText(const doctor::ProofReport& report, bool chinese, bool colours);
 std::string CollectivesJson(const doctor::ProofReport& report, bool chinese);
-std::string ScriptText(const doctor::ScriptReport& report, bool chinese, bool colours);
-std::string ScriptJson(const doctor::ScriptReport& report, const doctor::ScriptMachine& machine, bool chinese);
+std::string ScriptText(const lint::ScriptReport& report, bool chinese, bool colours);
+std::string ScriptJson(const lint::ScriptReport& report, const lint::ScriptMachine& machine, bool chinese);
 
 }  // namespace fulldeck::cli

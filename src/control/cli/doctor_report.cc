@@ -12,17 +12,17 @@
 namespace fulldeck::cli {
 namespace {
 
+using base::BilingualText;
 using doctor::Check;
 using doctor::CheckReport;
 using doctor::Finding;
 using doctor::Group;
 using doctor::Verdict;
-using doctor::Words;
 using Json = nlohmann::ordered_json;
 
 constexpr int kJsonVersion = 1;
 
-const std::string& In(const Words& words, bool chinese) {
+const std::string& In(const base::BilingualText& words, bool chinese) {
   return chinese && !words.chinese.empty() ? words.chinese : words.english;
 }
 

@@ -13,36 +13,36 @@
 namespace fulldeck::cli {
 namespace {
 
-using doctor::TrapHit;
-using doctor::Verdict;
+using lint::Severity;
+using lint::TrapHit;
 using Json = nlohmann::ordered_json;
 
 constexpr int kJsonVersion = 1;
 constexpr std::size_t kMostPlacesShown = 5;
 
-const std::string& In(const doctor::Words& words, bool chinese) {
+const std::string& In(const base::BilingualText& words, bool chinese) {
   return chinese ? words.chinese : words.english;
 }
 
-std::string Mark(Verdict verdict, bool colours) {
-  const bool fails = verdict == Verdict::kFail;
+std::string Mark(Severity severity, bool colours) {
+  const bool fails = severity == Severity::kFail;
   const std::string word = fails ? "FAIL" : "WARN";
   return colours ? fmt::format("\x1b[{}m{}\x1b[0m", fails ? 31 : 33, word) : word;
 }
 
 }  // namespace
 
-std::string ScriptText(const doctor::ScriptReport& report, bool chinese, bool colours) {
+std::string ScriptText(const lint::ScriptReport& report, bool chinese, bool colours) {
   std::string text;
   for (const std::string& file : report.files) {
-    std::vector<const doctor::Trap*> traps;
+    std::vector<const lint::Trap*> traps;
     for (const TrapHit& hit : report.hits) {
       if (hit.file == file && std::find(traps.begin(), traps.end(), hit.trap) == traps.end()) traps.push_back(hit.trap);
     }
     if (!traps.empty()) text += file + "\n";
-    for (const doctor::Trap* trap : traps) {
+    for (const lint::Trap* trap : traps) {
       text +=
-          fmt::format("  {} {} {}: {}\n", Mark(trap->verdict, colours), trap->row, trap->id, In(trap->what, chinese));
+          fmt::format("  {} {} {}: {}\n", Mark(trap->severity, colours), trap->row, trap->id, In(trap->what, chinese));
       std::size_t places = 0;
       for (const TrapHit& hit : report.hits) {
         if (hit.trap != trap || hit.file != file || ++places > kMostPlacesShown) continue;
@@ -59,15 +59,15 @@ std::string ScriptText(const doctor::ScriptReport& report, bool chinese, bool co
   for (const TrapHit& hit : report.hits) {
     // A config that could not be read.
     if (std::find(report.files.begin(), report.files.end(), hit.file) != report.files.end()) continue;
-    text +=
-        fmt::format("{}\n  {} {} {}: {}    [{}]\n    → {}\n", hit.file, Mark(hit.trap->verdict, colours), hit.trap->row,
-                    hit.trap->id, In(hit.trap->what, chinese), In(hit.detail, chinese), In(hit.trap->cure, chinese));
+    text += fmt::format("{}\n  {} {} {}: {}    [{}]\n    → {}\n", hit.file, Mark(hit.trap->severity, colours),
+                        hit.trap->row, hit.trap->id, In(hit.trap->what, chinese), In(hit.detail, chinese),
+                        In(hit.trap->cure, chinese));
   }
   const std::string files = base::Join(report.files, ", ");
   if (report.hits.empty())
     return fmt::format(fmt::runtime(chinese ? "{}：没有已知的陷阱。\n" : "{}: none of the known traps.\n"), files);
   const auto fails = std::count_if(report.hits.begin(), report.hits.end(),
-                                   [](const TrapHit& hit) { return hit.trap->verdict == Verdict::kFail; });
+                                   [](const TrapHit& hit) { return hit.trap->severity == Severity::kFail; });
   const auto warns = static_cast<std::ptrdiff_t>(report.hits.size()) - fails;
   text += chinese ? fmt::format("\n读了 {} 个文件：{} 处失败，{} 处警告。只读，没有运行任何代码。\n",
                                 report.files.size(), fails, warns)
@@ -78,12 +78,12 @@ std::string ScriptText(const doctor::ScriptReport& report, bool chinese, bool co
   return text;
 }
 
-std::string ScriptJson(const doctor::ScriptReport& report, const doctor::ScriptMachine& machine, bool chinese) {
+std::string ScriptJson(const lint::ScriptReport& report, const lint::ScriptMachine& machine, bool chinese) {
   Json findings = Json::array();
   for (const TrapHit& hit : report.hits) {
     findings.push_back({{"trap", hit.trap->id},
                         {"row", hit.trap->row},
-                        {"verdict", hit.trap->verdict == Verdict::kFail ? "fail" : "warn"},
+                        {"verdict", hit.trap->severity == Severity::kFail ? "fail" : "warn"},
                         {"file", hit.file},
                         {"line", hit.line},
                         {"text", hit.words},
@@ -100,9 +100,9 @@ std::string ScriptJson(const doctor::ScriptReport& report, const doctor::ScriptM
 }
 
 wire::ExitCode CheckScriptHere(const ProofOptions& options, const device::Inventory& inventory) {
-  doctor::ScriptMachine machine = doctor::MachineOf(inventory, 1);
+  lint::ScriptMachine machine = lint::MachineOf(inventory, 1);
   machine.ranks = options.nproc > 0 ? options.nproc : std::max(1, machine.visible);
-  const auto report = doctor::CheckScript(options.script, machine);
+  const auto report = lint::CheckScript(options.script, machine);
   if (!report) {
     base::Log(base::Severity::kError, report.error().message);
     return wire::ExitCode::kUsage;
@@ -110,7 +110,7 @@ wire::ExitCode CheckScriptHere(const ProofOptions& options, const device::Invent
   const wire::ExitCode printed = Print(options.json ? ScriptJson(*report, machine, options.chinese)
                                                     : ScriptText(*report, options.chinese, StdoutWantsColour()));
   const bool fails = std::any_of(report->hits.begin(), report->hits.end(),
-                                 [](const TrapHit& hit) { return hit.trap->verdict == Verdict::kFail; });
+                                 [](const TrapHit& hit) { return hit.trap->severity == Severity::kFail; });
   return fails ? wire::ExitCode::kCheckFailed : printed;
 }
 

@@ -295,8 +295,8 @@ Findings CheckIdle(const Subject& subject) {
 }  // namespace
 
 std::vector<Check> CardChecks() {
-  const auto check = [](std::string_view id, bool deep, Words does, Words proves, Findings (*run)(const Subject&),
-                        std::string_view rows = {}) {
+  const auto check = [](std::string_view id, bool deep, base::BilingualText does, base::BilingualText proves,
+                        Findings (*run)(const Subject&), std::string_view rows = {}) {
     Check made{id, Group::kCards, deep, std::move(does), std::move(proves), run, rows};
     // All of them judge one and the same proof, which may have to be given twice.
     made.deep_limit = deep ? std::chrono::minutes(10) : made.deep_limit;

@@ -13,7 +13,7 @@ namespace fulldeck::doctor {
 namespace {
 
 void JudgeMemoryErrors(const Card& card, const CardProof& proof, PerCard& result) {
-  const Words cure = {
+  const base::BilingualText cure = {
       "Take the card out of the run (fulldeck run --devices), reset it (nvidia-smi -r), and have it replaced when it "
       "comes back.",
       "将该卡移出训练（fulldeck run --devices），复位（nvidia-smi -r），若再次出现则更换。"};
@@ -44,8 +44,8 @@ std::string PerSecond(double bytes) {
 }
 
 // "12.3 GB/s to it, 11.9 GB/s from it, 110.4 GiB of memory checked at 3210.0 GB/s"
-Words FiguresInWords(const CardProof& proof) {
-  Words words;
+base::BilingualText FiguresInWords(const CardProof& proof) {
+  base::BilingualText words;
   const auto add = [&](const std::string& english, const std::string& chinese) {
     words.english += (words.english.empty() ? "" : ", ") + english;
     words.chinese += (words.chinese.empty() ? "" : "，") + chinese;
@@ -83,7 +83,7 @@ Figures FiguresOf(const Card& card, const CardProof& proof) {
 }
 
 Finding JudgeProof(const Card& card, const CardProof& proof) {
-  const Words take_out = {
+  const base::BilingualText take_out = {
       "Take it out of the run (fulldeck run --devices) and reset it; a card that fails again belongs to its vendor.",
       "将其移出训练（fulldeck run --devices）并复位；再次失败请联系厂商。"};
   const Figures figures = FiguresOf(card, proof);
@@ -100,7 +100,7 @@ Finding JudgeProof(const Card& card, const CardProof& proof) {
              "检查可见设备列表和 CUDA_DEVICE_ORDER：编号在各处不指同一张卡。"},
             "B9", figures);
       }
-      const Words measured = FiguresInWords(proof);
+      const base::BilingualText measured = FiguresInWords(proof);
       return Say(Verdict::kOk,
                  {fmt::format("{}: allocated, copied, computed as the processor does, freed, through {}{}.", title,
                               proof.way, measured.english.empty() ? "" : "; " + measured.english),
@@ -136,9 +136,10 @@ Finding JudgeProof(const Card& card, const CardProof& proof) {
   return Say(
       card.present ? Verdict::kCannotTell : Verdict::kFail,
       {fmt::format("{} was not tried: {}.", title, proof.words), fmt::format("{} 未测试：{}。", title, proof.words)},
-      card.present ? Words{"Make the card visible, and name a Python whose torch has it: VIRTUAL_ENV or --python.",
-                           "让该卡可见，并指定其 torch 支持该卡的 Python：VIRTUAL_ENV 或 --python。"}
-                   : take_out,
+      card.present
+          ? base::BilingualText{"Make the card visible, and name a Python whose torch has it: VIRTUAL_ENV or --python.",
+                                "让该卡可见，并指定其 torch 支持该卡的 Python：VIRTUAL_ENV 或 --python。"}
+          : take_out,
       "", {{"card", device::NameOf(card)}});
 }
 

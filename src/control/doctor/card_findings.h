@@ -15,7 +15,8 @@ using device::Card;
 using Findings = std::vector<Finding>;
 using Figures = std::vector<std::pair<std::string, std::string>>;
 
-inline Finding Say(Verdict verdict, Words evidence, Words cure = {}, std::string row = {}, Figures figures = {}) {
+inline Finding Say(Verdict verdict, base::BilingualText evidence, base::BilingualText cure = {}, std::string row = {},
+                   Figures figures = {}) {
   return {verdict, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
 }
 
@@ -43,7 +44,8 @@ class PerCard {
   void Good(const Card& card) { good_.push_back(&card); }
   void Unknown(const Card& card) { unknown_.push_back(&card); }
 
-  Findings Done(const Words& all_well, const Words& not_told, const Words& not_told_cure) {
+  Findings Done(const base::BilingualText& all_well, const base::BilingualText& not_told,
+                const base::BilingualText& not_told_cure) {
     if (!good_.empty()) {
       findings_.push_back(
           Say(Verdict::kOk, {Names(good_) + ": " + all_well.english, Names(good_) + "：" + all_well.chinese}));

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bilingual_text.h"
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/system_root.h"
@@ -29,16 +30,10 @@ enum class Verdict {
   kCannotTell,  // it could not be done; says why. Never a kind of ok
 };
 
-// The same sentence in both languages.
-struct Words {
-  std::string english;
-  std::string chinese;
-};
-
 struct Finding {
   Verdict verdict = Verdict::kCannotTell;
-  Words evidence;                                            // what was done and what was seen
-  Words cure;                                                // what to do first; empty for kOk
+  base::BilingualText evidence;                              // what was done and what was seen
+  base::BilingualText cure;                                  // what to do first; empty for kOk
   std::string row;                                           // id in the catalogue of failures (H1), or empty
   std::vector<std::pair<std::string, std::string>> figures;  // for programs: {"bytes_free", "1048576"}
 };
@@ -67,8 +62,8 @@ struct Check {
   std::string_view id;  // "shm-size": short, kept for ever, the name in --json
   Group group = Group::kMachine;
   bool only_deep = false;
-  Words does;    // what it does, for docs/doctor.md
-  Words proves;  // what a green line then stands for
+  base::BilingualText does;    // what it does, for docs/doctor.md
+  base::BilingualText proves;  // what a green line then stands for
   // Several findings where there are several things (cards, mounts). None where the question does not arise (no second
   // host was named): the check is then left out of the report.
   std::vector<Finding> (*run)(const Subject& subject) = nullptr;

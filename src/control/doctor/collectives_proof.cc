@@ -418,7 +418,7 @@ class Proof {
   }
 
   // Behind what is said of a speed.
-  Words WhileBusy() const {
+  base::BilingualText WhileBusy() const {
     if (!report_.busy) return {};
     return {fmt::format("; but the load of this machine is {:.1f}, which may be all there is to it", report_.load),
             fmt::format("；但本机负载为 {:.1f}，也许只是因此", report_.load)};

@@ -18,7 +18,7 @@ constexpr base::Duration kOrphanPatience = std::chrono::seconds(5);
 struct FacilityUse {
   std::string_view name;
   bool needed;
-  Words use;
+  base::BilingualText use;
 };
 
 const std::vector<FacilityUse>& FacilityUses() {
@@ -73,7 +73,8 @@ std::optional<std::string> FindContainer(const base::SystemRoot& root) {
 
 std::vector<Finding> CheckContainerInit(const Subject& subject) {
   const auto container = FindContainer(subject.root);
-  const Words where = container ? Say("in {}", "在容器中（{}）", *container) : Say("not in a container", "不在容器中");
+  const base::BilingualText where =
+      container ? Say("in {}", "在容器中（{}）", *container) : Say("not in a container", "不在容器中");
   const int zombies = CountZombiesOfInit(subject.root);
   const auto fate = subject.kernel->OrphanAProcess(kOrphanPatience);
   if (!fate) {
@@ -90,8 +91,9 @@ std::vector<Finding> CheckContainerInit(const Subject& subject) {
                            {"adopter", std::to_string(fate->adopter)},
                            {"init", adopter},
                            {"zombies", std::to_string(zombies)}};
-  const Words cure = Say("start the container with an init: docker run --init; Kubernetes: shareProcessNamespace",
-                         "给容器加 init：docker run --init；Kubernetes：shareProcessNamespace");
+  const base::BilingualText cure =
+      Say("start the container with an init: docker run --init; Kubernetes: shareProcessNamespace",
+          "给容器加 init：docker run --init；Kubernetes：shareProcessNamespace");
   if (!fate->reaped) {
     return {Warn({fmt::format("{}; process {} ({}) did not reap an orphan within {} ms", where.english, fate->adopter,
                               adopter, milliseconds),
@@ -123,9 +125,10 @@ std::vector<Finding> CheckShmSize(const Subject& subject) {
   const std::string size = base::FormatByteSize(space->bytes);
   if (space->bytes > kDockersDefault) return {Ok(Say("/dev/shm has {}", "/dev/shm 大小为 {}", size), figures)};
   // Without loader workers nothing of torch goes that way; our own collectives do not either.
-  const Words seen = Say("/dev/shm has {}, which is what Docker gives unless it is told: loader workers die of SIGBUS",
-                         "/dev/shm 只有 {}，即 Docker 默认值：数据加载进程会因 SIGBUS 死亡", size);
-  const Words cure =
+  const base::BilingualText seen =
+      Say("/dev/shm has {}, which is what Docker gives unless it is told: loader workers die of SIGBUS",
+          "/dev/shm 只有 {}，即 Docker 默认值：数据加载进程会因 SIGBUS 死亡", size);
+  const base::BilingualText cure =
       Say("docker run --shm-size=16g, or --ipc=host; Kubernetes: an emptyDir of medium Memory at /dev/shm",
           "docker run --shm-size=16g 或 --ipc=host；Kubernetes：在 /dev/shm 挂 medium 为 Memory 的 emptyDir");
   return {subject.workers == 0 ? Warn(seen, cure, "H1", figures) : Fail(seen, cure, "H1", figures)};
@@ -143,11 +146,11 @@ std::vector<Finding> CheckFacilities(const Subject& subject) {
     const auto use =
         std::find_if(uses.begin(), uses.end(), [&](const FacilityUse& u) { return u.name == facility.name; });
     const bool needed = use == uses.end() || use->needed;
-    const Words what = use == uses.end() ? Words{"", ""} : use->use;
+    const base::BilingualText what = use == uses.end() ? base::BilingualText{"", ""} : use->use;
     const std::string why = std::strerror(facility.error);
-    const Words seen = {fmt::format("{} is refused ({}): {}", facility.name, why, what.english),
-                        fmt::format("{} 被拒绝（{}）：{}", facility.name, why, what.chinese)};
-    const Words cure =
+    const base::BilingualText seen = {fmt::format("{} is refused ({}): {}", facility.name, why, what.english),
+                                      fmt::format("{} 被拒绝（{}）：{}", facility.name, why, what.chinese)};
+    const base::BilingualText cure =
         Say("docker run --security-opt seccomp=unconfined, or a profile that allows it; an old kernel (uname "
             "-r) may not have it",
             "docker run --security-opt seccomp=unconfined，或允许它的策略；旧内核（uname -r）可能没有");

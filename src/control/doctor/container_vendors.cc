@@ -71,7 +71,7 @@ std::optional<std::string> FindLibrary(const Subject& subject, const VendorNeeds
   return std::nullopt;
 }
 
-Words HowToGive(const Here& here, const Subject& subject) {
+base::BilingualText HowToGive(const Here& here, const Subject& subject) {
   if (FindContainer(subject.root)) {
     return Say("give them to the container: {}", "把它们交给容器：{}", here.needs->container_flags);
   }

@@ -12,23 +12,26 @@ namespace fulldeck::doctor {
 
 // The same values into both sentences; numbered fields ({0}, {1}) where the order differs.
 template <typename... Values>
-Words Say(fmt::format_string<const Values&...> english, fmt::format_string<const Values&...> chinese,
-          const Values&... values) {
+base::BilingualText Say(fmt::format_string<const Values&...> english, fmt::format_string<const Values&...> chinese,
+                        const Values&... values) {
   return {fmt::format(english, values...), fmt::format(chinese, values...)};
 }
 
 using Figures = std::vector<std::pair<std::string, std::string>>;
 
-inline Finding Ok(Words evidence, Figures figures = {}) {
+inline Finding Ok(base::BilingualText evidence, Figures figures = {}) {
   return {Verdict::kOk, std::move(evidence), {}, "", std::move(figures)};
 }
-inline Finding Warn(Words evidence, Words cure, std::string row = "", Figures figures = {}) {
+inline Finding Warn(base::BilingualText evidence, base::BilingualText cure, std::string row = "",
+                    Figures figures = {}) {
   return {Verdict::kWarn, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
 }
-inline Finding Fail(Words evidence, Words cure, std::string row = "", Figures figures = {}) {
+inline Finding Fail(base::BilingualText evidence, base::BilingualText cure, std::string row = "",
+                    Figures figures = {}) {
   return {Verdict::kFail, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
 }
-inline Finding CannotTell(Words evidence, Words cure, std::string row = "", Figures figures = {}) {
+inline Finding CannotTell(base::BilingualText evidence, base::BilingualText cure, std::string row = "",
+                          Figures figures = {}) {
   return {Verdict::kCannotTell, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
 }
 

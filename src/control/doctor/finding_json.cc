@@ -7,11 +7,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json ToJson(const Words& words) {
+Json ToJson(const base::BilingualText& words) {
   return {words.english, words.chinese};
 }
 
-bool Read(const Json& json, Words& words) {
+bool Read(const Json& json, base::BilingualText& words) {
   if (!json.is_array() || json.size() != 2 || !json[0].is_string() || !json[1].is_string()) return false;
   words = {json[0].get<std::string>(), json[1].get<std::string>()};
   return true;
@@ -31,7 +31,7 @@ bool Read(const Json& json, Finding& finding) {
   if (!json["row"].is_string() || !json["figures"].is_array()) return false;
   finding.row = json["row"].get<std::string>();
   for (const Json& figure : json["figures"]) {
-    Words pair;
+    base::BilingualText pair;
     if (!Read(figure, pair)) return false;
     finding.figures.emplace_back(std::move(pair.english), std::move(pair.chinese));
   }

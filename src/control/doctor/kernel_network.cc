@@ -16,7 +16,7 @@
 
 #include "base/unique_fd.h"
 #include "doctor/kernel.h"
-#include "launcher/host_address.h"
+#include "net/host_address.h"
 
 namespace fulldeck::doctor {
 namespace {
@@ -79,7 +79,7 @@ std::vector<NetworkInterface> Kernel::Interfaces() const {
     const int family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    known->addresses.push_back(launcher::HostAddress(entry->ifa_addr, length).Numeric());
+    known->addresses.push_back(net::HostAddress(entry->ifa_addr, length).Numeric());
   }
   return interfaces;
 }
@@ -90,19 +90,19 @@ std::string Kernel::HostName() const {
 }
 
 base::Result<std::vector<std::string>> Kernel::Resolve(const std::string& name) const {
-  const auto addresses = launcher::ResolveHost(name, 0);
+  const auto addresses = net::ResolveHost(name, 0);
   if (!addresses) return addresses.error();
   std::vector<std::string> numeric;
-  for (const launcher::HostAddress& address : *addresses) numeric.push_back(address.Numeric());
+  for (const net::HostAddress& address : *addresses) numeric.push_back(address.Numeric());
   return numeric;
 }
 
 base::Result<void> Kernel::Echo(const std::string& address) const {
-  const auto resolved = launcher::ResolveHost(address, 0);
+  const auto resolved = net::ResolveHost(address, 0);
   if (!resolved) return resolved.error();
-  const auto listener = launcher::ListenOn(resolved->front());
+  const auto listener = net::ListenOn(resolved->front());
   if (!listener) return listener.error();
-  const auto client = launcher::BeginConnect(launcher::LocalEnd(listener->get()));
+  const auto client = net::BeginConnect(net::LocalEnd(listener->get()));
   if (!client) return client.error();
   if (const auto ready = WaitFor(listener->get(), POLLIN, "no connection arrives"); !ready) return ready.error();
   const base::UniqueFd server(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -110,7 +110,7 @@ base::Result<void> Kernel::Echo(const std::string& address) const {
   if (const auto ready = WaitFor(client->get(), POLLOUT, "the connection does not come about"); !ready) {
     return ready.error();
   }
-  if (const int error = launcher::ConnectOutcome(client->get()); error != 0) {
+  if (const int error = net::ConnectOutcome(client->get()); error != 0) {
     return base::ErrnoError("the connection does not come about", error);
   }
   if (const auto there = Send(client->get(), server.get(), "is anybody there?"); !there) return there.error();
@@ -118,7 +118,7 @@ base::Result<void> Kernel::Echo(const std::string& address) const {
 }
 
 base::Result<void> Kernel::TryPort(int port) const {
-  const auto listener = launcher::ListenOn(launcher::HostAddress::Any(port));
+  const auto listener = net::ListenOn(net::HostAddress::Any(port));
   if (!listener) return listener.error();
   return {};
 }

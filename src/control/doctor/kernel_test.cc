@@ -12,7 +12,7 @@
 
 #include "base/system_root.h"
 
-#include "launcher/host_address.h"
+#include "net/host_address.h"
 #include "temporary_folder.h"
 
 namespace fulldeck::doctor {
@@ -54,9 +54,9 @@ TEST(Kernel, TalksToItselfAndSeesATakenPort) {
   const auto echo = kernel.Echo("127.0.0.1");
   EXPECT_TRUE(echo.ok()) << echo.error().message;
   EXPECT_FALSE(kernel.Echo("192.0.2.1").ok());
-  const auto listener = launcher::ListenOn(launcher::HostAddress::Any(0));
+  const auto listener = net::ListenOn(net::HostAddress::Any(0));
   ASSERT_TRUE(listener.ok());
-  const int port = launcher::LocalEnd(listener->get()).port();
+  const int port = net::LocalEnd(listener->get()).port();
   EXPECT_EQ(kernel.TryPort(port).error().system_error, EADDRINUSE);
   EXPECT_EQ(kernel.Resolve("127.0.0.1").value(), std::vector<std::string>{"127.0.0.1"});
   // No name server is asked about a name that is too long for one.

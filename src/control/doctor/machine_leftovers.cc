@@ -39,7 +39,7 @@ Finding HeldBy(const device::Card& card, const job::CardHolder& holder) {
                            {"pid", std::to_string(holder.process.pid)},
                            {"user", holder.holder.user.value_or("")},
                            {"run", holder.run_id.value_or("")}};
-  const Words seen =
+  const base::BilingualText seen =
       Say("{} is held by pid {} ({}{}): {}", "{} 被进程 {} 占用（{}{}）：{}", device::NameOf(card), holder.process.pid,
           holder.holder.user.value_or("owner unknown"), memory, holder.holder.command.value_or("command unknown"));
   if (holder.run_id) {
@@ -69,7 +69,7 @@ std::vector<Finding> CheckLeftRuns(const Subject& subject) {
   for (const auto& run : runs) {
     if (run.alive) continue;
     const job::RunRemains remains = job::FindRemains(run.record);
-    const Words cure = Say("fulldeck stop {}", "fulldeck stop {}", run.record.run_id);
+    const base::BilingualText cure = Say("fulldeck stop {}", "fulldeck stop {}", run.record.run_id);
     const Figures figures = {{"run", run.record.run_id}, {"processes", std::to_string(remains.processes.size())}};
     if (!remains.processes.empty()) {
       findings.push_back(Fail(Say("the launcher of run {} is dead, and {} of its processes still run: pid {}",

@@ -119,10 +119,10 @@ std::vector<Finding> CheckOpenFiles(const Subject& subject) {
       256 + 8 * Ranks(subject) * static_cast<std::uint64_t>(subject.hosts) + 64 * Workers(subject, 2);
   const Figures figures = {
       {"soft", FormatLimit(limit->soft)}, {"hard", FormatLimit(limit->hard)}, {"needed", std::to_string(needed)}};
-  const Words seen = Say("{} open files allowed, about {} needed by a rank", "允许打开 {} 个文件，一个 rank 约需 {} 个",
-                         FormatLimit(limit->soft), needed);
+  const base::BilingualText seen = Say("{} open files allowed, about {} needed by a rank",
+                                       "允许打开 {} 个文件，一个 rank 约需 {} 个", FormatLimit(limit->soft), needed);
   if (limit->soft >= needed) return {Ok(seen, figures)};
-  const Words cure =
+  const base::BilingualText cure =
       limit->hard >= needed
           ? Say("before the start: ulimit -n {}", "启动前执行：ulimit -n {}",
                 limit->hard == ResourceLimit::kUnlimited ? "65536" : FormatLimit(limit->hard))
@@ -157,12 +157,12 @@ std::vector<Finding> CheckProcesses(const Subject& subject) {
                            {"limit", FormatLimit(limit->soft)},
                            {"running", std::to_string(user.running)},
                            {"good", std::to_string(good)}};
-  const Words seen =
+  const base::BilingualText seen =
       Say("{} more processes and threads allowed by {} ({} of this user run); about {} needed by {} ranks",
           "{1} 还允许 {0} 个进程和线程（本用户已有 {2} 个），{4} 个 rank 约需 {3} 个", FormatLimit(left), of,
           user.running, good, subject.ranks);
   if (left >= good) return {Ok(seen, figures)};
-  const Words cure =
+  const base::BilingualText cure =
       Say("raise it: docker run --pids-limit -1, Slurm and Kubernetes: the limit of the job; for a user: "
           "ulimit -u",
           "提高上限：docker run --pids-limit -1；Slurm、Kubernetes：作业的上限；用户级：ulimit -u");
@@ -184,11 +184,13 @@ std::vector<Finding> CheckLockedMemory(const Subject& subject) {
   if (lifted) {
     return {Ok(Say("CAP_IPC_LOCK lifts the limit of {}", "CAP_IPC_LOCK 免除了 {} 的上限", size), figures)};
   }
-  const Words cure = Say("docker run --ulimit memlock=-1, or /etc/security/limits.conf: * - memlock unlimited",
-                         "docker run --ulimit memlock=-1，或 /etc/security/limits.conf：* - memlock unlimited");
+  const base::BilingualText cure =
+      Say("docker run --ulimit memlock=-1, or /etc/security/limits.conf: * - memlock unlimited",
+          "docker run --ulimit memlock=-1，或 /etc/security/limits.conf：* - memlock unlimited");
   if (rdma) {
-    const Words seen = Say("{} of locked memory, and an RDMA adapter is there, which needs every buffer locked",
-                           "锁定内存上限 {}，而机器有 RDMA 网卡，其缓冲区必须锁定", size);
+    const base::BilingualText seen =
+        Say("{} of locked memory, and an RDMA adapter is there, which needs every buffer locked",
+            "锁定内存上限 {}，而机器有 RDMA 网卡，其缓冲区必须锁定", size);
     return {subject.hosts > 1 ? Fail(seen, cure, "H1", figures) : Warn(seen, cure, "H1", figures)};
   }
   if (cards && limit->soft < kPinned) {
@@ -244,13 +246,13 @@ std::vector<Finding> CheckShm(const Subject& subject) {
   const Figures figures = {{"bytes", std::to_string(space->bytes)},
                            {"bytes_free", std::to_string(space->bytes_free)},
                            {"needed", std::to_string(needed)}};
-  const Words seen =
+  const base::BilingualText seen =
       Say("1 MiB written and read back; {} of {} free, {} wanted for {} ranks",
           "写入并读回 1 MiB；共 {1}，剩余 {0}，{3} 个 rank 约需 {2}", base::FormatByteSize(space->bytes_free),
           base::FormatByteSize(space->bytes), base::FormatByteSize(needed), subject.ranks);
   // Without workers batches do not go that way.
   if (space->bytes_free >= needed || subject.workers == 0) return {Ok(seen, figures)};
-  const Words cure =
+  const base::BilingualText cure =
       Say("docker run --shm-size={0} or --ipc=host; on a host: mount -o remount,size={0} /dev/shm; or fewer "
           "workers",
           "docker run --shm-size={0} 或 --ipc=host；宿主机：mount -o remount,size={0} /dev/shm；或减少 worker",

@@ -42,10 +42,11 @@ std::vector<Finding> CheckCores(const Subject& subject) {
   const Figures figures = {{"allowed", std::to_string(processors->allowed)},
                            {"usable", std::to_string(processors->usable)},
                            {"ranks", std::to_string(subject.ranks)}};
-  const Words quota = processors->usable < processors->allowed
-                          ? Say(" (a cgroup quota leaves {} of {})", "（cgroup 配额只留下 {1} 个中的 {0} 个）",
-                                processors->usable, processors->allowed)
-                          : Words{};
+  const base::BilingualText quota =
+      processors->usable < processors->allowed
+          ? Say(" (a cgroup quota leaves {} of {})", "（cgroup 配额只留下 {1} 个中的 {0} 个）", processors->usable,
+                processors->allowed)
+          : base::BilingualText{};
   if (processors->usable >= subject.ranks) {
     return {Ok({fmt::format("{} for {}{}", base::Counted(processors->usable, "processor"),
                             base::Counted(subject.ranks, "rank"), quota.english),
@@ -72,11 +73,11 @@ std::vector<Finding> CheckMemory(const Subject& subject) {
   const std::uint64_t each = available->bytes / static_cast<std::uint64_t>(subject.ranks);
   const Figures figures = {{"bytes_available", std::to_string(available->bytes)},
                            {"bytes_per_rank", std::to_string(each)}};
-  const Words seen =
+  const base::BilingualText seen =
       Say("{} left in {}, {} for each of {} ranks", "{1} 剩余 {0}，{3} 个 rank 每个 {2}",
           base::FormatByteSize(available->bytes), available->of, base::FormatByteSize(each), subject.ranks);
   if (each >= kGoodForARank) return {Ok(seen, figures)};
-  const Words cure =
+  const base::BilingualText cure =
       Say("start fewer ranks or loader workers, free memory, or raise the limit (docker: --memory); a rank "
           "with torch needs about 2 GiB",
           "减少 rank 或数据加载进程、释放内存，或提高上限（docker：--memory）；带 torch 的 rank 约需 2 GiB");
@@ -98,9 +99,9 @@ std::vector<Finding> CheckLoaderWorkers(const Subject& subject) {
   const Figures figures = {{"wanted", std::to_string(wanted)},
                            {"usable", std::to_string(processors->usable)},
                            {"fitting", std::to_string(fitting)}};
-  const Words seen = Say("{} ranks with {} workers each are {} processes on {} processors",
-                         "{} 个 rank、每个 {} 个 worker，共 {} 个进程，{} 个处理器", subject.ranks, subject.workers,
-                         wanted, processors->usable);
+  const base::BilingualText seen = Say("{} ranks with {} workers each are {} processes on {} processors",
+                                       "{} 个 rank、每个 {} 个 worker，共 {} 个进程，{} 个处理器", subject.ranks,
+                                       subject.workers, wanted, processors->usable);
   if (wanted <= processors->usable || subject.workers == 0) return {Ok(seen, figures)};
   return {Warn(seen,
                Say("set num_workers to {}: more of them take processors from the ranks",

@@ -7,7 +7,7 @@
 
 #include "doctor/network_checks.h"
 #include "doctor/scene_for_test.h"
-#include "launcher/host_address.h"
+#include "net/host_address.h"
 
 namespace fulldeck::doctor {
 namespace {
@@ -23,8 +23,8 @@ void TwoCards(Scene& scene) {
 
 // A port on which nobody listens.
 int FreePort() {
-  const auto listener = launcher::ListenOn(launcher::HostAddress::Any(0));
-  return listener ? launcher::LocalEnd(listener->get()).port() : 1;
+  const auto listener = net::ListenOn(net::HostAddress::Any(0));
+  return listener ? net::LocalEnd(listener->get()).port() : 1;
 }
 
 }  // namespace
@@ -198,8 +198,8 @@ TEST(NetworkChecks, NameEveryHost) {
 }
 
 TEST(PeerListener, ListensWhereOtherNodesReachIt) {
-  const auto loopback = launcher::ResolveHost("127.0.1.1", 0);
-  const auto outside = launcher::ResolveHost("10.0.0.7", 0);
+  const auto loopback = net::ResolveHost("127.0.1.1", 0);
+  const auto outside = net::ResolveHost("10.0.0.7", 0);
   ASSERT_TRUE(loopback.ok() && outside.ok());
   const NetworkInterface lo{"lo", true, true, 65536, {"127.0.0.1", "::1"}};
   const NetworkInterface eth0{"eth0", true, false, 1500, {"fe80::1", "10.0.0.7"}};
@@ -216,12 +216,12 @@ TEST(PeerListener, ListensWhereOtherNodesReachIt) {
 
 // What a stranger could make two listeners do to each other, or to a third.
 TEST(PeerListener, AnswersNoStrangerNoAnswerAndNotTooOften) {
-  const auto loopback = launcher::ResolveHost("127.0.0.1", 0);
+  const auto loopback = net::ResolveHost("127.0.0.1", 0);
   ASSERT_TRUE(loopback.ok());
   auto listener = PeerListener::Open(loopback->front(), "token");
   ASSERT_TRUE(listener.ok()) << listener.error().message;
   const base::UniqueFd asking(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const auto at = launcher::ResolveHost("127.0.0.1", listener->port());
+  const auto at = net::ResolveHost("127.0.0.1", listener->port());
   ASSERT_TRUE(at.ok());
   ASSERT_EQ(connect(asking.get(), at->front().get(), at->front().length()), 0);
   const auto ask = [&](std::string_view bytes, std::chrono::milliseconds patience =

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "doctor/network_checks.h"
-#include "launcher/port_owner.h"
+#include "net/port_owner.h"
 
 namespace fulldeck::doctor {
 namespace {
@@ -78,8 +78,8 @@ std::string Exports(const Subject& subject, const std::string& interface) {
 }
 
 // What is wrong with one entry of a variable; nothing when an interface answers to it.
-std::optional<Words> WrongEntry(const std::vector<NetworkInterface>& interfaces, std::string_view entry, bool exact,
-                                bool several_hosts) {
+std::optional<base::BilingualText> WrongEntry(const std::vector<NetworkInterface>& interfaces, std::string_view entry,
+                                              bool exact, bool several_hosts) {
   std::vector<const NetworkInterface*> meant;
   for (const NetworkInterface& interface : interfaces) {
     if (exact ? interface.name == entry : interface.name.starts_with(entry)) meant.push_back(&interface);
@@ -173,7 +173,7 @@ std::vector<Finding> CheckInterfaceVariables(const Subject& subject) {
     }
     const bool exact = variable.exact || list.starts_with('=');
     if (!variable.exact && list.starts_with('=')) list.remove_prefix(1);
-    std::optional<Words> wrong;
+    std::optional<base::BilingualText> wrong;
     bool any_right = false;
     for (const std::string_view entry : base::Split(list, ',')) {
       const auto complaint = WrongEntry(interfaces, base::Trim(entry), exact, several);
@@ -219,14 +219,14 @@ std::vector<Finding> CheckHostName(const Subject& subject) {
     return {CannotTell(Say("this host has no name", "本机没有主机名"), Say("hostname NAME", "hostname NAME"))};
   }
   const std::string shown = base::Printable(name);
-  const Words cure =
+  const base::BilingualText cure =
       Say("add it to /etc/hosts with the address of the interface that the hosts share, or set "
           "GLOO_SOCKET_IFNAME",
           "在 /etc/hosts 中为其加上主机间共用网卡的地址，或设置 GLOO_SOCKET_IFNAME");
   const auto addresses = subject.kernel->Resolve(name);
   if (!addresses) {
-    const Words seen = Say("the name {} cannot be looked up: {}", "主机名 {} 无法解析：{}", shown,
-                           base::Printable(addresses.error().message));
+    const base::BilingualText seen = Say("the name {} cannot be looked up: {}", "主机名 {} 无法解析：{}", shown,
+                                         base::Printable(addresses.error().message));
     return {subject.hosts > 1 ? Fail(seen, cure, "A5") : Warn(seen, cure, "A5")};
   }
   const std::string first = addresses->front();
@@ -270,12 +270,12 @@ std::vector<Finding> CheckMasterPort(const Subject& subject) {
         Say("port {} cannot be tried: {}", "无法尝试端口 {}：{}", *parsed, base::Printable(bound.error().message)),
         Say("take one above 1024", "换用 1024 以上的端口"), "C5", figures)};
   }
-  const auto owner = launcher::ListenerOnPort(*parsed, subject.root);
-  const Words by =
+  const auto owner = net::ListenerOnPort(*parsed, subject.root);
+  const base::BilingualText by =
       owner ? Say(" by {}", "，占用者：{}", *owner)
             : Say(", by a process of another user or one that has just ended", "，占用者为其他用户的或刚结束的进程");
-  const Words seen = {fmt::format("port {} is taken{}", *parsed, by.english),
-                      fmt::format("端口 {} 已被占用{}", *parsed, by.chinese)};
+  const base::BilingualText seen = {fmt::format("port {} is taken{}", *parsed, by.english),
+                                    fmt::format("端口 {} 已被占用{}", *parsed, by.chinese)};
   if (named) {
     return {Fail(seen,
                  Say("stop that process, or unset MASTER_PORT: fulldeck run takes a free one",

@@ -13,7 +13,7 @@
 #include "base/unique_fd.h"
 #include "doctor/network_checks.h"
 #include "doctor/peer_listener.h"
-#include "launcher/host_address.h"
+#include "net/host_address.h"
 #include "wire/variables.h"
 
 namespace fulldeck::doctor {
@@ -69,22 +69,22 @@ std::optional<Peer> ParsePeer(const std::string& text) {
   return peer;
 }
 
-base::Result<launcher::HostAddress> AddressOf(const Peer& peer) {
-  auto addresses = launcher::ResolveHost(peer.host, peer.port);
+base::Result<net::HostAddress> AddressOf(const Peer& peer) {
+  auto addresses = net::ResolveHost(peer.host, peer.port);
   if (!addresses) return addresses.error();
   return addresses->front();
 }
 
-base::Result<base::UniqueFd> Connect(const launcher::HostAddress& address) {
-  auto fd = launcher::BeginConnect(address);
+base::Result<base::UniqueFd> Connect(const net::HostAddress& address) {
+  auto fd = net::BeginConnect(address);
   if (!fd) return fd;
   if (!WaitFor(fd->get(), POLLOUT, Now() + kTimeToConnect)) {
     return base::ErrnoError("no connection to " + address.WithPort(), ETIMEDOUT);
   }
-  if (const int error = launcher::ConnectOutcome(fd->get()); error != 0) {
+  if (const int error = net::ConnectOutcome(fd->get()); error != 0) {
     return base::ErrnoError("no connection to " + address.WithPort(), error);
   }
-  launcher::TuneConnection(fd->get(), std::chrono::milliseconds(2000));
+  net::TuneConnection(fd->get(), std::chrono::milliseconds(2000));
   return fd;
 }
 
@@ -113,7 +113,7 @@ Finding BadPeer(const std::string& text) {
       Say("fulldeck doctor --hosts node2,node3:29533", "fulldeck doctor --hosts node2,node3:29533"), "I9");
 }
 
-Words StartListener(const Peer& peer) {
+base::BilingualText StartListener(const Peer& peer) {
   return Say("start there, and let the port through: fulldeck doctor --listen {}; here set {} as it says",
              "在该主机执行并放行端口：fulldeck doctor --listen {}；并在本机按其提示设置 {}", peer.port,
              wire::kTokenVariable);
@@ -131,8 +131,8 @@ std::vector<Finding> ForEachPeer(const Subject& subject, const Look& look) {
 }
 
 Finding NotReached(const Peer& peer, const base::Error& error) {
-  const Words seen = {peer.shown + ": " + base::Printable(error.message),
-                      peer.shown + "：" + base::Printable(error.message)};
+  const base::BilingualText seen = {peer.shown + ": " + base::Printable(error.message),
+                                    peer.shown + "：" + base::Printable(error.message)};
   if (error.system_error == ECONNREFUSED) {
     return CannotTell(
         {seen.english + ": the host answers, but nobody listens", seen.chinese + "：主机有应答，但没有监听"},
@@ -270,7 +270,7 @@ Finding Bandwidth(const Peer& peer, const std::string& token, Duration time) {
   const bool answered = Receive(fd->get(), &counted, sizeof counted, Now() + kTimeToConnect);
   const double seconds = std::chrono::duration<double>(Now() - begin).count();
   counted = be64toh(counted);
-  const Words cure =
+  const base::BilingualText cure =
       Say("look at the link (ethtool), at its errors (ip -s link), and at who else uses it; or choose another "
           "interface (see the check interface)",
           "检查链路（ethtool）、错误计数（ip -s link）以及占用者；或换网卡（见检查 interface）");
@@ -281,7 +281,7 @@ Finding Bandwidth(const Peer& peer, const std::string& token, Duration time) {
   }
   const double rate = std::max(static_cast<double>(counted) / seconds, best);
   const Figures figures = {{"peer", peer.shown}, {"bytes_per_second", fmt::format("{:.0f}", rate)}};
-  const Words seen = Say("{}: {:.0f} MB/s", "{}：{:.0f} MB/s", peer.shown, rate / 1e6);
+  const base::BilingualText seen = Say("{}: {:.0f} MB/s", "{}：{:.0f} MB/s", peer.shown, rate / 1e6);
   if (rate >= kGoodRate) return Ok(seen, figures);
   if (rate < kLeastRate) return Fail(seen, cure, "I9", figures);
   return Warn(seen, cure, "I9", figures);

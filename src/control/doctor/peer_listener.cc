@@ -15,7 +15,7 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "launcher/host_address.h"
+#include "net/host_address.h"
 #include "wire/sha256.h"
 
 namespace fulldeck::doctor {
@@ -85,7 +85,7 @@ std::optional<std::uint32_t> ReadPeerAnswer(const PeerMessage& bytes, PeerReques
   return bytes == wanted ? std::optional(ntohl(number)) : std::nullopt;
 }
 
-base::Result<std::string> ReachableAddress(const std::string& name, const launcher::HostAddress& address,
+base::Result<std::string> ReachableAddress(const std::string& name, const net::HostAddress& address,
                                            const std::vector<NetworkInterface>& interfaces) {
   if (!address.IsLoopback()) return address.Numeric();
   std::vector<std::string> others;
@@ -104,15 +104,14 @@ base::Result<std::string> ReachableAddress(const std::string& name, const launch
       base::Join(others, ", ")};
 }
 
-base::Result<PeerListener> PeerListener::Open(const launcher::HostAddress& address, std::string token,
-                                              PeerFaults faults) {
+base::Result<PeerListener> PeerListener::Open(const net::HostAddress& address, std::string token, PeerFaults faults) {
   PeerListener made;
   made.faults_ = faults;
   made.token_ = std::move(token);
-  auto listener = launcher::ListenOn(address);
+  auto listener = net::ListenOn(address);
   if (!listener) return listener.error();
   made.listener_ = std::move(*listener);
-  const launcher::HostAddress at = launcher::LocalEnd(made.listener_.get());
+  const net::HostAddress at = net::LocalEnd(made.listener_.get());
   made.port_ = at.port();
   made.datagrams_.Reset(socket(at.get()->sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!made.datagrams_.valid()) return base::ErrnoError("cannot make a socket");
@@ -147,7 +146,7 @@ void PeerListener::Serve(base::Duration time) {
 void PeerListener::Accept() {
   base::UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd.valid() || connections_.size() >= kMostConnections) return;
-  launcher::TuneConnection(fd.get(), std::chrono::duration_cast<std::chrono::milliseconds>(kSilence));
+  net::TuneConnection(fd.get(), std::chrono::duration_cast<std::chrono::milliseconds>(kSilence));
   connections_.push_back({std::move(fd), {}, false, false, 0, Now()});
 }
 

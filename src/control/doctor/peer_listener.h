@@ -22,7 +22,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "doctor/kernel.h"
-#include "launcher/host_address.h"
+#include "net/host_address.h"
 
 namespace fulldeck::doctor {
 
@@ -48,15 +48,14 @@ struct PeerFaults {
 // The address at which other nodes reach this one, whose name leads to `address`. Many systems let a node's own name
 // lead to loopback (127.0.1.1): then it is the address of the only other interface; an error names them where there are
 // several. `address` itself where there is no other interface.
-base::Result<std::string> ReachableAddress(const std::string& name, const launcher::HostAddress& address,
+base::Result<std::string> ReachableAddress(const std::string& name, const net::HostAddress& address,
                                            const std::vector<NetworkInterface>& interfaces);
 
 // Not thread safe: one thread opens and serves.
 class PeerListener {
  public:
   // On that address alone; port 0: any free one. `token` is not empty. `faults` are for tests.
-  static base::Result<PeerListener> Open(const launcher::HostAddress& address, std::string token,
-                                         PeerFaults faults = {});
+  static base::Result<PeerListener> Open(const net::HostAddress& address, std::string token, PeerFaults faults = {});
 
   int port() const { return port_; }
 

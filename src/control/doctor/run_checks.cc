@@ -38,7 +38,7 @@ double Seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-Finding Unanswered(Words evidence) {
+Finding Unanswered(base::BilingualText evidence) {
   return CannotTell(std::move(evidence),
                     Say("run it alone with more time: fulldeck doctor --deep; if it happens again, please report it",
                         "用 fulldeck doctor --deep 单独再跑一次；若再次出现，请反馈"));
@@ -104,7 +104,7 @@ class Runner {
   }
 
   void Start(const std::vector<std::size_t>& positions) {
-    const auto refuse = [&](const Words& why) {
+    const auto refuse = [&](const base::BilingualText& why) {
       for (const std::size_t position : positions) reports_[position].findings = {Unanswered(why)};
     };
     auto pipe = base::MakePipe();

@@ -154,7 +154,7 @@ int Scene::StartSleeper() {
 void Scene::StartPeer(PeerFaults faults) {
   constexpr char kToken[] = "of this scene";
   subject.environment.Set(wire::kTokenVariable, kToken);
-  const auto loopback = launcher::ResolveHost("127.0.0.1", 0);
+  const auto loopback = net::ResolveHost("127.0.0.1", 0);
   ASSERT_TRUE(loopback.ok());
   auto listener = PeerListener::Open(loopback->front(), kToken, faults);
   ASSERT_TRUE(listener.ok()) << listener.error().message;
@@ -260,7 +260,7 @@ TEST(CheckTable, ChecksAreNamedOnceAndExplainedInBothLanguages) {
   for (const Check& check : Checks()) {
     EXPECT_TRUE(ids.insert(check.id).second) << check.id;
     EXPECT_NE(check.run, nullptr) << check.id;
-    for (const Words* words : {&check.does, &check.proves}) {
+    for (const base::BilingualText* words : {&check.does, &check.proves}) {
       EXPECT_FALSE(words->english.empty()) << check.id;
       EXPECT_FALSE(words->chinese.empty()) << check.id;
     }

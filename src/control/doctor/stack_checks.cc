@@ -21,7 +21,7 @@ namespace {
 
 using Findings = std::vector<Finding>;
 
-Finding Say(Verdict verdict, Words evidence, Words cure = {}, std::string row = {},
+Finding Say(Verdict verdict, base::BilingualText evidence, base::BilingualText cure = {}, std::string row = {},
             std::vector<std::pair<std::string, std::string>> figures = {}) {
   return {verdict, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
 }
@@ -487,9 +487,9 @@ Findings CheckMmengine(const Subject& subject) {
                 "E3")};
   }
   const auto why_not = file.WhyNotWritable();
-  const Words rights = why_not ? Words{" It cannot be changed by this user, so that fulldeck patch would refuse; fulldeck run --trace-ddp changes no file.",
+  const base::BilingualText rights = why_not ? base::BilingualText{" It cannot be changed by this user, so that fulldeck patch would refuse; fulldeck run --trace-ddp changes no file.",
                                        " 当前用户无法修改，fulldeck patch 会拒绝；fulldeck run --trace-ddp 不改文件。"}
-                               : Words{" It can be changed by this user.", " 当前用户可以修改。"};
+                               : base::BilingualText{" It can be changed by this user.", " 当前用户可以修改。"};
   switch (status->state) {
     case patch::PatchState::kNotPatched:
       return {Say(Verdict::kOk, {title + "." + rights.english, title + "。" + rights.chinese}, {}, "",
@@ -515,8 +515,8 @@ Findings CheckMmengine(const Subject& subject) {
 }  // namespace
 
 std::vector<Check> StackChecks() {
-  const auto check = [](std::string_view id, Words does, Words proves, Findings (*run)(const Subject&),
-                        std::string_view rows) {
+  const auto check = [](std::string_view id, base::BilingualText does, base::BilingualText proves,
+                        Findings (*run)(const Subject&), std::string_view rows) {
     Check made{id, Group::kStack, false, std::move(does), std::move(proves), run, rows};
     // One child answers all of them. It mostly takes the two seconds that torch does; a slow disk takes longer.
     made.family = "stack";

@@ -42,7 +42,7 @@ constexpr std::string_view kLoaderFolders[] = {"/usr/lib",
                                                "/opt/maca/lib",
                                                "/usr/local/Ascend/driver/lib64"};
 
-Finding Say(Verdict verdict, Words evidence, Words cure = {}, std::string row = {},
+Finding Say(Verdict verdict, base::BilingualText evidence, base::BilingualText cure = {}, std::string row = {},
             std::vector<std::pair<std::string, std::string>> figures = {}) {
   return {verdict, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
 }
@@ -52,7 +52,7 @@ std::string RealPath(const std::string& path) {
   return real ? real.get() : path;
 }
 
-Words InWords(LibraryFile file) {
+base::BilingualText InWords(LibraryFile file) {
   switch (file) {
     case LibraryFile::kSound:
       return {"a whole library", "完整的库"};

@@ -117,9 +117,9 @@ std::vector<Finding> CheckFreeSpace(const Subject& subject) {
                        Say("df {}", "df {}", base::Printable(folder)), "I5")};
   }
   const Figures figures = {{"bytes", std::to_string(space->bytes)}, {"bytes_free", std::to_string(space->bytes_free)}};
-  const Words seen = Say("{} of {} free", "共 {1}，剩余 {0}", base::FormatByteSize(space->bytes_free),
-                         base::FormatByteSize(space->bytes));
-  const Words cure =
+  const base::BilingualText seen = Say("{} of {} free", "共 {1}，剩余 {0}", base::FormatByteSize(space->bytes_free),
+                                       base::FormatByteSize(space->bytes));
+  const base::BilingualText cure =
       Say("make room, or name another folder: a checkpoint takes 12 bytes a parameter with AdamW (weights and two "
           "moments), 16 "
           "with an average, and the newest three and the one being written are there at a time",
@@ -166,9 +166,10 @@ std::vector<Finding> CheckInodes(const Subject& subject) {
   if (space->files == 0) {
     return {Ok(Say("this file system has no fixed number of files", "此文件系统没有固定的文件数上限"), figures)};
   }
-  const Words seen = Say("{} of {} files free", "可建文件共 {1} 个，剩余 {0} 个", space->files_free, space->files);
-  const Words cure = Say("remove small files (caches, unpacked data sets), or name another folder",
-                         "删除小文件（缓存、解包的数据集），或换目录");
+  const base::BilingualText seen =
+      Say("{} of {} files free", "可建文件共 {1} 个，剩余 {0} 个", space->files_free, space->files);
+  const base::BilingualText cure = Say("remove small files (caches, unpacked data sets), or name another folder",
+                                       "删除小文件（缓存、解包的数据集），或换目录");
   if (space->files_free < kLeastFiles) return {Fail(seen, cure, "I5", figures)};
   if (space->files_free < kGoodFiles) return {Warn(seen, cure, "I5", figures)};
   return {Ok(seen, figures)};
@@ -190,12 +191,13 @@ std::vector<Finding> CheckSyncTime(const Subject& subject) {
       {"median_us", std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(median).count())},
       {"worst_us", std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(worst).count())},
       {"times", std::to_string(took->size())}};
-  const Words seen =
+  const base::BilingualText seen =
       Say("a write of 4 KiB is on disk after {} (median of {}; the slowest {})",
           "4 KiB 写盘用时 {}（{} 次中位数；最慢 {}）", Milliseconds(median), took->size(), Milliseconds(worst));
   if (median < kSlowSync) return {Ok(seen, figures)};
-  const Words cure = Say("let checkpoints go to a faster or less busy disk, save less often, or in the background",
-                         "把检查点写到更快或更空闲的磁盘，减少保存频率，或在后台保存");
+  const base::BilingualText cure =
+      Say("let checkpoints go to a faster or less busy disk, save less often, or in the background",
+          "把检查点写到更快或更空闲的磁盘，减少保存频率，或在后台保存");
   if (median >= kBadSync) return {Fail(seen, cure, "", figures)};
   return {Warn(seen, cure, "", figures)};
 }

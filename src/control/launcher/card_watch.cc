@@ -32,8 +32,8 @@ std::optional<std::vector<int>> CertainHolders(const device::Card& card, bool ha
 
 // "3 123456 87.5 ,4711,4712 ,0:4711:99:5000 1 1 12 40 0 0": card, time, per cent, holders, work by slot, pid, start and
 // nanoseconds, then the fields of the progress; "-" for what is not known.
-std::string FormatReading(int card, base::TimePoint at, const device::Card& seen, const CardProgress& progress,
-                          bool has_pids_of_the_host) {
+std::string FormatReading(int card, base::TimePoint at, const device::Card& seen,
+                          const diagnosis::CardProgress& progress, bool has_pids_of_the_host) {
   const device::Telemetry& telemetry = seen.telemetry;
   std::string holders = "-";
   if (const auto pids = CertainHolders(seen, has_pids_of_the_host)) {
@@ -64,7 +64,7 @@ std::optional<device::ProcessWork> ParseWork(std::string_view text) {
   return device::ProcessWork{*slot, *pid, *ticks, *busy};
 }
 
-std::optional<CardReading> ParseReading(std::string_view line) {
+std::optional<diagnosis::CardReading> ParseReading(std::string_view line) {
   const auto fields = base::Split(line, ' ');
   if (fields.size() != 11) return std::nullopt;
   const auto card = base::ParseInteger<int>(fields[0]);
@@ -73,7 +73,7 @@ std::optional<CardReading> ParseReading(std::string_view line) {
   const auto collectives = base::ParseInteger<std::uint64_t>(fields[8]);
   const auto probed = base::ParseInteger<std::uint64_t>(fields[9]);
   if (!card || !at || !steps || !collectives || !probed) return std::nullopt;
-  CardReading reading;
+  diagnosis::CardReading reading;
   reading.card = *card;
   reading.at = base::TimePoint(base::Duration(*at));
   reading.percent = base::ParseDecimal(fields[2]);
@@ -105,7 +105,7 @@ bool WriteAll(int pipe, std::string_view text) {
 
 [[noreturn]] void WatchForEver(int pipe, int requests, const std::vector<device::Card>& cards,
                                const base::Environment& environment,
-                               const std::function<CardProgress(std::size_t)>& progress) {
+                               const std::function<diagnosis::CardProgress(std::size_t)>& progress) {
   const base::Clock& clock = base::SteadyClock::Instance();
   const bool has_pids_of_the_host = job::HasPidsOfTheHost();
   device::InventoryReader reader(
@@ -115,7 +115,7 @@ bool WriteAll(int pipe, std::string_view text) {
   for (;;) {
     // Progress first: what a card does after a step must not be taken for what it did before.
     const base::TimePoint at = clock.Now();
-    std::vector<CardProgress> so_far;
+    std::vector<diagnosis::CardProgress> so_far;
     for (std::size_t i = 0; i < cards.size(); ++i) so_far.push_back(progress(i));
     const auto inventory = reader.Read();
     if (!inventory) _exit(1);
@@ -140,10 +140,9 @@ bool WriteAll(int pipe, std::string_view text) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<CardWatch>> CardWatch::Start(base::EventLoop& loop, const std::vector<device::Card>& cards,
-                                                          const base::Environment& environment,
-                                                          const std::function<CardProgress(std::size_t)>& progress,
-                                                          CardWatchEvents events) {
+base::Result<std::unique_ptr<CardWatch>> CardWatch::Start(
+    base::EventLoop& loop, const std::vector<device::Card>& cards, const base::Environment& environment,
+    const std::function<diagnosis::CardProgress(std::size_t)>& progress, CardWatchEvents events) {
   auto pipe = base::MakePipe();
   if (!pipe) return pipe.error();
   auto requests = base::MakePipe();

@@ -12,13 +12,13 @@
 #include "base/event_loop.h"
 #include "base/result.h"
 #include "device/card.h"
-#include "launcher/card_usage.h"
+#include "diagnosis/card_usage.h"
 
 namespace fulldeck::launcher {
 
 // What a watch reports; neither may destroy it.
 struct CardWatchEvents {
-  std::function<void(const CardReading&)> reading;
+  std::function<void(const diagnosis::CardReading&)> reading;
   // All cards were read once more. `asked`: for the first time since Ask() was called.
   std::function<void(bool asked)> round;
 };
@@ -32,10 +32,9 @@ class CardWatch {
 
   // Reads from now on. `progress` of a card (by its position in `cards`) is called in the process that reads, before
   // each reading: it may look at memory that this process shares with others, and at nothing else.
-  static base::Result<std::unique_ptr<CardWatch>> Start(base::EventLoop& loop, const std::vector<device::Card>& cards,
-                                                        const base::Environment& environment,
-                                                        const std::function<CardProgress(std::size_t)>& progress,
-                                                        CardWatchEvents events);
+  static base::Result<std::unique_ptr<CardWatch>> Start(
+      base::EventLoop& loop, const std::vector<device::Card>& cards, const base::Environment& environment,
+      const std::function<diagnosis::CardProgress(std::size_t)>& progress, CardWatchEvents events);
   ~CardWatch();  // kills the process and reaps it
   CardWatch(const CardWatch&) = delete;
   CardWatch& operator=(const CardWatch&) = delete;

@@ -18,8 +18,8 @@
 #include "base/subprocess.h"
 #include "base/system_root.h"
 #include "base/text.h"
+#include "diagnosis/ending.h"
 #include "job/cgroup_folder.h"
-#include "launcher/ending.h"
 #include "launcher/process_tree.h"
 #include "launcher/run_plan.h"
 #include "launcher/supervisor.h"
@@ -171,7 +171,7 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, SharedNote& note) {
     CleanUpAfterSupervisor(note, "");
     return 128 + gave_up_after;
   }
-  const Ending ending{*status};
+  const diagnosis::Ending ending{*status};
   if (ending.signal_number() != 0) {
     CleanUpAfterSupervisor(note, fmt::format("the supervisor (pid {}) was {}", supervisor, ending.InWords()));
     if (gave_up_after != 0) return 128 + gave_up_after;
@@ -281,7 +281,7 @@ int RunFront(const job::LaunchFlags& flags, const base::Environment& environment
   int status = 0;
   while (waitpid(background, &status, 0) < 0 && errno == EINTR) {
   }
-  return Ending{status}.exit_code();
+  return diagnosis::Ending{status}.exit_code();
 }
 
 }  // namespace fulldeck::launcher

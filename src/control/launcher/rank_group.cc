@@ -9,9 +9,9 @@
 
 #include "base/subprocess.h"
 #include "device/host.h"
+#include "diagnosis/error_file.h"
+#include "diagnosis/failure_report.h"
 #include "job/rank_environment.h"
-#include "launcher/error_file.h"
-#include "launcher/failure_report.h"
 #include "launcher/program.h"
 #include "wire/process_identity.h"
 #include "wire/variables.h"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr base::Duration kErrorBelongsToTheEnd = std::chrono::minutes(5);
 
-job::AttemptContext ContextOf(const RunPlan& plan, const AttemptStart& start) {
+job::AttemptContext ContextOf(const RunPlan& plan, const nodes::AttemptStart& start) {
   job::AttemptContext context;
   context.run_id = plan.run_id;
   context.run_dir = plan.directory->path();
@@ -49,7 +49,7 @@ job::AttemptContext ContextOf(const RunPlan& plan, const AttemptStart& start) {
 }
 
 // The first line of a rank's own output.
-std::string FirstLine(const RunPlan& plan, const AttemptStart& start, const Rank& rank) {
+std::string FirstLine(const RunPlan& plan, const nodes::AttemptStart& start, const Rank& rank) {
   const PlannedRank& planned = plan.ranks[static_cast<std::size_t>(rank.local_rank)];
   return fmt::format("fulldeck: rank {} of {}, local rank {} on host {}: {}{}\n", rank.rank, start.world_size,
                      rank.local_rank, plan.host_name, CardInWords(planned),
@@ -87,7 +87,7 @@ base::SpawnOptions OptionsFor(const RunPlan& plan, const job::AttemptContext& co
 
 }  // namespace
 
-base::Result<RankGroup> RankGroup::Prepare(const RunPlan& plan, const AttemptStart& start) {
+base::Result<RankGroup> RankGroup::Prepare(const RunPlan& plan, const nodes::AttemptStart& start) {
   auto board = wire::RankBoard::Create({.run_id = plan.run_id,
                                         .attempt = start.attempt,
                                         .local_ranks = static_cast<int>(plan.ranks.size()),
@@ -165,7 +165,7 @@ void RankGroup::ShowOnBoard(const RunPlan& plan, const Rank& rank, base::TimePoi
 
 bool WasSentTooMuch(const Rank& rank) {
   if (!rank.ending || rank.ending->ending.signal_number() != SIGABRT) return false;
-  const std::string end = ReadTail(rank.files.stderr_path, std::size_t{1} << 14);
+  const std::string end = diagnosis::ReadTail(rank.files.stderr_path, std::size_t{1} << 14);
   return end.find("gloo::EnforceNotMet") != std::string::npos && end.find("expected size") != std::string::npos;
 }
 
@@ -180,7 +180,8 @@ int RankGroup::alive() const {
 }
 
 void RankGroup::Ended(Rank& rank, int wait_status, int order, bool after_stop, base::TimePoint now) {
-  rank.ending = RankEnding{rank.local_rank, Ending{wait_status}, order, after_stop, std::nullopt, now};
+  rank.ending =
+      diagnosis::RankEnding{rank.local_rank, diagnosis::Ending{wait_status}, order, after_stop, std::nullopt, now};
   rank.ended = now;
   rank.stopped = false;
   UpdateBoard(rank, rank.ending->ending.signal_number() != 0 ? wire::RankState::kKilled : wire::RankState::kExited,
@@ -215,23 +216,23 @@ void RankGroup::Signal(int signal_number) const {
   }
 }
 
-std::vector<RankEnding> RankGroup::Failures() const {
-  std::vector<RankEnding> failures;
+std::vector<diagnosis::RankEnding> RankGroup::Failures() const {
+  std::vector<diagnosis::RankEnding> failures;
   for (const Rank& rank : ranks_) {
     if (!rank.ending || rank.ending->ending.ok()) continue;
     failures.push_back(*rank.ending);
-    const auto error = ParseErrorFile(ReadTail(rank.files.error_path, std::size_t{1} << 20));
+    const auto error = diagnosis::ParseErrorFile(diagnosis::ReadTail(rank.files.error_path, std::size_t{1} << 20));
     if (error) failures.back().error_seconds = error->unix_seconds;
   }
   return failures;
 }
 
-std::vector<RankFacts> RankGroup::Facts() const {
-  const std::vector<RankEnding> failures = Failures();
-  std::vector<RankFacts> all;
+std::vector<diagnosis::RankFacts> RankGroup::Facts() const {
+  const std::vector<diagnosis::RankEnding> failures = Failures();
+  std::vector<diagnosis::RankFacts> all;
   for (const Rank& rank : ranks_) {
-    RankFacts facts{rank.local_rank, rank.rank, rank.ending};
-    for (const RankEnding& failure : failures) {
+    diagnosis::RankFacts facts{rank.local_rank, rank.rank, rank.ending};
+    for (const diagnosis::RankEnding& failure : failures) {
       if (failure.local_rank == rank.local_rank) facts.ending = failure;
     }
     auto error = board_.ReadError(rank.local_rank);

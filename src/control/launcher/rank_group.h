@@ -10,12 +10,12 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "launcher/ending.h"
-#include "launcher/host_group.h"
-#include "launcher/root_cause.h"
+#include "diagnosis/ending.h"
+#include "diagnosis/root_cause.h"
 #include "launcher/run_cgroup.h"
 #include "launcher/run_directory.h"
 #include "launcher/run_plan.h"
+#include "nodes/host_group.h"
 #include "wire/rank_board.h"
 
 namespace fulldeck::launcher {
@@ -26,7 +26,7 @@ struct Rank {
   pid_t pid = -1;
   RankFiles files;
   bool has_no_log = false;  // no room on the disk at a restart: its output goes nowhere
-  std::optional<RankEnding> ending;
+  std::optional<diagnosis::RankEnding> ending;
   bool stopped = false;  // by SIGSTOP and its like
   base::TimePoint ended{};
 };
@@ -38,7 +38,7 @@ bool WasSentTooMuch(const Rank& rank);
 class RankGroup {
  public:
   // Makes files and board; starts nothing.
-  static base::Result<RankGroup> Prepare(const RunPlan& plan, const AttemptStart& start);
+  static base::Result<RankGroup> Prepare(const RunPlan& plan, const nodes::AttemptStart& start);
 
   // Starts every rank. On an error none runs any more, and the message names the rank.
   base::Result<void> Start(const RunPlan& plan, const std::optional<RunCgroup>& cgroup);
@@ -46,7 +46,7 @@ class RankGroup {
   // errno of the first rank that is not in the run's cgroup; 0 where all are, or there is none.
   int cgroup_error() const { return cgroup_error_; }
 
-  const AttemptStart& start() const { return start_; }
+  const nodes::AttemptStart& start() const { return start_; }
   std::vector<Rank>& ranks() { return ranks_; }
   const std::vector<Rank>& ranks() const { return ranks_; }
   const wire::RankBoard& board() const { return board_; }
@@ -64,9 +64,9 @@ class RankGroup {
   void Signal(int signal_number) const;
 
   // All that failed, for RootCause; error files are read.
-  std::vector<RankEnding> Failures() const;
+  std::vector<diagnosis::RankEnding> Failures() const;
   // Every rank as it ended and as it stands on the board, for RootOf.
-  std::vector<RankFacts> Facts() const;
+  std::vector<diagnosis::RankFacts> Facts() const;
   // The furthest step that any rank has put on the board; absent when none has.
   std::optional<std::uint64_t> BestStep() const;
 
@@ -75,7 +75,7 @@ class RankGroup {
   void ShowOnBoard(const RunPlan& plan, const Rank& rank, base::TimePoint now);
   void UpdateBoard(const Rank& rank, wire::RankState state, int wait_status, base::TimePoint now);
 
-  AttemptStart start_;
+  nodes::AttemptStart start_;
   wire::RankBoard board_;
   std::vector<Rank> ranks_;
   int cgroup_error_ = 0;

@@ -326,7 +326,7 @@ base::Result<std::unique_ptr<RunPlan>> MakeRunPlan(const job::LaunchFlags& flags
   ChooseAgent(*plan);
   if (flags.master_port && *flags.master_port != 0) {
     *code_of_refusal = ExitCode::kPortTaken;
-    auto port = MasterPort::Named(*flags.master_port);
+    auto port = net::MasterPort::Named(*flags.master_port);
     if (!port) return port.error();
     plan->named_port = std::move(*port);
   }

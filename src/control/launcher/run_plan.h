@@ -15,8 +15,8 @@
 #include "job/cluster.h"
 #include "job/launch_flags.h"
 #include "job/placement.h"
-#include "launcher/master_port.h"
 #include "launcher/run_directory.h"
+#include "net/master_port.h"
 #include "wire/exit_codes.h"
 
 namespace fulldeck::launcher {
@@ -44,7 +44,7 @@ struct RunPlan {
   std::optional<std::pair<std::string, std::string>> visible_devices;
   std::optional<std::string> agent_library;
   std::optional<std::string> python_hook;
-  std::optional<MasterPort> named_port;  // the port that the user named for rank 0, held
+  std::optional<net::MasterPort> named_port;  // the port that the user named for rank 0, held
   std::optional<RunDirectory> directory;
   // Secret that the ranks of this run have in common and no other user knows, as the default key of the collectives.
   // Empty for several launchers without FULLDECK_TOKEN: ranks of two of them on one node must meet, and share nothing

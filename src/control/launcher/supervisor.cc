@@ -115,15 +115,15 @@ base::Result<void> Supervisor::Prepare() {
   const auto no_color = plan_->environment.Get(wire::kNoColorVariable);
   // A console holds its pipe open for as long as it lives, and a detached run must let go of its caller's.
   const bool detach = plan_->flags.detach;
-  logs_ = std::make_unique<LogFollower>(loop_,
-                                        LogFollowerOptions{.merged_path = plan_->directory->merged_log(),
-                                                           .stdout_fd = detach ? -1 : STDOUT_FILENO,
-                                                           .stderr_fd = detach ? -1 : STDERR_FILENO,
-                                                           .colour = !no_color || no_color->empty(),
-                                                           .complain = [this](const std::string& line) { Say(line); }});
+  logs_ = std::make_unique<logs::LogFollower>(
+      loop_, logs::LogFollowerOptions{.merged_path = plan_->directory->merged_log(),
+                                      .stdout_fd = detach ? -1 : STDOUT_FILENO,
+                                      .stderr_fd = detach ? -1 : STDERR_FILENO,
+                                      .colour = !no_color || no_color->empty(),
+                                      .complain = [this](const std::string& line) { Say(line); }});
   const auto recorded = OpenEventLog();
   if (!recorded) return recorded.error();
-  auto checks_off = ChecksOff(plan_->environment.Get(wire::kChecksOffVariable).value_or(""));
+  auto checks_off = diagnosis::ChecksOff(plan_->environment.Get(wire::kChecksOffVariable).value_or(""));
   if (!checks_off) return checks_off.error();
   checks_off_ = std::move(*checks_off);
   std::string why_not;
@@ -184,9 +184,11 @@ void Supervisor::Reap() {
       Report(
           {"rank-stopped",
            events::Severity::kWarning,
-           {{"rank", std::int64_t{rank->rank}}, {"pid", std::int64_t{pid}}, {"signal", SignalName(WSTOPSIG(status))}},
+           {{"rank", std::int64_t{rank->rank}},
+            {"pid", std::int64_t{pid}},
+            {"signal", diagnosis::SignalName(WSTOPSIG(status))}},
            fmt::format("{} was stopped by {}: it does nothing, and the others will wait for it, until: kill -CONT {}{}",
-                       NameOf(*rank), SignalName(WSTOPSIG(status)), pid, LastCallInWords(*rank))});
+                       NameOf(*rank), diagnosis::SignalName(WSTOPSIG(status)), pid, LastCallInWords(*rank))});
     } else if (WIFCONTINUED(status)) {
       group_->StoppedOrContinued(*rank, false, loop_.clock().Now());
       Report({"rank-continued",
@@ -216,8 +218,8 @@ void Supervisor::Reap() {
 
 bool Supervisor::OnlyStopSignalsKilled() const {
   const std::vector<int> stops = StopSignals(plan_->flags);
-  const std::vector<RankEnding> failures = group_->Failures();
-  return std::all_of(failures.begin(), failures.end(), [&](const RankEnding& failure) {
+  const std::vector<diagnosis::RankEnding> failures = group_->Failures();
+  return std::all_of(failures.begin(), failures.end(), [&](const diagnosis::RankEnding& failure) {
     return std::find(stops.begin(), stops.end(), failure.ending.signal_number()) != stops.end();
   });
 }
@@ -333,7 +335,7 @@ void Supervisor::AttemptOver() {
     struct stat facts {};
     if (stat(rank.files.crash_path.c_str(), &facts) == 0 && facts.st_size == 0) unlink(rank.files.crash_path.c_str());
   }
-  const std::vector<RankEnding> failures = group_->Failures();
+  const std::vector<diagnosis::RankEnding> failures = group_->Failures();
   const bool ended_well = failures.empty() && user_signal_ == 0 && !front_died_ && !idle_failed_ && !hung_ &&
                           !could_not_start_ && !elsewhere_;
   NameSilentFaults(ended_well);
@@ -348,13 +350,14 @@ void Supervisor::AttemptOver() {
 }
 
 void Supervisor::DecideAlone() {
-  const std::vector<RankEnding> failures = group_->Failures();
-  const auto root = RootCause(failures);
+  const std::vector<diagnosis::RankEnding> failures = group_->Failures();
+  const auto root = diagnosis::RootCause(failures);
   // A rank that died of the signal that we got too was stopped together with us.
   const bool began_by_itself =
       root && !failures[*root].after_stop && failures[*root].ending.signal_number() != user_signal_;
   if (user_signal_ != 0 && !began_by_itself) {
-    Say(fmt::format("stopped by {} in {}", SignalName(user_signal_), Seconds(loop_.clock().Now() - stop_began_)));
+    Say(fmt::format("stopped by {} in {}", diagnosis::SignalName(user_signal_),
+                    Seconds(loop_.clock().Now() - stop_began_)));
     return Finish(gave_up_killing_ ? static_cast<int>(ExitCode::kLeftBehind) : 128 + user_signal_);
   }
   if (front_died_) return Finish(128 + SIGKILL);
@@ -412,11 +415,12 @@ void Supervisor::Tick() {
 
 void Supervisor::NameSilentFaults(bool ended_well) {
   const base::TimePoint now = loop_.clock().Now();
-  const std::vector<RankLook> ranks = LookAt(group_->board(), now);
+  const std::vector<diagnosis::RankLook> ranks = diagnosis::LookAt(group_->board(), now);
   summary_.Look(ranks);
   std::vector<events::Event> found =
       ended_well ? silent_faults_->LookAtTheEnd(ranks, now) : silent_faults_->Look(ranks, now);
-  for (auto& more : {script_faults_->Look(ObservationsOn(group_->board()), ended_well), admissions_->Found()}) {
+  for (auto& more :
+       {script_faults_->Look(diagnosis::ObservationsOn(group_->board()), ended_well), admissions_->Found()}) {
     found.insert(found.end(), more.begin(), more.end());
   }
   std::erase_if(found, [this](const events::Event& event) {

@@ -12,24 +12,24 @@
 #include <vector>
 
 #include "base/event_loop.h"
+#include "diagnosis/card_usage.h"
+#include "diagnosis/log_admissions.h"
+#include "diagnosis/run_summary.h"
+#include "diagnosis/script_faults.h"
+#include "diagnosis/silent_faults.h"
 #include "diagnosis/stack_collection.h"
 #include "events/event_log.h"
 #include "job/run_registry.h"
-#include "launcher/card_usage.h"
 #include "launcher/card_watch.h"
 #include "launcher/front.h"
 #include "launcher/hang_watch.h"
-#include "launcher/host_group.h"
-#include "launcher/log_admissions.h"
-#include "launcher/log_follower.h"
 #include "launcher/rank_group.h"
 #include "launcher/restart_policy.h"
 #include "launcher/run_cgroup.h"
 #include "launcher/run_plan.h"
-#include "launcher/run_summary.h"
-#include "launcher/script_faults.h"
 #include "launcher/signal_copies.h"
-#include "launcher/silent_faults.h"
+#include "logs/log_follower.h"
+#include "nodes/host_group.h"
 
 namespace fulldeck::launcher {
 
@@ -54,7 +54,7 @@ class Supervisor {
   base::Result<void> WatchSignals();
   void JoinHosts();
   void StartAlone(int attempt);
-  void StartAttempt(const AttemptStart& start);
+  void StartAttempt(const nodes::AttemptStart& start);
   base::Result<void> FollowRank(const Rank& rank);
   void WatchCards();
   void Register();
@@ -72,11 +72,11 @@ class Supervisor {
   void CheckAllGone();
   void AttemptOver();
   void DecideAlone();
-  CardProgress ProgressOn(const std::vector<int>& local_ranks) const;
+  diagnosis::CardProgress ProgressOn(const std::vector<int>& local_ranks) const;
   std::optional<int> RankOfProcess(int pid, std::uint64_t start_ticks);
   void OnCardRound();
   void OnCardWatchEnded();
-  void ReportIdleCards(const std::vector<CardVerdict>& verdicts);
+  void ReportIdleCards(const std::vector<diagnosis::CardVerdict>& verdicts);
   bool WaitForLastReading();
   void EndCardWatch(bool ended_well);
   void ShowCardUsage();
@@ -117,10 +117,10 @@ class Supervisor {
   void Record(events::Event event);
   base::Result<void> OpenEventLog();
   std::string NameOf(const Rank& rank) const;
-  HostFailure OwnFailure() const;
-  std::optional<Root> FindRoot() const;
-  int ExitCodeOf(const Root& root) const;
-  std::string HowInWords(const Root& root) const;
+  nodes::HostFailure OwnFailure() const;
+  std::optional<diagnosis::Root> FindRoot() const;
+  int ExitCodeOf(const diagnosis::Root& root) const;
+  std::string HowInWords(const diagnosis::Root& root) const;
   void ReportFailure();
   void CopyErrorFile(const Rank& rank) const;
 
@@ -132,12 +132,12 @@ class Supervisor {
   job::RunRecord record_;
   std::optional<RunCgroup> cgroup_;
   MemoryPressure memory_before_;
-  std::unique_ptr<LogFollower> logs_;
+  std::unique_ptr<logs::LogFollower> logs_;
   events::EventLog event_log_;
-  std::unique_ptr<HostGroup> hosts_;
-  std::optional<MasterPort> port_;
+  std::unique_ptr<nodes::HostGroup> hosts_;
+  std::optional<net::MasterPort> port_;
   std::optional<RankGroup> group_;
-  std::optional<CardUsage> card_usage_;                           // of this attempt, until its verdict was given
+  std::optional<diagnosis::CardUsage> card_usage_;                // of this attempt, until its verdict was given
   std::vector<std::vector<int>> card_ranks_;                      // local ranks of each of its cards
   std::map<std::pair<int, std::uint64_t>, int> rank_of_process_;  // that were seen in a rank's tree: pid, start time
   std::vector<bool> idle_reported_, idle_later_reported_;         // by card
@@ -149,7 +149,7 @@ class Supervisor {
   std::optional<diagnosis::HangVerdict> hang_alarm_;  // said, and not over yet
   base::TimePoint hang_alarm_at_{};
   std::optional<base::TimePoint> alarm_quiet_since_;  // nobody waits any more since then
-  std::optional<LastWait> last_wait_;                 // of this attempt, before any rank failed
+  std::optional<diagnosis::LastWait> last_wait_;      // of this attempt, before any rank failed
   std::optional<diagnosis::HangVerdict> waiting_;     // the stall of which the event "waiting" is reported or under way
   struct SampledPlace {
     int local_rank = -1;
@@ -158,16 +158,16 @@ class Supervisor {
   };
   SampledPlace sampled_place_;  // the latest
   std::unique_ptr<diagnosis::StackCollection> stacks_;
-  std::optional<diagnosis::HangVerdict> desync_;  // ranks that made different calls, of this attempt
-  std::vector<std::uint64_t> lost_log_bytes_;     // by local rank, as it was reported
-  bool collecting_ = false;                       // stacks_ has not answered yet
-  std::string waiting_note_;                      // for the progress line
-  std::optional<SilentFaults> silent_faults_;     // of this attempt
-  std::optional<ScriptFaults> script_faults_;     // of this attempt
-  std::optional<LogAdmissions> admissions_;       // of this attempt
-  std::set<std::string> checks_off_;              // codes of silent errors that are not reported
-  int silent_errors_ = 0;                         // warnings of this attempt, for --strict
-  RunSummary summary_;                            // of this attempt
+  std::optional<diagnosis::HangVerdict> desync_;          // ranks that made different calls, of this attempt
+  std::vector<std::uint64_t> lost_log_bytes_;             // by local rank, as it was reported
+  bool collecting_ = false;                               // stacks_ has not answered yet
+  std::string waiting_note_;                              // for the progress line
+  std::optional<diagnosis::SilentFaults> silent_faults_;  // of this attempt
+  std::optional<diagnosis::ScriptFaults> script_faults_;  // of this attempt
+  std::optional<diagnosis::LogAdmissions> admissions_;    // of this attempt
+  std::set<std::string> checks_off_;                      // codes of silent errors that are not reported
+  int silent_errors_ = 0;                                 // warnings of this attempt, for --strict
+  diagnosis::RunSummary summary_;                         // of this attempt
 
   Phase phase_ = Phase::kGathering;
   base::TimePoint attempt_began_{};
@@ -190,7 +190,7 @@ class Supervisor {
     bool warned = false;
   };
   UserSignal user_signals_[2];
-  std::optional<HostFailure> elsewhere_;  // another host began
+  std::optional<nodes::HostFailure> elsewhere_;  // another host began
   base::EventLoop::Id kill_timer_ = 0;
   base::EventLoop::Id last_reading_timer_ = 0;
   base::EventLoop::Id hang_timer_ = 0;

@@ -32,7 +32,7 @@ void Supervisor::WatchCards() {
   all_cards_worked_ = false;
   if (plan_->flags.idle_card == job::IdleCardPolicy::kOff || !plan_->ranks.front().card) return;
   std::vector<device::Card> cards;
-  std::vector<UsedCard> used;
+  std::vector<diagnosis::UsedCard> used;
   card_ranks_.clear();
   for (const Rank& rank : group_->ranks()) {
     const PlannedRank& planned = plan_->ranks[static_cast<std::size_t>(rank.local_rank)];
@@ -49,7 +49,7 @@ void Supervisor::WatchCards() {
   idle_later_reported_.assign(cards.size(), false);
   card_usage_.emplace(std::move(used), plan_->flags.idle_card_after);
   CardWatchEvents events;
-  events.reading = [this](const CardReading& reading) {
+  events.reading = [this](const diagnosis::CardReading& reading) {
     if (!card_usage_ || phase_ != Phase::kRunning) return;
     card_usage_->Observe(reading, [this](int pid, std::uint64_t ticks) { return RankOfProcess(pid, ticks); });
   };
@@ -64,13 +64,13 @@ void Supervisor::WatchCards() {
   auto watch = CardWatch::Start(
       loop_, cards, plan_->environment, [this](std::size_t card) { return ProgressOn(card_ranks_[card]); },
       std::move(events));
-  if (!watch) return Report(CardWatchFailedEvent(watch.error().message));
+  if (!watch) return Report(diagnosis::CardWatchFailedEvent(watch.error().message));
   card_watch_ = std::move(*watch);
 }
 
 // Runs in the process that reads the cards.
-CardProgress Supervisor::ProgressOn(const std::vector<int>& local_ranks) const {
-  CardProgress progress;
+diagnosis::CardProgress Supervisor::ProgressOn(const std::vector<int>& local_ranks) const {
+  diagnosis::CardProgress progress;
   progress.model_on_cpu = true;
   const wire::RankBoard& board = group_->board();
   for (const int local_rank : local_ranks) {
@@ -139,10 +139,10 @@ std::optional<int> Supervisor::RankOfProcess(int pid, std::uint64_t start_ticks)
 
 void Supervisor::ShowCardUsage() {
   for (std::size_t card = 0; card < card_ranks_.size(); ++card) {
-    const Usage now = card_usage_->Now(card);
-    const auto shown = now == Usage::kBusy   ? wire::CardUse::kBusy
-                       : now == Usage::kIdle ? wire::CardUse::kIdle
-                                             : wire::CardUse::kUnknown;
+    const diagnosis::Usage now = card_usage_->Now(card);
+    const auto shown = now == diagnosis::Usage::kBusy   ? wire::CardUse::kBusy
+                       : now == diagnosis::Usage::kIdle ? wire::CardUse::kIdle
+                                                        : wire::CardUse::kUnknown;
     for (const int local_rank : card_ranks_[card]) group_->ShowCardUse(local_rank, shown);
   }
 }
@@ -150,27 +150,27 @@ void Supervisor::ShowCardUsage() {
 void Supervisor::OnCardRound() {
   if (idle_failed_) return;
   ShowCardUsage();
-  const std::vector<CardVerdict> verdicts = card_usage_->Verdicts();
-  const bool all_work = std::all_of(verdicts.begin(), verdicts.end(), [](const CardVerdict& verdict) {
-    return verdict.usage == Usage::kBusy && verdict.active >= kConvincing;
+  const std::vector<diagnosis::CardVerdict> verdicts = card_usage_->Verdicts();
+  const bool all_work = std::all_of(verdicts.begin(), verdicts.end(), [](const diagnosis::CardVerdict& verdict) {
+    return verdict.usage == diagnosis::Usage::kBusy && verdict.active >= kConvincing;
   });
   if (all_work && !all_cards_worked_) {
     all_cards_worked_ = true;
-    Report(CardUsageEvent(*card_usage_, verdicts, "running"));
+    Report(diagnosis::CardUsageEvent(*card_usage_, verdicts, "running"));
   }
   for (std::size_t card = 0; card < verdicts.size(); ++card) {
     const auto idle = card_usage_->FellIdle(card);
     if (!idle || idle_later_reported_[card]) continue;
     idle_later_reported_[card] = true;
-    Report(CardIdleLaterEvent(card_usage_->card(card), *idle));
+    Report(diagnosis::CardIdleLaterEvent(card_usage_->card(card), *idle));
   }
   if (loop_.clock().Now() - attempt_began_ < plan_->flags.idle_card_after) return;
   ReportIdleCards(verdicts);
   const job::IdleCardPolicy policy = plan_->flags.idle_card;
   const auto has = [&](auto condition) { return std::any_of(verdicts.begin(), verdicts.end(), condition); };
-  const bool idle = has([](const CardVerdict& verdict) { return verdict.usage == Usage::kIdle; });
+  const bool idle = has([](const diagnosis::CardVerdict& verdict) { return verdict.usage == diagnosis::Usage::kIdle; });
   // The other reasons may pass.
-  const bool never_known = has([](const CardVerdict& verdict) { return verdict.reason == "no-telemetry"; });
+  const bool never_known = has([](const diagnosis::CardVerdict& verdict) { return verdict.reason == "no-telemetry"; });
   const bool fails =
       (idle && policy != job::IdleCardPolicy::kWarn) || (never_known && policy == job::IdleCardPolicy::kRequire);
   if (!fails) return;
@@ -192,11 +192,11 @@ void Supervisor::OnCardWatchEnded() {
 }
 
 // Once for each card.
-void Supervisor::ReportIdleCards(const std::vector<CardVerdict>& verdicts) {
+void Supervisor::ReportIdleCards(const std::vector<diagnosis::CardVerdict>& verdicts) {
   for (std::size_t card = 0; card < verdicts.size(); ++card) {
-    if (verdicts[card].usage != Usage::kIdle || idle_reported_[card]) continue;
+    if (verdicts[card].usage != diagnosis::Usage::kIdle || idle_reported_[card]) continue;
     idle_reported_[card] = true;
-    Report(CardIdleEvent(card_usage_->card(card), verdicts[card]));
+    Report(diagnosis::CardIdleEvent(card_usage_->card(card), verdicts[card]));
   }
 }
 
@@ -220,16 +220,18 @@ void Supervisor::EndCardWatch(bool ended_well) {
   last_reading_timer_ = 0;
   card_watch_.reset();
   if (!card_usage_) return;
-  const std::vector<CardVerdict> verdicts = card_usage_->Verdicts();
-  const events::Event summary = CardUsageEvent(*card_usage_, verdicts, "end");
-  const auto is = [](Usage usage) { return [usage](const CardVerdict& verdict) { return verdict.usage == usage; }; };
-  const bool all_work = std::all_of(verdicts.begin(), verdicts.end(), is(Usage::kBusy));
-  const bool idle = std::any_of(verdicts.begin(), verdicts.end(), is(Usage::kIdle));
-  const bool unknown = std::any_of(verdicts.begin(), verdicts.end(), is(Usage::kUnknown));
+  const std::vector<diagnosis::CardVerdict> verdicts = card_usage_->Verdicts();
+  const events::Event summary = diagnosis::CardUsageEvent(*card_usage_, verdicts, "end");
+  const auto is = [](diagnosis::Usage usage) {
+    return [usage](const diagnosis::CardVerdict& verdict) { return verdict.usage == usage; };
+  };
+  const bool all_work = std::all_of(verdicts.begin(), verdicts.end(), is(diagnosis::Usage::kBusy));
+  const bool idle = std::any_of(verdicts.begin(), verdicts.end(), is(diagnosis::Usage::kIdle));
+  const bool unknown = std::any_of(verdicts.begin(), verdicts.end(), is(diagnosis::Usage::kUnknown));
   if (ended_well) ReportIdleCards(verdicts);
   for (std::size_t card = 0; card < verdicts.size(); ++card) {
-    if (verdicts[card].usage != Usage::kUnknown) continue;
-    const events::Event event = CardUnknownEvent(card_usage_->card(card), verdicts[card]);
+    if (verdicts[card].usage != diagnosis::Usage::kUnknown) continue;
+    const events::Event event = diagnosis::CardUnknownEvent(card_usage_->card(card), verdicts[card]);
     if (ended_well && event.severity == events::Severity::kWarning) {
       Report(event);
     } else {

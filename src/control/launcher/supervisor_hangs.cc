@@ -152,8 +152,9 @@ void Supervisor::RememberWait(const HangVerdict& verdict) {
     const auto age = error ? wire::Age(error->at_ns, now) : std::nullopt;
     if ((age && *age < kFailureIsFresh) || (rank.ending && !rank.ending->ending.ok())) return;
   }
-  last_wait_ = LastWait{group_->start().first_rank + verdict.culprit, verdict.waiting, verdict.awaited.group_id,
-                        verdict.awaited.sequence, static_cast<std::uint64_t>(now.time_since_epoch().count())};
+  last_wait_ =
+      diagnosis::LastWait{group_->start().first_rank + verdict.culprit, verdict.waiting, verdict.awaited.group_id,
+                          verdict.awaited.sequence, static_cast<std::uint64_t>(now.time_since_epoch().count())};
 }
 
 // Whether the run moves again. When a time-out ends the call nobody waits any more either, though the awaited rank has

@@ -23,7 +23,7 @@ constexpr int kDefaultMeetingPort = 29500;
 
 void Supervisor::JoinHosts() {
   const job::LaunchFlags& flags = plan_->flags;
-  HostGroupOptions options;
+  nodes::HostGroupOptions options;
   options.endpoint_host = flags.endpoint_host;
   options.endpoint_port = flags.endpoint_port.value_or(kDefaultMeetingPort);
   options.node_rank = flags.node_rank;
@@ -50,20 +50,20 @@ void Supervisor::JoinHosts() {
                         options.endpoint_host, options.endpoint_port, wire::kTokenVariable)});
   }
 
-  HostGroupEvents events;
+  nodes::HostGroupEvents events;
   events.take_master_port = [this]() -> base::Result<int> {
     if (plan_->named_port) return plan_->named_port->number();
-    auto port = MasterPort::Free();
+    auto port = net::MasterPort::Free();
     if (!port) return port.error();
     port_ = std::move(*port);
     return port_->number();
   };
-  events.start = [this](const AttemptStart& start) { StartAttempt(start); };
-  events.stop = [this](const HostFailure& failure) {
+  events.start = [this](const nodes::AttemptStart& start) { StartAttempt(start); };
+  events.stop = [this](const nodes::HostFailure& failure) {
     elsewhere_ = failure;
     if (phase_ == Phase::kRunning) BeginStop(SIGTERM, plan_->flags.grace);
   };
-  events.finished = [this](const std::optional<HostFailure>& failure) {
+  events.finished = [this](const std::optional<nodes::HostFailure>& failure) {
     if (!failure) return Finish(0);
     elsewhere_ = failure;
     ReportFailure();
@@ -74,12 +74,12 @@ void Supervisor::JoinHosts() {
     const auto began = FindRoot();
     Finish(code, !wire::IsVerdict(code) || (!hung_ && !idle_failed_ && began && ExitCodeOf(*began) == code));
   };
-  events.restarting = [this](const HostFailure& failure, base::Duration delay) {
+  events.restarting = [this](const nodes::HostFailure& failure, base::Duration delay) {
     elsewhere_ = failure;
     ReportFailure();
     Say(fmt::format("all hosts start again in {}", Seconds(delay)));
   };
-  events.restart = [this](const HostFailure& failure) -> std::optional<base::Duration> {
+  events.restart = [this](const nodes::HostFailure& failure) -> std::optional<base::Duration> {
     if (front_died_) return std::nullopt;
     attempts_.push_back({std::chrono::duration_cast<milliseconds>(loop_.clock().Now() - attempt_began_),
                          failure.best_step > 0 ? std::optional(failure.best_step) : std::nullopt});
@@ -94,7 +94,7 @@ void Supervisor::JoinHosts() {
     Finish(static_cast<int>(ExitCode::kHosts));
   };
   events.say = [this](const std::string& line) { Say(line); };
-  hosts_ = std::make_unique<HostGroup>(loop_, std::move(options), std::move(events));
+  hosts_ = std::make_unique<nodes::HostGroup>(loop_, std::move(options), std::move(events));
   const auto joined = hosts_->Join();
   if (!joined) {
     Say("error: " + joined.error().message);
@@ -102,8 +102,8 @@ void Supervisor::JoinHosts() {
   }
 }
 
-HostFailure Supervisor::OwnFailure() const {
-  HostFailure failure;
+nodes::HostFailure Supervisor::OwnFailure() const {
+  nodes::HostFailure failure;
   failure.group_rank = group_ ? group_->start().group_rank : -1;
   failure.host_name = plan_->host_name;
   timespec now{};
@@ -117,8 +117,8 @@ HostFailure Supervisor::OwnFailure() const {
     return failure;
   }
   if (group_) {
-    const std::vector<RankEnding> failures = group_->Failures();
-    const auto root = RootCause(failures);
+    const std::vector<diagnosis::RankEnding> failures = group_->Failures();
+    const auto root = diagnosis::RootCause(failures);
     if (root && (user_signal_ == 0 || failures[*root].ending.signal_number() != user_signal_)) {
       failure.seen_at = group_->ranks()[static_cast<std::size_t>(failures[*root].local_rank)].ended;
       const auto began = FindRoot();
@@ -129,7 +129,7 @@ HostFailure Supervisor::OwnFailure() const {
   }
   if (user_signal_ != 0) {
     failure.by_request = true;
-    failure.summary = fmt::format("its launcher was stopped by {}", SignalName(user_signal_));
+    failure.summary = fmt::format("its launcher was stopped by {}", diagnosis::SignalName(user_signal_));
     failure.exit_code = 128 + user_signal_;
   } else if (idle_failed_) {
     failure.summary = "a card stayed idle";

@@ -10,14 +10,14 @@
 #include <ctime>
 
 #include "base/unique_fd.h"
-#include "launcher/failure_report.h"
+#include "diagnosis/failure_report.h"
 #include "launcher/program.h"
 
 namespace fulldeck::launcher {
 
-std::optional<Root> Supervisor::FindRoot() const {
+std::optional<diagnosis::Root> Supervisor::FindRoot() const {
   if (!group_) return std::nullopt;
-  std::vector<RankFacts> ranks = group_->Facts();
+  std::vector<diagnosis::RankFacts> ranks = group_->Facts();
   const auto& verdict = hang_alarm_ && hang_alarm_->kind == diagnosis::VerdictKind::kDesync ? hang_alarm_ : desync_;
   if (verdict) {
     const std::size_t all = verdict->waiting.size() + 1;
@@ -25,19 +25,19 @@ std::optional<Root> Supervisor::FindRoot() const {
     std::vector<int> members = verdict->waiting;
     members.push_back(verdict->culprit);
     for (const int local_rank : members) {
-      RankFacts& rank = ranks[static_cast<std::size_t>(local_rank)];
+      diagnosis::RankFacts& rank = ranks[static_cast<std::size_t>(local_rank)];
       if (rank.culprit >= 0 || rank.code == wire::FailureCode::kDifferentCalls) continue;
       rank.code = wire::FailureCode::kDifferentCalls;
       rank.culprit = majority ? group_->start().first_rank + verdict->culprit : -1;
     }
   }
   const std::vector<Rank>& all = group_->ranks();
-  if (std::any_of(all.begin(), all.end(), WasSentTooMuch)) BlameDifferentCalls(ranks);
-  if (last_wait_) BlameAwaited(ranks, *last_wait_);
-  return RootOf(ranks, group_->start().world_size);
+  if (std::any_of(all.begin(), all.end(), WasSentTooMuch)) diagnosis::BlameDifferentCalls(ranks);
+  if (last_wait_) diagnosis::BlameAwaited(ranks, *last_wait_);
+  return diagnosis::RootOf(ranks, group_->start().world_size);
 }
 
-int Supervisor::ExitCodeOf(const Root& root) const {
+int Supervisor::ExitCodeOf(const diagnosis::Root& root) const {
   const auto failed = [&](int local_rank) { return group_->ranks()[static_cast<std::size_t>(local_rank)].ending; };
   if (!root.local_ranks.empty()) {
     const auto own = failed(root.local_ranks.front());
@@ -47,11 +47,11 @@ int Supervisor::ExitCodeOf(const Root& root) const {
 }
 
 // "rank 3 (gcu 3, pid 4711) exited with code 1"
-std::string Supervisor::HowInWords(const Root& root) const {
+std::string Supervisor::HowInWords(const diagnosis::Root& root) const {
   const std::vector<Rank>& ranks = group_->ranks();
   const int noticed_by = ranks[static_cast<std::size_t>(root.noticed_by)].rank;
   std::string who = fmt::format("rank {} of another node", root.rank);
-  std::optional<RankEnding> ending;
+  std::optional<diagnosis::RankEnding> ending;
   if (!root.local_ranks.empty()) {
     who.clear();
     for (const int local_rank : root.local_ranks) {
@@ -60,18 +60,18 @@ std::string Supervisor::HowInWords(const Root& root) const {
     ending = ranks[static_cast<std::size_t>(root.local_ranks.front())].ending;
   }
   switch (root.reason) {
-    case RootReason::kExitCode:
-    case RootReason::kSignal:
+    case diagnosis::RootReason::kExitCode:
+    case diagnosis::RootReason::kSignal:
       return who + " " + (ending ? ending->ending.InWords() : "failed");
-    case RootReason::kLeftEarly:
+    case diagnosis::RootReason::kLeftEarly:
       return fmt::format("{} {} while rank {} still communicated with it", who,
                          ending && ending->ending.ok() ? "exited with code 0" : "left", noticed_by);
-    case RootReason::kDifferentCalls:
+    case diagnosis::RootReason::kDifferentCalls:
       return who + (root.local_ranks.size() > 1 ? " made different collective calls"
                                                 : " made another collective call than the other ranks");
-    case RootReason::kNonfinite:
+    case diagnosis::RootReason::kNonfinite:
       return who + " gave a gradient that is not finite";
-    case RootReason::kNotArrived:
+    case diagnosis::RootReason::kNotArrived:
       return fmt::format("{} did not arrive in the call in which rank {} waited", who, noticed_by);
   }
   return who;
@@ -91,9 +91,9 @@ void Supervisor::ReportFailure() {
   if (elsewhere_ && noticed.ending->after_stop) return;
   const Rank& rank =
       root->local_ranks.empty() ? noticed : group_->ranks()[static_cast<std::size_t>(root->local_ranks.front())];
-  FailureFacts facts;
+  diagnosis::FailureFacts facts;
   facts.what = HowInWords(*root);
-  if (root->reason == RootReason::kSignal && rank.ending->ending.signal_number() == SIGKILL) {
+  if (root->reason == diagnosis::RootReason::kSignal && rank.ending->ending.signal_number() == SIGKILL) {
     const auto memory = OutOfMemoryVerdict(memory_before_, ReadMemoryPressure());
     facts.what += memory
                       ? ": " + *memory
@@ -116,7 +116,7 @@ void Supervisor::ReportFailure() {
     if (error) facts.noticed_error = error->text.substr(0, error->text.find('\n'));
   }
   facts.python = PythonOf(plan_->program, plan_->flags);
-  const FailureLines report = FailureReport(facts);
+  const diagnosis::FailureLines report = diagnosis::FailureReport(facts);
   for (const std::string& line : report.lines) Say(line);
   std::vector<std::int64_t> root_ranks;
   for (const int local_rank : root->local_ranks) {
@@ -129,7 +129,7 @@ void Supervisor::ReportFailure() {
            {"root_rank", std::int64_t{root->rank}},
            {"root_ranks", root_ranks},
            {"noticed_by", std::int64_t{noticed.rank}},
-           {"reason", std::string(launcher::NameOf(root->reason))},
+           {"reason", std::string(diagnosis::NameOf(root->reason))},
            {"exit_code", std::int64_t{ExitCodeOf(*root)}},
            {"exit_code_source", std::string("script")},
            {"failure_codes", report.known},
@@ -143,7 +143,7 @@ void Supervisor::ReportFailure() {
 void Supervisor::CopyErrorFile(const Rank& rank) const {
   const auto target = plan_->environment.Get("TORCHELASTIC_ERROR_FILE");
   if (!target || target->empty()) return;
-  std::string text = ReadTail(rank.files.error_path, std::size_t{1} << 20);
+  std::string text = diagnosis::ReadTail(rank.files.error_path, std::size_t{1} << 20);
   if (text.empty()) {
     text = fmt::format("{{\"message\": \"{} {}\", \"timestamp\": {}}}\n", NameOf(rank), rank.ending->ending.InWords(),
                        std::time(nullptr));

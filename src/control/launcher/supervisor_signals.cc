@@ -46,7 +46,7 @@ void Supervisor::OnSignal(int signal_number) {
   switch (phase_) {
     case Phase::kRunning:
       Say(fmt::format("{} received: stopping {} rank{}, at most {} s. A second one kills them at once",
-                      SignalName(signal_number), group_->alive(), group_->alive() == 1 ? "" : "s",
+                      diagnosis::SignalName(signal_number), group_->alive(), group_->alive() == 1 ? "" : "s",
                       std::chrono::duration_cast<std::chrono::seconds>(plan_->flags.grace).count()));
       BeginStop(signal_number, plan_->flags.grace);
       return CheckAllGone();
@@ -55,7 +55,7 @@ void Supervisor::OnSignal(int signal_number) {
       return;
     case Phase::kGathering:
     case Phase::kPausing:
-      Say(fmt::format("{} received: the run ends", SignalName(signal_number)));
+      Say(fmt::format("{} received: the run ends", diagnosis::SignalName(signal_number)));
       if (hosts_) return hosts_->Failed(OwnFailure());
       return Finish(128 + signal_number);
     case Phase::kOver:
@@ -71,7 +71,7 @@ void Supervisor::OnUserSignal(int signal_number, bool from_front) {
     loop_.Remove(state.timer);
     state.timer = 0;
     Say(fmt::format("{} was sent to every process of the job, the ranks too: it is not passed on",
-                    SignalName(signal_number)));
+                    diagnosis::SignalName(signal_number)));
   } else if (from_front && state.timer == 0) {
     state.timer = loop_.After(SignalCopies::kPatience, [this, &state, signal_number] {
       state.timer = 0;
@@ -95,12 +95,13 @@ void Supervisor::PassOn(int signal_number) {
     }
   }
   if (reached > 0)
-    Say(fmt::format("{} passed on to {} rank{}", SignalName(signal_number), reached, reached == 1 ? "" : "s"));
+    Say(fmt::format("{} passed on to {} rank{}", diagnosis::SignalName(signal_number), reached,
+                    reached == 1 ? "" : "s"));
   bool& warned = user_signals_[signal_number == SIGUSR1 ? 0 : 1].warned;
   if (!deaf.empty() && !warned) {
     warned = true;
     Say(fmt::format("warning: {} was not passed on to rank {}, which {} not catch it and would die of it",
-                    SignalName(signal_number), base::Join(deaf, ", "), deaf.size() == 1 ? "does" : "do"));
+                    diagnosis::SignalName(signal_number), base::Join(deaf, ", "), deaf.size() == 1 ? "does" : "do"));
   }
 }
 

@@ -22,14 +22,14 @@ using wire::ExitCode;
 }  // namespace
 
 void Supervisor::StartAlone(int attempt) {
-  AttemptStart start;
+  nodes::AttemptStart start;
   start.attempt = attempt;
   start.world_size = static_cast<int>(plan_->ranks.size());
   start.master_addr = plan_->flags.endpoint_host;
   if (plan_->named_port) {
     start.master_port = plan_->named_port->number();
   } else {
-    auto port = MasterPort::Free();
+    auto port = net::MasterPort::Free();
     if (!port) {
       Say("error: " + port.error().message);
       return Finish(static_cast<int>(ExitCode::kCannotStart));
@@ -40,7 +40,7 @@ void Supervisor::StartAlone(int attempt) {
   StartAttempt(start);
 }
 
-void Supervisor::StartAttempt(const AttemptStart& start) {
+void Supervisor::StartAttempt(const nodes::AttemptStart& start) {
   elsewhere_.reset();
   desync_.reset();
   lost_log_bytes_.clear();
@@ -56,7 +56,7 @@ void Supervisor::StartAttempt(const AttemptStart& start) {
   script_faults_.emplace(start.world_size, plan_->flags.share_cards);
   admissions_.emplace(start.world_size, !plan_->ranks.empty() && plan_->ranks.front().card.has_value());
   silent_errors_ = 0;
-  summary_ = RunSummary();
+  summary_ = diagnosis::RunSummary();
   for (const Rank& rank : group_->ranks()) {
     if (rank.has_no_log) {
       Report({"log-lost",
@@ -119,7 +119,7 @@ base::Result<void> Supervisor::FollowRank(const Rank& rank) {
     const auto has = [&](job::Streams streams) { return (static_cast<int>(streams) & static_cast<int>(stream)) != 0; };
     const bool redirected = has(flags.redirects.For(rank.local_rank));
     const bool teed = flags.tee && has(flags.tee->For(rank.local_rank));
-    FollowedStream followed;
+    logs::FollowedStream followed;
     followed.path = path;
     followed.prefix = alone ? "" : fmt::format("[{}] ", rank.rank);
     followed.colour = alone ? 0 : 31 + rank.rank % 6;
@@ -137,7 +137,7 @@ base::Result<void> Supervisor::FollowRank(const Rank& rank) {
 }
 
 void Supervisor::Register() {
-  const AttemptStart& start = group_->start();
+  const nodes::AttemptStart& start = group_->start();
   record_.board_fd = group_->board().fd();
   record_.attempt = start.attempt;
   record_.first_rank = start.first_rank;

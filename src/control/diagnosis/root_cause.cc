@@ -1,0 +1,211 @@
+#include "diagnosis/root_cause.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <tuple>
+
+namespace fulldeck::diagnosis {
+namespace {
+
+using wire::FailureCode;
+
+constexpr base::Duration kStampsDecideWithin = std::chrono::seconds(1);
+
+auto Key(const RankEnding& ending) {
+  return std::make_tuple(ending.after_stop, ending.order, ending.ending.signal_number() == 0, ending.local_rank);
+}
+
+const RankFacts* FindRank(const std::vector<RankFacts>& ranks, int rank) {
+  const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const RankFacts& one) { return one.rank == rank; });
+  return found == ranks.end() ? nullptr : &*found;
+}
+
+bool FailedByItself(const RankFacts& rank) {
+  return rank.ending && !rank.ending->after_stop && !rank.ending->ending.ok();
+}
+
+// A crash is a beginning, whatever was reported before it. An abort after a report is not: a C++ exception that nobody
+// catches ends in one, and so does torch now and then, when Python ends while a Gloo group lives.
+bool Crashed(const RankFacts& rank) {
+  if (!FailedByItself(rank) || rank.ending->ending.signal_number() == 0) return false;
+  return rank.ending->ending.signal_number() != SIGABRT || rank.code == FailureCode::kNotTold;
+}
+
+// Whether `waiting` was in a call of a group that `other` had not come to.
+bool WaitedFor(const RankFacts& waiting, const RankFacts& other, int world_size) {
+  return std::any_of(waiting.groups.begin(), waiting.groups.end(), [&](const GroupSeen& mine) {
+    if (!mine.in_flight) return false;
+    const auto its = std::find_if(other.groups.begin(), other.groups.end(),
+                                  [&](const GroupSeen& group) { return group.id == mine.id; });
+    // Who has left the group of all ranks was a member of it.
+    if (its == other.groups.end()) return mine.size == static_cast<std::uint32_t>(world_size);
+    return its->sequence < mine.sequence;
+  });
+}
+
+// Whether `other` has left the group of all ranks, which `failed` was still in, before that failed.
+bool HadLeft(const RankFacts& failed, const RankFacts& other, int world_size) {
+  if (other.left_ns == 0 || other.left_ns >= failed.failed_ns || FailedByItself(other)) return false;
+  return std::any_of(failed.groups.begin(), failed.groups.end(), [&](const GroupSeen& mine) {
+    return mine.size == static_cast<std::uint32_t>(world_size) &&
+           std::none_of(other.groups.begin(), other.groups.end(),
+                        [&](const GroupSeen& group) { return group.id == mine.id; });
+  });
+}
+
+// Who had exited with code 0, or left the group, while `failed` still communicated with it; the first of several.
+const RankFacts* LeftBefore(const std::vector<RankFacts>& ranks, const RankFacts& failed, int world_size) {
+  const bool communication_failed = failed.code == FailureCode::kPeerLost && failed.culprit < 0;
+  const RankFacts* exited = nullptr;
+  const RankFacts* left = nullptr;
+  for (const RankFacts& other : ranks) {
+    if (&other == &failed) continue;
+    const bool ended_well = other.ending && other.ending->ending.ok() && !other.ending->after_stop &&
+                            (!failed.ending || other.ending->order <= failed.ending->order);
+    if (ended_well && (communication_failed || WaitedFor(failed, other, world_size))) {
+      if (exited == nullptr || other.ending->order < exited->ending->order) exited = &other;
+    } else if (communication_failed && HadLeft(failed, other, world_size)) {
+      if (left == nullptr || other.left_ns < left->left_ns) left = &other;
+    }
+  }
+  return exited != nullptr ? exited : left;
+}
+
+RootReason ReasonOf(const RankFacts& rank, FailureCode blamed_for) {
+  if (blamed_for == FailureCode::kDifferentCalls) return RootReason::kDifferentCalls;
+  if (blamed_for == FailureCode::kNonfinite) return RootReason::kNonfinite;
+  if (FailedByItself(rank))
+    return rank.ending->ending.signal_number() != 0 ? RootReason::kSignal : RootReason::kExitCode;
+  if (blamed_for == FailureCode::kTimeout) return RootReason::kNotArrived;
+  if (blamed_for == FailureCode::kPeerLost) return RootReason::kLeftEarly;
+  return rank.ending && rank.ending->ending.signal_number() != 0 ? RootReason::kSignal : RootReason::kExitCode;
+}
+
+Root Named(const RankFacts& rank, RootReason reason, int noticed_by) {
+  return Root{{rank.local_rank}, rank.rank, reason, noticed_by};
+}
+
+}  // namespace
+
+const char* NameOf(RootReason reason) {
+  switch (reason) {
+    case RootReason::kExitCode:
+      return "exit-code";
+    case RootReason::kSignal:
+      return "signal";
+    case RootReason::kLeftEarly:
+      return "left-early";
+    case RootReason::kDifferentCalls:
+      return "different-calls";
+    case RootReason::kNonfinite:
+      return "nonfinite";
+    case RootReason::kNotArrived:
+      return "not-arrived";
+  }
+  return "";
+}
+
+std::optional<std::size_t> RootCause(const std::vector<RankEnding>& endings) {
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < endings.size(); ++i) {
+    if (endings[i].ending.ok()) continue;
+    if (!first || Key(endings[i]) < Key(endings[*first])) first = i;
+  }
+  if (!first || !endings[*first].error_seconds) return first;
+  const RankEnding& seen_first = endings[*first];
+  for (std::size_t i = 0; i < endings.size(); ++i) {
+    const RankEnding& other = endings[i];
+    const bool near = other.after_stop == seen_first.after_stop && other.at - seen_first.at <= kStampsDecideWithin;
+    if (other.ending.ok() || !near || !other.error_seconds) continue;
+    const auto stamp = [](const RankEnding& one) { return std::make_tuple(*one.error_seconds, Key(one)); };
+    if (stamp(other) < stamp(endings[*first])) first = i;
+  }
+  return first;
+}
+
+void BlameDifferentCalls(std::vector<RankFacts>& ranks) {
+  for (RankFacts& rank : ranks) {
+    const bool reported = rank.code != FailureCode::kNotTold && rank.code != FailureCode::kPeerLost;
+    const bool ended_well = rank.ending && rank.ending->ending.ok() && !rank.ending->after_stop;
+    if (reported || rank.culprit >= 0 || ended_well) continue;
+    // Of another signal than an abort it died by itself.
+    if (Crashed(rank) && rank.ending->ending.signal_number() != SIGABRT) continue;
+    rank.code = FailureCode::kDifferentCalls;
+  }
+}
+
+void BlameAwaited(std::vector<RankFacts>& ranks, const LastWait& wait) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  const RankFacts* const awaited = FindRank(ranks, wait.awaited);
+  if (awaited == nullptr) return;
+  const bool ended_well = awaited->ending && awaited->ending->ending.ok() && !awaited->ending->after_stop;
+  const auto its = std::find_if(awaited->groups.begin(), awaited->groups.end(),
+                                [&](const GroupSeen& group) { return group.id == wait.group; });
+  const bool in_group = its != awaited->groups.end();
+  if (ended_well || (!in_group && awaited->left_ns != 0)) return;
+  const bool came = in_group && its->sequence >= wait.sequence;
+  const std::uint64_t until = wait.at_ns + (came ? 2 : 30) * kSecond;
+  for (RankFacts& rank : ranks) {
+    const bool waited = std::find(wait.waiting.begin(), wait.waiting.end(), rank.local_rank) != wait.waiting.end();
+    const bool after = rank.failed_ns + kSecond >= wait.at_ns && rank.failed_ns <= until;
+    if (!waited || !after || rank.code != FailureCode::kPeerLost || rank.culprit >= 0) continue;
+    rank.code = FailureCode::kTimeout;
+    rank.culprit = wait.awaited;
+  }
+}
+
+std::optional<Root> RootOf(const std::vector<RankFacts>& ranks, int world_size) {
+  std::vector<RankEnding> endings;
+  for (const RankFacts& rank : ranks) {
+    if (rank.ending) endings.push_back(*rank.ending);
+  }
+  const auto first = RootCause(endings);
+  if (!first) return std::nullopt;
+  const int noticed_by = endings[*first].local_rank;
+  const RankFacts* at = nullptr;
+  for (const RankFacts& rank : ranks) {
+    if (rank.local_rank == noticed_by) at = &rank;
+  }
+  FailureCode blamed_for = FailureCode::kNotTold;
+  std::vector<const RankFacts*> path;
+  for (;;) {
+    if (std::find(path.begin(), path.end(), at) != path.end()) {
+      // They blame each other: the first to report knew nothing of what followed.
+      const RankFacts& earliest = **std::min_element(
+          path.begin(), path.end(), [](const auto* a, const auto* b) { return a->failed_ns < b->failed_ns; });
+      const RankFacts& blamed = *FindRank(ranks, earliest.culprit);
+      return Named(blamed, ReasonOf(blamed, earliest.code), noticed_by);
+    }
+    path.push_back(at);
+    if (Crashed(*at)) return Named(*at, RootReason::kSignal, noticed_by);
+    if (at->culprit >= 0 && at->culprit != at->rank && at->code != FailureCode::kNotTold) {
+      const RankFacts* const blamed = FindRank(ranks, at->culprit);
+      if (blamed == nullptr) {
+        const RankFacts elsewhere;
+        return Root{{}, at->culprit, ReasonOf(elsewhere, at->code), noticed_by};
+      }
+      blamed_for = at->code;
+      at = blamed;
+      continue;
+    }
+    if (at->code == FailureCode::kDifferentCalls && at->culprit < 0) {
+      Root root{{}, -1, RootReason::kDifferentCalls, noticed_by};
+      for (const RankFacts& rank : ranks) {
+        if (rank.code == FailureCode::kDifferentCalls) root.local_ranks.push_back(rank.local_rank);
+      }
+      root.rank = ranks[static_cast<std::size_t>(root.local_ranks.front())].rank;
+      return root;
+    }
+    if (at->culprit == at->rank && at->code != FailureCode::kNotTold) blamed_for = at->code;
+    const RankFacts* const left = blamed_for == FailureCode::kNotTold ? LeftBefore(ranks, *at, world_size) : nullptr;
+    if (left != nullptr) {
+      const bool failed = left->ending && !left->ending->ending.ok() && left->ending->ending.signal_number() == 0;
+      return Named(*left, failed ? RootReason::kExitCode : RootReason::kLeftEarly, noticed_by);
+    }
+    return Named(*at, ReasonOf(*at, blamed_for), noticed_by);
+  }
+}
+
+}  // namespace fulldeck::diagnosis

@@ -1,0 +1,86 @@
+// Trainings that run and are wrong: what the ranks of this host put on the board is compared, and rows of
+// `fulldeck explain` are named, each once an attempt, in the first steps. Only the ranks of this host are seen; those
+// of several hosts compare among themselves through the store of their group (docs/python.md).
+//
+//   J1  ranks trained their first batches on the same data
+//   J2  an epoch that was to be shuffled began in the order of the one before
+//   J3  parameters differ between ranks after the same step
+//   J4  steps without a reduction of the gradients
+//   J5  one rank alone makes steps, or all others only wait for it
+//   G5  two ranks saved to the same file
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "events/event.h"
+#include "wire/rank_board.h"
+
+namespace fulldeck::diagnosis {
+
+// What one look at the board showed of a rank.
+struct RankLook {
+  int rank = 0;                    // in the whole run
+  std::optional<wire::Loop> loop;  // absent: it has told nothing
+  std::uint64_t waited_ns = 0;     // in collectives until now, all groups together; 0: not told
+};
+
+std::vector<RankLook> LookAt(const wire::RankBoard& board, base::TimePoint now);
+
+// Pure but for its memory of earlier looks: reads no clock and no board. All looks of one attempt have the same ranks
+// in the same order.
+class SilentFaults {
+ public:
+  // `world_size` of the run: with more ranks than the looks have, the words say that it is about this host.
+  explicit SilentFaults(int world_size) : world_size_(world_size) {}
+
+  // What is newly found: events "silent-error" with the fields code ("J1") and ranks.
+  std::vector<events::Event> Look(const std::vector<RankLook>& ranks, base::TimePoint now);
+  // The same when all ranks have ended well: a training so short that nobody had to wait is judged too.
+  std::vector<events::Event> LookAtTheEnd(const std::vector<RankLook>& ranks, base::TimePoint now);
+
+ private:
+  using Events = std::vector<events::Event>;
+  events::Event Found(const char* code, const std::vector<RankLook>& ranks, const std::set<std::size_t>& which,
+                      const std::string& message) const;
+  bool Name(const char* row);
+  std::string Whom(const std::vector<RankLook>& ranks, const std::set<std::size_t>& which) const;
+  void SameBatches(const std::vector<RankLook>& ranks, Events& found);
+  void SameOrder(const std::vector<RankLook>& ranks, Events& found);
+  void DifferentParameters(const std::vector<RankLook>& ranks, Events& found);
+  void NothingReduced(const std::vector<RankLook>& ranks, Events& found);
+  void SameFile(const std::vector<RankLook>& ranks, Events& found);
+  void OneAlone(const std::vector<RankLook>& ranks, base::TimePoint now, Events& found);
+  void OthersWait(const std::vector<RankLook>& ranks, base::TimePoint now, Events& found);
+
+  struct Alone {  // the one rank that has made steps since
+    std::size_t index = 0;
+    std::uint64_t from_step = 0;
+    base::TimePoint since{};
+  };
+  struct Window {  // in which the ranks' waiting is measured
+    base::TimePoint since{};
+    std::vector<std::uint64_t> steps;
+    std::vector<std::uint64_t> told_ns;  // communication_ns
+    std::vector<std::uint64_t> waited_ns;
+  };
+  Window WindowFrom(const std::vector<RankLook>& ranks, base::TimePoint now) const;
+
+  int world_size_;
+  std::set<std::string> named_;
+  // The last few of each rank, by step: a rank that is a step ahead is compared when the others have come.
+  std::vector<std::map<std::uint64_t, std::uint64_t>> parameters_;
+  std::vector<std::uint64_t> last_steps_;
+  std::optional<Alone> alone_;
+  std::optional<Window> window_;
+  std::optional<std::size_t> worker_;  // whom the others waited for in the last windows
+  int windows_ = 0;                    // in a row
+};
+
+}  // namespace fulldeck::diagnosis

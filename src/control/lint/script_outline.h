@@ -1,0 +1,132 @@
+// A Python script as the doctor reads it: its statements with the blocks that they stand in, its calls with their
+// arguments, and the full names of what it imports. Enough to ask "is this call made on rank 0 alone?"; it is no
+// parser, and takes what is no Python as it comes.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lint/script_tokens.h"
+
+namespace fulldeck::lint {
+
+// Tokens [begin, end) of the script.
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  bool empty() const { return begin >= end; }
+};
+
+struct Statement {
+  Range tokens;
+  int line = 0;
+  int parent = -1;         // the header (if, for, def …) of the block that it stands in; -1: the file
+  int partner = -1;        // of else, elif, except, finally: the if, elif, for, try … before it
+  std::string_view word;   // its first word, behind `async`: "if", "def", "return", a name
+  bool is_header = false;  // its tokens go up to the colon
+};
+
+struct Argument {
+  std::string_view keyword;  // empty: positional
+  Range value;
+  int stars = 0;  // of *args, **options
+};
+
+struct Call {
+  // As imported: "torch.distributed.init_process_group". Of something that is no plain name the first part is empty:
+  // ".cuda" for make().cuda().
+  std::string callee;
+  std::string method;     // what stands behind the last dot: "init_process_group"
+  Range callee_tokens;    // of the plain name; empty where there is none
+  Range arguments_range;  // between the brackets
+  std::vector<Argument> arguments;
+  int statement = -1;
+  int line = 0;
+};
+
+struct Assignment {
+  std::string_view target;  // the last name: `b` of a.b = …
+  Range target_tokens;
+  Range value;
+  int statement = -1;
+};
+
+class Script {
+ public:
+  // `source` is copied.
+  explicit Script(std::string source);
+  Script(const Script&) = delete;
+  Script& operator=(const Script&) = delete;
+
+  const std::vector<Token>& tokens() const { return tokens_; }
+  const std::vector<Statement>& statements() const { return statements_; }
+  const std::vector<Call>& calls() const { return calls_; }
+  const std::vector<Assignment>& assignments() const { return assignments_; }
+  // Without surrounding space; empty when there is none.
+  std::string_view Line(int number) const;
+
+  // A dotted name with its first part as it was imported: dist.barrier → torch.distributed.barrier.
+  std::string FullName(Range dotted) const;
+  // Was this module, or something out of it, imported anywhere?
+  bool Imports(std::string_view module) const;
+
+  // nullptr when there is none.
+  static const Argument* Find(const Call& call, std::string_view keyword, std::optional<std::size_t> position);
+  static bool HasStars(const Call& call);
+  // Of a range that is one string that is no f-string, or several in a row.
+  std::optional<std::string> Text(Range range) const;
+  std::optional<long> Number(Range range) const;
+  // Does a name satisfy this, also one in an f-string, and a string that is itself a name ("RANK")? It sees them in
+  // small letters.
+  bool Mentions(Range range, const std::function<bool(std::string_view)>& fits) const;
+  bool MentionsPart(Range range, std::string_view part) const;  // a name that holds this, in small letters
+  bool MentionsText(Range range, std::string_view text) const;  // a string that is exactly this
+  bool Has(Range range, std::string_view word) const;           // a word that is no string
+
+  // What decides whether the statement is reached: conditions of if, elif, while (of those before an else too), the
+  // heads of with and for, and the if of an early return before it.
+  std::vector<Range> ConditionsOf(int statement) const;
+  // The def that it stands in; -1: none.
+  int FunctionOf(int statement) const;
+  std::string_view NameOfFunction(int def) const;
+  // Is `statement` in the block of `header`, at any depth?
+  bool IsInside(int statement, int header) const;
+  // Decorators of a def.
+  std::vector<Range> DecoratorsOf(int def) const;
+
+ private:
+  void ReadStatements();
+  void ReadLogicalLine(Range line);
+  std::size_t ColonOf(Range line) const;
+  int Add(Range tokens, bool is_header, int parent);
+  bool LeavesItsBlock(int header) const;
+  void ReadImports();
+  void ReadCalls();
+  void ReadAssignments();
+  std::vector<Argument> ArgumentsIn(Range range) const;
+
+  const std::string source_;
+  std::vector<Token> tokens_;
+  std::vector<std::size_t> match_;  // of an opening bracket: its closing one, or the end
+  std::vector<std::string_view> lines_;
+  std::vector<Statement> statements_;
+  std::vector<int> statement_of_;  // of each token
+  std::vector<Call> calls_;
+  std::vector<Assignment> assignments_;
+  std::map<std::string, std::string, std::less<>> imported_;
+  std::vector<std::string> modules_;
+  std::vector<std::vector<int>> children_;  // of the file, then of each statement
+  std::vector<std::vector<int>> exits_;     // those of them that may end the block: if …: return, assert
+  // While reading statements: the blocks that are open, with the indentation of their headers.
+  struct Open {
+    int header;
+    int column;
+  };
+  std::vector<Open> open_;
+};
+
+}  // namespace fulldeck::lint

@@ -1,0 +1,85 @@
+// One stream of one rank while it is followed: reads its file, cuts the bytes into lines and hands each to those who
+// want it. Knows no loop; LogFollower says when to read and what time it is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "logs/appended_log.h"
+#include "logs/console.h"
+#include "logs/line_splitter.h"
+#include "logs/log_follower.h"
+
+namespace fulldeck::logs {
+
+// One thread. The destinations outlive it; each may be null.
+class FollowedFile final : private LineSplitter::Sink {
+ public:
+  static constexpr base::Duration kIdleBeforeShown = std::chrono::milliseconds(500);
+  static constexpr base::Duration kBetweenRewrites = std::chrono::seconds(1);
+
+  struct Destinations {
+    Console* console = nullptr;
+    AppendedLog* merged = nullptr;
+    AppendedLog* filtered = nullptr;
+    bool colour = false;
+  };
+
+  static base::Result<base::UniqueFd> Open(const std::string& path);
+  FollowedFile(base::UniqueFd file, FollowedStream stream, Destinations destinations);
+  FollowedFile(const FollowedFile&) = delete;
+  FollowedFile& operator=(const FollowedFile&) = delete;
+
+  int fd() const { return file_.get(); }
+  const std::string& path() const { return stream_.path; }
+  std::uint64_t offset() const { return offset_; }
+  Console* console() const { return to_.console; }
+
+  // Reads once, at most buffer.size() bytes, and passes the lines on. True when there may be more.
+  bool ReadSome(std::vector<char>& buffer, std::size_t at_most, base::TimePoint now);
+
+  // The file is over: the unfinished line is a line.
+  void Finish();
+
+  // Shows on the console what is due by now. True when something is left to be shown later.
+  bool ShowWhatWaits(base::TimePoint now);
+  bool SomethingWaits() const;
+
+  // The rank's log was deleted, by somebody; it is read on as long as it is open.
+  void LookWhetherDeleted();
+
+  // Sentences for the user, each said once a file. Empty when there is none.
+  std::string TakeComplaint();
+
+ private:
+  void OnLine(std::string_view text, bool goes_on) override;
+  void OnOverwritten(std::string_view text) override;
+  bool WasCut();
+  std::string_view NotShownYet() const;
+  void Complain(bool& said, const std::string& sentence);
+
+  base::UniqueFd file_;
+  FollowedStream stream_;
+  Destinations to_;
+  std::string console_prefix_;
+  LineSplitter splitter_;
+  std::uint64_t offset_ = 0;
+
+  base::TimePoint now_;
+  base::TimePoint last_bytes_;
+  base::TimePoint rewrite_due_;  // when the console may be shown the next state of a line that is written over
+  std::size_t shown_ = 0;        // bytes of the unfinished line that the console has seen
+  std::string overwritten_;      // the latest state that it has not
+
+  std::string complaint_;
+  bool said_cut_ = false;
+  bool said_deleted_ = false;
+  bool said_unreadable_ = false;
+};
+
+}  // namespace fulldeck::logs
