@@ -1,4 +1,4 @@
-# How the sources of the reduce kernels are compiled (src/rank/collectives/reduce_kernel.h): each with the instruction set that
+# How the sources of the reduce kernels are compiled (src/rank/collectives/kernels/reduce_kernel.h): each with the instruction set that
 # it is for, the optimiser on in every build, and arithmetic exactly as written. Included after add_layer(collectives), in
 # the same directory. reduce_kernel_test.cc fails where a set that the processor has is not in the build.
 include(CheckCXXCompilerFlag)
@@ -22,6 +22,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   endif()
 endif()
 foreach(kernel_set plain avx2 avx512 neon)
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/rank/collectives/reduce_kernel_${kernel_set}.cc
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/rank/collectives/kernels/reduce_kernel_${kernel_set}.cc
                               PROPERTIES COMPILE_OPTIONS "${kernel_options};${kernel_options_${kernel_set}}")
 endforeach()

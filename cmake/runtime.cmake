@@ -5,9 +5,10 @@ if(NOT FULLDECK_HAS_TORCH)
   return()
 endif()
 
-get_property(runtime_windows TARGET fulldeck_torch_backend_objects PROPERTY FULLDECK_WINDOWS)
 set(runtime_libraries fulldeck_torch fulldeck_checkpoint fulldeck_wire fulldeck_base)
-add_torch_layer(rank/runtime WINDOWS ${runtime_windows} ${CMAKE_BINARY_DIR}/layers/checkpoint LIBRARIES ${runtime_libraries})
+add_torch_layer(rank/runtime FOLDERS cards checkpoint data_parallel session
+                USES torch_backend collectives base wire checkpoint
+                LIBRARIES ${runtime_libraries})
 # Shown too: what of the public headers needs no torch, and stands in base so that the data layers have it.
 add_library(fulldeck_runtime SHARED $<TARGET_OBJECTS:fulldeck_runtime_objects> src/core/base/random.cc src/core/base/error.cc)
 target_include_directories(fulldeck_runtime PRIVATE ${PROJECT_SOURCE_DIR}/include)
@@ -18,10 +19,11 @@ target_link_options(fulldeck_runtime PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(fulldeck_runtime PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION}
                                                   INSTALL_RPATH "$ORIGIN;${FULLDECK_TORCH_LIBRARIES}")
 
-# torch's NCCL backend, loaded when a session wants it (src/rank/runtime/nccl_library.h).
+# torch's NCCL backend, loaded when a session wants it (src/rank/runtime/cards/nccl_library.h).
 if(FULLDECK_CUDA_INCLUDES AND EXISTS ${FULLDECK_TORCH_LIBRARIES}/libtorch_cuda.so)
   add_library(fulldeck_nccl MODULE src/rank/runtime/nccl/make_nccl.cc)
-  target_include_directories(fulldeck_nccl PRIVATE ${runtime_windows} ${CMAKE_BINARY_DIR}/layers/runtime)
+  get_property(runtime_windows TARGET fulldeck_runtime_objects PROPERTY FULLDECK_WINDOWS)
+  target_include_directories(fulldeck_nccl PRIVATE ${runtime_windows})
   target_include_directories(fulldeck_nccl SYSTEM PRIVATE ${FULLDECK_CUDA_INCLUDES})
   target_link_libraries(fulldeck_nccl PRIVATE torch_of_python ${FULLDECK_TORCH_LIBRARIES}/libtorch_cuda.so
                                               ${FULLDECK_TORCH_LIBRARIES}/libc10_cuda.so fulldeck_compile_options)
@@ -30,7 +32,7 @@ endif()
 
 if(BUILD_TESTING)
   # Stands for a vendor's library that a session loads.
-  add_library(runtime_test_plugin MODULE src/rank/runtime/plugin_for_test.c)
+  add_library(runtime_test_plugin MODULE src/rank/runtime/cards/plugin_for_test.c)
   set_target_properties(runtime_test_plugin PROPERTIES OUTPUT_NAME plugin_for_test
                                                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_dependencies(runtime_test runtime_test_plugin)

@@ -1,11 +1,11 @@
 # The simulated cards inside torch (src/rank/simulator): lib/libfulldeck_sim.so, loaded as a vendor's library would be. It shows
 # the C functions of include/fulldeck/simulator.h and nothing else.
 if(FULLDECK_HAS_TORCH)
-  layer_window(rank/simulator simulator_window)
+  layer_windows(rank/simulator simulator_windows wire base)
   layer_sources(rank/simulator simulator_sources simulator_tests)
 
   add_library(fulldeck_sim SHARED ${simulator_sources})
-  target_include_directories(fulldeck_sim PRIVATE ${simulator_window} ${wire_windows} ${PROJECT_SOURCE_DIR}/include)
+  target_include_directories(fulldeck_sim PRIVATE ${simulator_windows} ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(fulldeck_sim PRIVATE torch_of_python fulldeck_simulated_card fulldeck_wire fulldeck_base
                                              fulldeck_compile_options)
   target_compile_definitions(fulldeck_sim PRIVATE AT_PER_OPERATOR_HEADERS)

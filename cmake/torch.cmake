@@ -14,7 +14,7 @@ function(use_torch_headers program)
   set_target_properties(${program} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 endfunction()
 
-# add_torch_layer(WORLD/NAME [FOLDERS folder...] WINDOWS folder... LIBRARIES library... [INCLUDES folder...] [WITH object...])
+# add_torch_layer(WORLD/NAME [FOLDERS folder...] USES layer... LIBRARIES library... [INCLUDES folder...] [WITH object...])
 #
 # Compiles the sources of src/WORLD/NAME and of its sub-folders FOLDERS to the objects fulldeck_NAME_objects, and, in builds with
 # tests, its tests together with these objects (tests look inside) to NAME_test. WINDOWS: the folders through which the layers that it uses are seen
@@ -22,13 +22,12 @@ endfunction()
 # LIBRARIES: what the test is linked with. INCLUDES: further folders of headers, for the objects alone. WITH: objects of
 # other layers that the test needs. main.cc is left to add_executable.
 function(add_torch_layer path)
-  cmake_parse_arguments(PARSE_ARGV 1 LAYER "" "" "FOLDERS;WINDOWS;LIBRARIES;INCLUDES;WITH")
+  cmake_parse_arguments(PARSE_ARGV 1 LAYER "" "" "FOLDERS;USES;LIBRARIES;INCLUDES;WITH")
   if(LAYER_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "add_torch_layer(${path}): unexpected '${LAYER_UNPARSED_ARGUMENTS}'.")
   endif()
   cmake_path(GET path FILENAME name)
-  layer_window(${path} window)
-  set(windows ${window} ${LAYER_WINDOWS})
+  layer_windows(${path} windows ${LAYER_USES})
   layer_sources(${path} sources tests ${LAYER_FOLDERS})
 
   add_library(fulldeck_${name}_objects OBJECT ${sources})
@@ -61,9 +60,8 @@ target_link_libraries(torch_headers PRIVATE torch_of_python fulldeck_compile_opt
 target_precompile_headers(torch_headers PRIVATE <torch/csrc/distributed/c10d/Backend.hpp> <torch/csrc/distributed/c10d/ProcessGroup.hpp>
                           <torch/nn/module.h> <torch/optim/optimizer.h>)
 
-get_property(collectives_windows TARGET fulldeck_collectives PROPERTY FULLDECK_WINDOWS)
 add_torch_layer(rank/torch_backend
-                WINDOWS ${collectives_windows}
+                USES collectives base wire
                 LIBRARIES fulldeck_collectives fulldeck_wire fulldeck_base
                 INCLUDES ${PROJECT_SOURCE_DIR}/src/rank/torch_backend/gloo_declarations)
 add_library(fulldeck_torch SHARED $<TARGET_OBJECTS:fulldeck_torch_backend_objects>)

@@ -7,7 +7,7 @@ add_layer(vision/predict USES base config imagery dataset report checkpoint HEAD
 # Its headers show what these layers are made of.
 target_link_libraries(fulldeck_predict PUBLIC fulldeck_dataset fulldeck_imagery)
 if(BUILD_TESTING)
-  # What tests/test_report.py reads back with other people's programs.
+  # What tests/vision/test_report.py reads back with other people's programs.
   get_property(report_windows TARGET fulldeck_report PROPERTY FULLDECK_WINDOWS)
   add_executable(report_tool tests/programs/report_tool.cc)
   target_include_directories(report_tool PRIVATE ${report_windows})
@@ -19,11 +19,10 @@ if(NOT FULLDECK_HAS_TORCH)
   return()
 endif()
 
-get_property(dataset_windows TARGET fulldeck_dataset PROPERTY FULLDECK_WINDOWS)
 set(dinov3_libraries fulldeck_runtime fulldeck_config fulldeck_base)
-add_torch_layer(vision/dinov3 WINDOWS ${CMAKE_BINARY_DIR}/layers/config ${CMAKE_BINARY_DIR}/layers/base LIBRARIES ${dinov3_libraries})
+add_torch_layer(vision/dinov3 USES config base LIBRARIES ${dinov3_libraries})
 set(trainer_libraries fulldeck_runtime fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_config fulldeck_base)
-add_torch_layer(vision/trainer WINDOWS ${CMAKE_BINARY_DIR}/layers/dinov3 ${CMAKE_BINARY_DIR}/layers/report ${dataset_windows}
+add_torch_layer(vision/trainer USES dinov3 report dataset base config imagery
                 LIBRARIES ${trainer_libraries} WITH $<TARGET_OBJECTS:fulldeck_dinov3_objects>)
 
 # add_torch_program(NAME SOURCES file... WINDOWS folder... LIBRARIES library... [OBJECTS object...] [FOLDER folder])
@@ -54,10 +53,10 @@ add_torch_program(fulldeck-predict SOURCES ${predict_sources} WINDOWS ${predict_
 if(BUILD_TESTING)
   target_compile_definitions(dinov3_test PRIVATE FULLDECK_BUILD_DIR="${CMAKE_BINARY_DIR}")
   add_dependencies(dinov3_test fulldeck_sim)
-  # Makes the models that tests/test_predict.py predicts with.
+  # Makes the models that tests/vision/test_predict.py predicts with.
   add_torch_program(predict_model SOURCES tests/programs/predict_model.cc WINDOWS ${predict_windows} LIBRARIES ${predict_libraries}
                     FOLDER ${CMAKE_BINARY_DIR}/tests)
-  # The backbone as a program, for tests/test_dinov3_parity.py.
+  # The backbone as a program, for tests/vision/test_dinov3_parity.py.
   get_property(dinov3_windows TARGET fulldeck_dinov3_objects PROPERTY FULLDECK_WINDOWS)
   add_torch_program(dinov3_parity SOURCES tests/programs/dinov3_parity.cc WINDOWS ${dinov3_windows} LIBRARIES ${dinov3_libraries}
                     FOLDER ${CMAKE_BINARY_DIR}/tests)

@@ -1,5 +1,5 @@
 #include "base/check.h"
-#include "device/efsmi_text.h"
+#include "device/text/efsmi_text.h"
 #include "fuzz_target.h"
 #include "reading_invariants.h"
 

@@ -1,5 +1,5 @@
 #include "base/check.h"
-#include "diagnosis/explain.h"
+#include "diagnosis/known_failures/explain.h"
 #include "fuzz_target.h"
 
 // The same log in one piece and in pieces of three bytes is explained in the same way.

@@ -6,9 +6,9 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "fuzz_target.h"
-#include "job/cluster.h"
-#include "job/device_choice.h"
-#include "job/launch_flags.h"
+#include "job/cards/device_choice.h"
+#include "job/launch/cluster.h"
+#include "job/launch/launch_flags.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 #include "base/check.h"
-#include "device/npu_smi_text.h"
+#include "device/text/npu_smi_text.h"
 #include "fuzz_target.h"
 #include "reading_invariants.h"
 

@@ -1,6 +1,6 @@
 // The input serves as the version file and as the information file.
 #include "base/check.h"
-#include "device/nvidia_proc_text.h"
+#include "device/text/nvidia_proc_text.h"
 #include "fuzz_target.h"
 #include "reading_invariants.h"
 

@@ -1,6 +1,6 @@
 #include "base/check.h"
 #include "fuzz_target.h"
-#include "job/run_registry.h"
+#include "job/runs/run_registry.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::job;

@@ -1,4 +1,4 @@
-#include "diagnosis/stack_collection.h"
+#include "diagnosis/hangs/stack_collection.h"
 
 #include "base/check.h"
 #include "fuzz_target.h"

@@ -9,7 +9,7 @@
 
 #include "base/dynamic_library.h"
 #include "base/result.h"
-#include "device/library_reader.h"
+#include "device/libraries/library_reader.h"
 
 namespace fulldeck::testing {
 

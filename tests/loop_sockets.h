@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/event_loop.h"
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 
 namespace fulldeck::testing {
 

@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 #include "base/event_loop.h"
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "loop_sockets.h"
 #include "nodes/host_group.h"
 

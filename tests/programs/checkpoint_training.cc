@@ -1,4 +1,4 @@
-// A small training program against the public headers alone, for tests/test_checkpoints.py.
+// A small training program against the public headers alone, for tests/runtime/test_checkpoints.py.
 //
 //   checkpoint_training train DIR STEPS EVERY   trains (AdamW, dropout) and saves every EVERY steps; resumes where a
 //                                               killed one stopped. Prints "resumed N" and "final HASH".

@@ -1,4 +1,4 @@
-/* A program that goes wrong in the way that its first argument names. Compiled and run by tests/test_rank_agent.py. */
+/* A program that goes wrong in the way that its first argument names. Compiled and run by tests/launcher/test_rank_agent.py. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>

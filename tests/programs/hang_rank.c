@@ -1,4 +1,4 @@
-/* hang_rank NOTES [KEY=VALUE…]: a rank in C on the collectives that has accidents on demand, for tests/hang_grid.py. It
+/* hang_rank NOTES [KEY=VALUE…]: a rank in C on the collectives that has accidents on demand, for tests/grids/hang_grid.py. It
  * makes a step after another: computes, all_reduce, barrier. Rank 0 reads NOTES/order ("NUMBER FAULT RANK"; FAULT:
  * loop, deadlock, stop, skip, mismatch, leave, slow:PERCENT, checkpoint:MS, end, sleep, upload:MS, fifo:MS) and
  * broadcasts it; the rank that is meant writes NOTES/fault-NUMBER (time of CLOCK_MONOTONIC in ns, pid, the call that

@@ -1,4 +1,4 @@
-// A training program against the public headers alone, for tests/test_root_cause.py: in STEP the batch of RANK has a
+// A training program against the public headers alone, for tests/launcher/test_root_cause.py: in STEP the batch of RANK has a
 // NaN in it.
 //
 //   nonfinite_training RANK STEP

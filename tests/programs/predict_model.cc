@@ -1,4 +1,4 @@
-// Jobs that tests/test_predict.py predicts with: folders with recipe.resolved and a checkpoint, as `fulldeck train`
+// Jobs that tests/vision/test_predict.py predicts with: folders with recipe.resolved and a checkpoint, as `fulldeck train`
 // leaves them, of small models with random weights; and what these models say of an image, computed here in plain
 // steps.
 //

@@ -1,4 +1,4 @@
-// What the layer `report` writes, for tests/test_report.py to read back with other people's programs.
+// What the layer `report` writes, for tests/vision/test_report.py to read back with other people's programs.
 //
 //   report_tool events DIR PNG            an event file with scalars, a text and an image (8 × 4 pixels), then a second
 //                                         one of a run that was resumed after step 2

@@ -28,7 +28,7 @@ SHARE = 0.001   # of the time, which looks may cost
 DETAILS = 1.0   # seconds that a call is under way before it is looked up
 TRIES = 20      # looks at a group whose name is in no record yet
 RARE = 1.0      # seconds between two looks at what changes rarely
-THREAD = "fulldeck_record"  # the kernel keeps 15 characters; src/control/diagnosis/thread_wait.cc has the same
+THREAD = "fulldeck_record"  # the kernel keeps 15 characters; src/control/diagnosis/hangs/thread_wait.cc has the same
 
 # Between the steps of a training the caches are cold, and every line that a look needs costs: it is one search, not a whole json.
 STATUS = re.compile(rb'"(\d+)":\{"last_completed_collective":"(-?\d+)","last_enqueued_collective":"(-?\d+)"')

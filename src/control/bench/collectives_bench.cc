@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/event_loop.h"
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "base/text.h"
 #include "bench/host_memory.h"
 #include "bench/rank_protocol.h"

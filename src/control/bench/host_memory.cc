@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/text.h"
-#include "collectives/reduce_kernel.h"
+#include "collectives/kernels/reduce_kernel.h"
 
 namespace fulldeck::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 
 namespace fulldeck::bench {
 

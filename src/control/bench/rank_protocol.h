@@ -13,8 +13,8 @@
 #include <optional>
 #include <string>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "bench/measurement.h"
 #include "bench/timeline.h"
 

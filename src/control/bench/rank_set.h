@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/event_loop.h"
+#include "base/files/unique_fd.h"
 #include "base/result.h"
 #include "base/subprocess.h"
-#include "base/unique_fd.h"
 
 namespace fulldeck::bench {
 

@@ -6,9 +6,9 @@
 
 #include <cerrno>
 
+#include "base/files/whole_file.h"
 #include "base/python_start.h"
 #include "base/text.h"
-#include "base/whole_file.h"
 #include "bench/collectives_rank_script.h"
 
 namespace fulldeck::bench {

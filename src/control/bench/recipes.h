@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "base/files/system_root.h"
 #include "base/result.h"
-#include "base/system_root.h"
 #include "bench/rank_set.h"
 
 namespace fulldeck::bench {

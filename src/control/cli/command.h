@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/options.h"
-#include "job/launch_flags.h"
+#include "job/launch/launch_flags.h"
 #include "wire/exit_codes.h"
 
 namespace fulldeck::cli {

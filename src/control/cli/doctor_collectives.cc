@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/environment.h"
+#include "base/files/system_root.h"
 #include "base/log.h"
-#include "base/system_root.h"
 #include "base/text.h"
 #include "bench/host_memory.h"
 #include "cli/command.h"
@@ -15,7 +15,7 @@
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/watch.h"
-#include "doctor/collectives_rank.h"
+#include "doctor/collectives/collectives_rank.h"
 
 namespace fulldeck::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "device/inventory.h"
-#include "doctor/collectives_proof.h"
+#include "doctor/collectives/collectives_proof.h"
 #include "lint/script_check.h"
 #include "wire/exit_codes.h"
 

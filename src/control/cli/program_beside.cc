@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "base/text.h"
 
 namespace fulldeck::cli {

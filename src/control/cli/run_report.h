@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/inventory.h"
-#include "job/run_status.h"
+#include "job/runs/run_status.h"
 
 namespace fulldeck::cli {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "diagnosis/stack_collection.h"
-#include "job/run_registry.h"
+#include "diagnosis/hangs/stack_collection.h"
+#include "job/runs/run_registry.h"
 
 namespace fulldeck::cli {
 

@@ -10,17 +10,17 @@
 #include <ctime>
 #include <filesystem>
 
-#include "base/open_beneath.h"
+#include "base/files/open_beneath.h"
+#include "base/files/system_root.h"
+#include "base/files/unique_fd.h"
+#include "base/files/whole_file.h"
 #include "base/python_start.h"
-#include "base/system_root.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
-#include "base/whole_file.h"
 #include "cli/child_output.h"
 #include "cli/run_report.h"
 #include "cli/run_stacks.h"
 #include "cli/version.h"
-#include "job/run_status.h"
+#include "job/runs/run_status.h"
 #include "launcher/launch_note.h"
 #include "wire/rank_board.h"
 

@@ -1,13 +1,13 @@
 // What `fulldeck bundle` puts into its archive: everything that somebody far away needs to understand a run, running or
-// over, and nothing that is not theirs to see (job/redaction.h). docs/bundle.md has the table.
+// over, and nothing that is not theirs to see (job/redaction/redaction.h). docs/bundle.md has the table.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "cli/tar_archive.h"
-#include "job/redaction.h"
-#include "job/run_logs.h"
+#include "job/redaction/redaction.h"
+#include "job/runs/run_logs.h"
 
 namespace fulldeck::cli {
 

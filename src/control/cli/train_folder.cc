@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/files/whole_file.h"
 #include "base/text.h"
-#include "base/whole_file.h"
 #include "config/checks.h"
 #include "config/read.h"
 

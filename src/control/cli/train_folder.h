@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "config/recipe.h"
 #include "config/work_folder.h"
 

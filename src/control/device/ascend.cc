@@ -1,6 +1,6 @@
 // Ascend: npu-smi's text, and DCMI through the helper. Unverified on hardware.
 #include "device/merge.h"
-#include "device/npu_smi_text.h"
+#include "device/text/npu_smi_text.h"
 #include "device/vendor.h"
 
 namespace fulldeck::device {

@@ -1,7 +1,7 @@
 // Enflame: EFML's index interface through the helper, efsmi's text, and sysfs. Unverified on hardware.
 #include "base/text.h"
-#include "device/efsmi_text.h"
 #include "device/merge.h"
+#include "device/text/efsmi_text.h"
 #include "device/vendor.h"
 
 namespace fulldeck::device {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "device/card.h"
 
 namespace fulldeck::device {

@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/files/system_root.h"
 #include "base/result.h"
-#include "base/system_root.h"
 #include "device/card.h"
 #include "device/source.h"
 #include "device/vendor.h"

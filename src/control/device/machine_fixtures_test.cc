@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
-#include "device/efsmi_text.h"
-#include "device/npu_smi_text.h"
-#include "device/nvidia_proc_text.h"
+#include "device/text/efsmi_text.h"
+#include "device/text/npu_smi_text.h"
+#include "device/text/nvidia_proc_text.h"
 #include "fixture_text.h"
 
 namespace fulldeck::device {

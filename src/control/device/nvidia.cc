@@ -1,7 +1,7 @@
 // NVIDIA: NVML through the helper; without it, what the kernel module says in /proc.
 #include "device/merge.h"
-#include "device/nvidia_proc_text.h"
 #include "device/pci_address.h"
+#include "device/text/nvidia_proc_text.h"
 #include "device/vendor.h"
 
 namespace fulldeck::device {

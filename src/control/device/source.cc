@@ -13,7 +13,7 @@
 #include "base/event_loop.h"
 #include "base/subprocess.h"
 #include "base/text.h"
-#include "device/vendor_helper.h"
+#include "device/libraries/vendor_helper.h"
 #include "wire/bytes_header.h"
 
 namespace fulldeck::device {

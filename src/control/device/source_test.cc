@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "device/vendor_helper.h"
+#include "device/libraries/vendor_helper.h"
 #include "fake_library.h"
 #include "temporary_folder.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "device/vendor_traits.h"
 
 namespace fulldeck::device {

@@ -10,11 +10,11 @@
 #include <cstdlib>
 #include <memory>
 
-#include "base/open_without_links.h"
+#include "base/files/open_without_links.h"
+#include "base/files/unique_fd.h"
+#include "base/files/whole_file.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
-#include "base/whole_file.h"
-#include "diagnosis/explain.h"
+#include "diagnosis/known_failures/explain.h"
 
 namespace fulldeck::diagnosis {
 namespace {

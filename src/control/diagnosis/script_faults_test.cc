@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "diagnosis/log_admissions.h"
+#include "diagnosis/known_failures/log_admissions.h"
 
 namespace fulldeck::diagnosis {
 namespace {

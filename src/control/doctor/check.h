@@ -15,9 +15,9 @@
 #include "base/bilingual_text.h"
 #include "base/clock.h"
 #include "base/environment.h"
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "device/inventory.h"
-#include "doctor/kernel.h"
+#include "doctor/machine/kernel.h"
 
 namespace fulldeck::doctor {
 

@@ -13,10 +13,10 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/files/unique_fd.h"
+#include "base/files/whole_file.h"
 #include "base/subprocess.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
-#include "base/whole_file.h"
 #include "doctor/finding.h"
 #include "doctor/finding_json.h"
 

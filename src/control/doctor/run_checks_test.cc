@@ -9,7 +9,7 @@
 #include "base/subprocess.h"
 #include "doctor/finding.h"
 #include "doctor/finding_json.h"
-#include "doctor/scene_for_test.h"
+#include "doctor/machine/scene_for_test.h"
 #include "wire/process_identity.h"
 
 namespace fulldeck::doctor {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "base/whole_file.h"
+#include "base/files/whole_file.h"
 
 namespace fulldeck::events {
 namespace {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "events/event.h"
 
 namespace fulldeck::events {

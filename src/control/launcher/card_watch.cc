@@ -13,7 +13,7 @@
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "device/inventory.h"
-#include "job/card_holders.h"
+#include "job/cards/card_holders.h"
 
 namespace fulldeck::launcher {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "device/host.h"
-#include "job/launch_flags.h"
-#include "job/placement.h"
+#include "job/cards/placement.h"
+#include "job/launch/launch_flags.h"
 
 namespace fulldeck::launcher {
 

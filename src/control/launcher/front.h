@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "job/cluster.h"
-#include "job/launch_flags.h"
+#include "job/launch/cluster.h"
+#include "job/launch/launch_flags.h"
 
 namespace fulldeck::launcher {
 

@@ -1,6 +1,6 @@
-// Looks at the ranks of this host for the verdicts of diagnosis/hang_verdict.h and straggler_verdict.h: at the rank
-// board every time, which costs microseconds, and at /proc only while a call is late. Passive: Look is called on the
-// supervisor's loop, kLookInterval apart; it waits for nothing and signals nobody.
+// Looks at the ranks of this host for the verdicts of diagnosis/hangs/hang_verdict.h and straggler_verdict.h: at the
+// rank board every time, which costs microseconds, and at /proc only while a call is late. Passive: Look is called on
+// the supervisor's loop, kLookInterval apart; it waits for nothing and signals nobody.
 #pragma once
 
 #include <sys/types.h>
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/system_root.h"
-#include "diagnosis/hang_verdict.h"
-#include "diagnosis/straggler_verdict.h"
+#include "base/files/system_root.h"
+#include "diagnosis/hangs/hang_verdict.h"
+#include "diagnosis/hangs/straggler_verdict.h"
 #include "launcher/rank_group.h"
 
 namespace fulldeck::launcher {

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/open_without_links.h"
-#include "base/system_root.h"
+#include "base/files/open_without_links.h"
+#include "base/files/system_root.h"
+#include "base/files/unique_fd.h"
+#include "base/files/whole_file.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
-#include "base/whole_file.h"
-#include "job/redaction.h"
-#include "job/shallow_json.h"
+#include "job/redaction/redaction.h"
+#include "job/redaction/shallow_json.h"
 #include "launcher/run_directory.h"
 #include "wire/variables.h"
 

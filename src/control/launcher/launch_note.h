@@ -1,6 +1,6 @@
 // launch.json in the run directory: how the run was started, so that it can be understood when it is over (fulldeck
-// bundle puts it into the archive). Secrets are taken out before it is written (job/redaction.h); docs/bundle.md
-// describes it.
+// bundle puts it into the archive). Secrets are taken out before it is written (job/redaction/redaction.h);
+// docs/bundle.md describes it.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 #include "base/environment.h"
 #include "base/result.h"
-#include "job/redaction.h"
-#include "job/run_registry.h"
+#include "job/redaction/redaction.h"
+#include "job/runs/run_registry.h"
 
 namespace fulldeck::launcher {
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "base/text.h"
 #include "wire/process_identity.h"
 

@@ -9,9 +9,9 @@
 #include <array>
 #include <cerrno>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
+#include "base/files/unique_fd.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
 
 namespace fulldeck::launcher {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/environment.h"
 #include "base/result.h"
-#include "job/launch_flags.h"
+#include "job/launch/launch_flags.h"
 
 namespace fulldeck::launcher {
 

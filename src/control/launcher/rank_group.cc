@@ -11,7 +11,7 @@
 #include "device/host.h"
 #include "diagnosis/error_file.h"
 #include "diagnosis/failure_report.h"
-#include "job/rank_environment.h"
+#include "job/launch/rank_environment.h"
 #include "launcher/program.h"
 #include "wire/process_identity.h"
 #include "wire/variables.h"

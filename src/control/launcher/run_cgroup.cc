@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "base/text.h"
-#include "job/cgroup_folder.h"
+#include "job/runs/cgroup_folder.h"
 
 namespace fulldeck::launcher {
 namespace {

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "base/files/system_root.h"
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/system_root.h"
-#include "base/unique_fd.h"
 
 namespace fulldeck::launcher {
 

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "base/open_without_links.h"
+#include "base/files/open_without_links.h"
 #include "base/text.h"
 #include "wire/private_folder.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 
 namespace fulldeck::launcher {
 

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <set>
 
-#include "base/open_without_links.h"
+#include "base/files/open_without_links.h"
 #include "base/subprocess.h"
 #include "launcher/launch_note.h"
 #include "launcher/run_cgroup.h"

@@ -12,14 +12,14 @@
 #include <cerrno>
 #include <climits>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "base/text.h"
 #include "device/host.h"
 #include "device/inventory.h"
-#include "job/agent_choice.h"
-#include "job/card_selection.h"
-#include "job/device_choice.h"
-#include "job/rank_environment.h"
+#include "job/cards/card_selection.h"
+#include "job/cards/device_choice.h"
+#include "job/launch/agent_choice.h"
+#include "job/launch/rank_environment.h"
 #include "launcher/cpu_binding.h"
 #include "launcher/program.h"
 #include "wire/sha256.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "base/text.h"
 #include "launcher/process_tree.h"
 #include "wire/variables.h"

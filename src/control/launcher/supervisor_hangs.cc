@@ -8,7 +8,7 @@
 #include <functional>
 #include <map>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "base/text.h"
 #include "wire/process_identity.h"
 

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <ctime>
 
-#include "job/cluster.h"
+#include "job/launch/cluster.h"
 #include "wire/exit_codes.h"
 #include "wire/variables.h"
 

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <ctime>
 
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "diagnosis/failure_report.h"
 #include "launcher/program.h"
 

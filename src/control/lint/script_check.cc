@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
+#include "base/files/whole_file.h"
 #include "base/text.h"
-#include "base/whole_file.h"
 
 namespace fulldeck::lint {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/open_without_links.h"
+#include "base/files/open_without_links.h"
 
 namespace fulldeck::logs {
 namespace {

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "base/clock.h"
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 
 namespace fulldeck::logs {
 

@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "base/event_loop.h"
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 
 namespace fulldeck::logs {
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/open_without_links.h"
+#include "base/files/open_without_links.h"
 
 namespace fulldeck::logs {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "logs/appended_log.h"
 #include "logs/console.h"
 #include "logs/line_splitter.h"

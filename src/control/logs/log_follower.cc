@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "logs/appended_log.h"
 #include "logs/console.h"
 #include "logs/followed_file.h"

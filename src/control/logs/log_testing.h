@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "base/event_loop.h"
+#include "base/files/unique_fd.h"
 #include "base/subprocess.h"
-#include "base/unique_fd.h"
 
 namespace fulldeck::logs::testing_support {
 

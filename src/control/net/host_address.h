@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 
 namespace fulldeck::net {
 

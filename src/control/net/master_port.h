@@ -11,8 +11,8 @@
 #include <optional>
 #include <string>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 
 namespace fulldeck::net {
 

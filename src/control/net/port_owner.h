@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 
 namespace fulldeck::net {
 

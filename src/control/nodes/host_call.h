@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/event_loop.h"
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "net/host_address.h"
 #include "net/message_link.h"
 #include "nodes/host_messages.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "net/message_link.h"
 #include "nodes/host_loss.h"
 #include "nodes/host_messages.h"

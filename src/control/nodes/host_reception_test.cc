@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "net/host_proof.h"
 #include "test_hosts.h"
 #include "wire/bytes_header.h"

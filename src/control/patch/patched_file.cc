@@ -10,10 +10,10 @@
 #include <climits>
 #include <cstdlib>
 
+#include "base/files/unique_fd.h"
+#include "base/files/whole_file.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
-#include "base/whole_file.h"
 
 namespace fulldeck::patch {
 namespace {

@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/files/unique_fd.h"
 #include "base/python_start.h"
 #include "base/subprocess.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
 
 namespace fulldeck::patch {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 
 namespace fulldeck::base {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "base/text.h"
 
 namespace fulldeck::base {

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 #include "temporary_folder.h"
 
 namespace fulldeck::base {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/system_root.h"
+#include "base/files/system_root.h"
 
 namespace fulldeck::wire {
 

@@ -3,7 +3,8 @@
 // monitor open it as /proc/SUPERVISOR/fd/N. Ranks write their records through include/fulldeck/rank_board.h.
 //
 // Every process of the run can write to it, so everything that is read is checked, and texts are fit to be shown. What
-// it tells is for people and verdicts, never a reason to signal a pid: the registry of runs is (job/run_registry.h).
+// it tells is for people and verdicts, never a reason to signal a pid: the registry of runs is
+// (job/runs/run_registry.h).
 //
 // All times are CLOCK_MONOTONIC of this host, in nanoseconds; 0: not told. Ask Age how long ago that is: a time may lie
 // ahead of the reader's clock.
@@ -14,8 +15,8 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "fulldeck/rank_board.h"
 #include "wire/process_identity.h"
 #include "wire/published.h"

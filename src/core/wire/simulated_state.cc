@@ -10,7 +10,7 @@
 #include <new>
 
 #include "base/check.h"
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "wire/private_folder.h"
 #include "wire/process_identity.h"
 #include "wire/variables.h"

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "fulldeck/rank_board.h"
 #include "wire/rank_board.h"
 #include "wire/variables.h"

@@ -9,13 +9,13 @@
 
 #include <cstring>
 
-#include "base/open_without_links.h"
 #include "agent/crash_signals.h"
 #include "agent/module_names.h"
 #include "agent/native_stack.h"
 #include "agent/report_stack.h"
 #include "agent/report_turn.h"
 #include "agent/signal_text.h"
+#include "base/files/open_without_links.h"
 
 namespace fulldeck::agent {
 namespace {

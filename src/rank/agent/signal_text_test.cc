@@ -10,7 +10,7 @@
 #include <limits>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "temporary_folder.h"
 
 namespace fulldeck::agent {

@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstring>
 
-#include "base/open_without_links.h"
 #include "agent/fault_guard.h"
 #include "agent/module_names.h"
 #include "agent/native_stack.h"
@@ -25,6 +24,7 @@
 #include "agent/report_turn.h"
 #include "agent/signal_chain.h"
 #include "agent/signal_text.h"
+#include "base/files/open_without_links.h"
 
 namespace fulldeck::agent {
 namespace {

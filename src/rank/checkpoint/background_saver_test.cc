@@ -87,7 +87,7 @@ TEST(BackgroundSaver, FinishesWhatIsUnderWayBeforeItGoes) {
 }
 
 // C1 with a real process and a real kill: at sampled operations, or at all of them (FULLDECK_CHECKPOINT_KILLS=all), and
-// at moments that nobody chose. The property "tries" is the number of kills, for tests/promises.py.
+// at moments that nobody chose. The property "tries" is the number of kills, for tests/grids/promises.py.
 TEST(CheckpointKill, OfTheWriterAtAnyOperationLosesNothing) {
   const char* wanted = std::getenv("FULLDECK_CHECKPOINT_KILLS");
   const bool all = wanted != nullptr && std::string(wanted) == "all";

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/files/unique_fd.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
 #include "checkpoint/quoting.h"
 
 namespace fulldeck::checkpoint {

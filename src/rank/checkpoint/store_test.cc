@@ -109,7 +109,7 @@ TEST(Checkpoint, FolderNamesAndStepsAgree) {
     EXPECT_EQ(StepOfFolderName(bad), std::nullopt) << bad;
 }
 
-// The property "tries" of a test is the number of faults that it injected, for tests/promises.py.
+// The property "tries" of a test is the number of faults that it injected, for tests/grids/promises.py.
 
 // ---- C1: the writer dies at every operation ----
 

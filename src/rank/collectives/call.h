@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/datatype.h"
+#include "collectives/kernels/datatype.h"
 
 namespace fulldeck::collectives {
 

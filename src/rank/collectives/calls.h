@@ -7,7 +7,7 @@
 
 #include "collectives/call.h"
 #include "collectives/engine.h"
-#include "collectives/staging.h"
+#include "collectives/memory/staging.h"
 #include "collectives/status.h"
 
 namespace fulldeck::collectives {

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "collectives/largest_group.h"
-#include "collectives/messages.h"
+#include "collectives/messages/messages.h"
 
 namespace fulldeck::collectives {
 

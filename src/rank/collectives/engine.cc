@@ -14,8 +14,8 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "base/usable_processors.h"
-#include "collectives/copying.h"
-#include "collectives/slices.h"
+#include "collectives/memory/copying.h"
+#include "collectives/memory/slices.h"
 #include "wire/sha256.h"
 #include "wire/variables.h"
 

@@ -15,16 +15,16 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/arena.h"
 #include "collectives/board_slot.h"
 #include "collectives/call.h"
 #include "collectives/control_block.h"
 #include "collectives/crew.h"
 #include "collectives/group.h"
-#include "collectives/meeting.h"
+#include "collectives/kernels/reduce_kernel.h"
+#include "collectives/memory/arena.h"
+#include "collectives/memory/segment_layout.h"
 #include "collectives/node_levels.h"
-#include "collectives/reduce_kernel.h"
-#include "collectives/segment_layout.h"
+#include "collectives/rendezvous/meeting.h"
 #include "collectives/trace_file.h"
 #include "collectives/waiting.h"
 

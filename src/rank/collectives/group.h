@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collectives/datatype.h"
-#include "collectives/messages.h"
-#include "collectives/staging.h"
+#include "collectives/kernels/datatype.h"
+#include "collectives/memory/staging.h"
+#include "collectives/messages/messages.h"
 #include "collectives/status.h"
 
 namespace fulldeck::collectives {

@@ -11,7 +11,7 @@
 #include <new>
 
 #include "collectives/group.h"
-#include "collectives/meeting_testing.h"
+#include "collectives/rendezvous/meeting_testing.h"
 #include "collectives/testing/fake_card.h"
 #include "collectives/testing/problem.h"
 #include "collectives/testing/ranks.h"

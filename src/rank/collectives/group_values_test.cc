@@ -8,8 +8,8 @@
 #include <set>
 
 #include "collectives/group.h"
-#include "collectives/reduce_kernel.h"
-#include "collectives/slices.h"
+#include "collectives/kernels/reduce_kernel.h"
+#include "collectives/memory/slices.h"
 #include "collectives/testing/problem.h"
 #include "collectives/testing/ranks.h"
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "collectives/calls.h"
-#include "collectives/mover.h"
-#include "collectives/slices.h"
+#include "collectives/memory/mover.h"
+#include "collectives/memory/slices.h"
 #include "collectives/steps.h"
 
 namespace fulldeck::collectives {

@@ -8,7 +8,7 @@
 #include <array>
 #include <thread>
 
-#include "collectives/meeting_testing.h"
+#include "collectives/rendezvous/meeting_testing.h"
 
 namespace fulldeck::collectives {
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/copying.h"
-#include "collectives/mover.h"
-#include "collectives/reduce_kernel.h"
-#include "collectives/slices.h"
+#include "collectives/kernels/reduce_kernel.h"
+#include "collectives/memory/copying.h"
+#include "collectives/memory/mover.h"
+#include "collectives/memory/slices.h"
 #include "collectives/steps.h"
 
 namespace fulldeck::collectives {

@@ -9,8 +9,8 @@
 #include <span>
 #include <string>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "collectives/call.h"
 #include "collectives/group.h"
 

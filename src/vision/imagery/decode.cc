@@ -2,8 +2,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/files/whole_file.h"
 #include "base/text.h"
-#include "base/whole_file.h"
 #include "imagery/decoders.h"
 #include "imagery/files.h"
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/whole_file.h"
+#include "base/files/whole_file.h"
 #include "imagery/files.h"
 #include "imagery/tiff_handle.h"
 

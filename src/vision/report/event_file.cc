@@ -9,8 +9,8 @@
 #include <chrono>
 #include <filesystem>
 
+#include "base/files/whole_file.h"
 #include "base/text.h"
-#include "base/whole_file.h"
 #include "report/crc32c.h"
 
 namespace fulldeck::report {

@@ -12,8 +12,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/files/whole_file.h"
 #include "base/text.h"
-#include "base/whole_file.h"
 
 namespace fulldeck::report {
 namespace {

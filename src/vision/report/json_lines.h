@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "report/run_report.h"
 
 namespace fulldeck::report {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/files/whole_file.h"
 #include "base/text.h"
-#include "base/whole_file.h"
 #include "report/html_text.h"
 #include "report/text_table.h"
 

@@ -3,9 +3,9 @@
 #include <exception>
 #include <string>
 
+#include "base/files/whole_file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/whole_file.h"
 #include "config/read.h"
 #include "trainer/job.h"
 

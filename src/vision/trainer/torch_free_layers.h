@@ -3,18 +3,18 @@
 
 #pragma push_macro("CHECK")
 #undef CHECK
+#include "base/files/whole_file.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
-#include "base/whole_file.h"
-#include "dataset/checks.h"
-#include "dataset/pipeline.h"
-#include "dataset/source.h"
-#include "imagery/files.h"
 #include "config/read.h"
 #include "config/recipe.h"
 #include "config/step_shape.h"
 #include "config/work_folder.h"
+#include "dataset/checks.h"
+#include "dataset/pipeline.h"
+#include "dataset/source.h"
+#include "imagery/files.h"
 #include "report/event_file.h"
 #include "report/json_lines.h"
 #include "report/palette.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/staging.h"
+#include "collectives/memory/staging.h"
 #include "collectives/testing/reference.h"
 
 namespace fulldeck::testing {

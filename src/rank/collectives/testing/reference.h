@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "collectives/datatype.h"
+#include "collectives/kernels/datatype.h"
 
 namespace fulldeck::testing {
 

@@ -1,0 +1,295 @@
+// fulldeck doctor: is this machine fit for a run, and what to fix where it is not.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/doctor_proofs.h"
+#include "cli/doctor_report.h"
+#include "cli/language.h"
+#include "cli/options.h"
+#include "cli/table.h"
+#include "cli/watch.h"
+#include "device/inventory.h"
+#include "doctor/check.h"
+#include "doctor/machine/kernel.h"
+#include "doctor/network/peer_listener.h"
+#include "doctor/run_checks.h"
+#include "net/host_address.h"
+#include "wire/variables.h"
+
+namespace fulldeck::cli {
+namespace {
+
+using doctor::Check;
+using doctor::CheckReport;
+using doctor::Subject;
+
+struct Options {
+  bool deep = false;
+  std::vector<std::string> only;
+  bool json = false;
+  std::string language;
+  int nproc = 0;  // 0: as many as there are cards that can be seen
+  int workers = -1;
+  std::string work_dir = ".";
+  int nnodes = 1;
+  std::string hosts;
+  std::string python;
+  double timeout_seconds = std::chrono::duration<double>(Subject().patience).count();
+  bool list = false;
+  bool collectives = false;
+  ProofOptions proof;  // what only --collectives and --script take; the rest is copied
+  int listen = -1;
+  std::string address;  // of --listen
+  std::string root = "/";
+};
+
+// Nobody wants one that was forgotten to listen for ever.
+constexpr base::Duration kListenAtMost = std::chrono::hours(1);
+
+// Groups and single checks, as often as they are named.
+base::Result<std::vector<Check>> Chosen(const std::vector<std::string>& only) {
+  const auto all = doctor::Checks();
+  if (only.empty()) return std::vector<Check>(all.begin(), all.end());
+  std::vector<std::string> wanted;
+  for (const std::string& value : only) {
+    for (const std::string_view part : base::Split(value, ',')) wanted.emplace_back(part);
+  }
+  std::vector<std::string> names;
+  for (const Check& check : all) {
+    const std::string group(doctor::NameOf(check.group));
+    if (std::find(names.begin(), names.end(), group) == names.end()) names.push_back(group);
+  }
+  const std::string groups = base::Join(names, ", ");
+  for (const Check& check : all) names.emplace_back(check.id);
+  for (const std::string& name : wanted) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const auto near = base::ClosestMatch(name, names);
+    return base::Error{
+        fmt::format("--only: there is no group or check '{}'{} Groups: {}. Checks: fulldeck doctor --list",
+                    base::Printable(name), near ? fmt::format("; did you mean '{}'?", *near) : ".", groups)};
+  }
+  std::vector<Check> chosen;
+  for (const Check& check : all) {
+    const auto is_wanted = [&](const std::string& name) {
+      return name == doctor::NameOf(check.group) || name == check.id;
+    };
+    if (std::any_of(wanted.begin(), wanted.end(), is_wanted)) chosen.push_back(check);
+  }
+  return chosen;
+}
+
+// The interpreter that `fulldeck run script.py` would take.
+std::string FindPython(const Options& options, const Subject& subject) {
+  std::string name = options.python;
+  if (name.empty()) name = subject.environment.Get("PYTHON_EXEC").value_or("");
+  if (name.empty()) name = "python3";
+  if (name.find('/') != std::string::npos) return name;
+  return subject.root.FindProgram(name, subject.environment).value_or("");
+}
+
+base::Result<Subject> MakeSubject(const Options& options) {
+  Subject subject;
+  subject.root = base::SystemRoot(options.root);
+  subject.environment = base::Environment::OfThisProcess();
+  device::InventoryOptions asked;
+  asked.root = subject.root;
+  asked.environment = subject.environment;
+  auto inventory = device::InventoryReader(std::move(asked)).Read();
+  if (!inventory) return inventory.error();
+  subject.inventory = std::move(*inventory);
+  const auto cards = subject.inventory.Cards();
+  const auto visible =
+      std::count_if(cards.begin(), cards.end(), [](const device::Card* card) { return card->visible; });
+  subject.ranks = options.nproc > 0 ? options.nproc : std::max(static_cast<int>(visible), 1);
+  subject.workers = options.workers;
+  for (const std::string_view host : base::Split(options.hosts, ',')) {
+    if (!host.empty()) subject.peers.emplace_back(host);
+  }
+  subject.hosts = std::max(options.nnodes, static_cast<int>(subject.peers.size()) + (subject.peers.empty() ? 0 : 1));
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::absolute(options.work_dir, error).lexically_normal();
+  if (error) return base::Error{"the folder in which you are is gone: " + error.message()};
+  if (!folder.has_filename() && folder.has_relative_path()) folder = folder.parent_path();
+  subject.work_dir = folder.string();
+  subject.python = FindPython(options, subject);
+  subject.program = base::OwnProgram();
+  subject.deep = options.deep;
+  subject.patience = Seconds(options.timeout_seconds);
+  return subject;
+}
+
+wire::ExitCode Examine(const Options& options) {
+  const bool chinese = WantsChinese(options.language);
+  const auto checks = Chosen(options.only);
+  if (!checks) return Refuse(wire::ExitCode::kUsage, checks.error().message);
+  if (options.list) return Print(ChecksTable(*checks, chinese));
+
+  const base::TimePoint begin = base::SteadyClock::Instance().Now();
+  const auto subject = MakeSubject(options);
+  if (!subject) {
+    base::Log(base::Severity::kError, subject.error().message);
+    return wire::ExitCode::kBadEnvironment;
+  }
+  const std::vector<CheckReport> reports = doctor::RunChecks(*checks, *subject);
+  DoctorReportOptions look;
+  look.colours = StdoutWantsColour();
+  look.chinese = chinese;
+  look.took = base::SteadyClock::Instance().Now() - begin;
+  const wire::ExitCode printed = Print(options.json ? DoctorJson(reports, *subject, look) : DoctorText(reports, look));
+  if (printed != wire::ExitCode::kOk) return printed;
+  const bool failed = std::any_of(reports.begin(), reports.end(), [](const CheckReport& report) {
+    return doctor::Worst(report.findings) == doctor::Verdict::kFail;
+  });
+  return failed ? wire::ExitCode::kCheckFailed : wire::ExitCode::kOk;
+}
+
+// --collectives, --script: questions of their own, without the checks.
+wire::ExitCode Prove(const Options& options) {
+  const bool collectives = options.collectives;
+  if (collectives && !options.proof.script.empty()) {
+    return Refuse(
+        wire::ExitCode::kUsage,
+        "--collectives and --script are two questions: ask them one after the other. See: fulldeck doctor --help");
+  }
+  device::InventoryOptions asked;
+  asked.root = base::SystemRoot(options.root);
+  const auto inventory = device::InventoryReader(std::move(asked)).Read();
+  if (!inventory) {
+    base::Log(base::Severity::kError, inventory.error().message);
+    return wire::ExitCode::kBadEnvironment;
+  }
+  ProofOptions proof = options.proof;
+  proof.nproc = options.nproc;
+  proof.python = options.python;
+  proof.timeout_seconds = options.timeout_seconds;
+  proof.json = options.json;
+  proof.chinese = WantsChinese(options.language);
+  return collectives ? ProveCollectivesHere(proof, *inventory) : CheckScriptHere(proof, *inventory);
+}
+
+// For the checks of another host's doctor.
+wire::ExitCode Listen(int port, const std::string& named) {
+  const std::string node = named.empty() ? doctor::Kernel::OfThisMachine().HostName() : named;
+  const auto addresses = net::ResolveHost(node, port);
+  if (!addresses) {
+    return Refuse(wire::ExitCode::kFailed,
+                  addresses.error().message + "; name the address of this node with --address");
+  }
+  std::string token = base::Environment::OfThisProcess().Get(wire::kTokenVariable).value_or("");
+  const bool made = token.empty();
+  if (made) {
+    for (const char byte : doctor::NewPeerNonce()) token += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  }
+  net::HostAddress address = addresses->front();
+  if (!net::IsNumericAddress(node) && node != "localhost") {
+    const auto reachable = doctor::ReachableAddress(node, address, doctor::Kernel::OfThisMachine().Interfaces());
+    if (!reachable) return Refuse(wire::ExitCode::kFailed, reachable.error().message);
+    const auto resolved = net::ResolveHost(*reachable, port);
+    if (!resolved) return Refuse(wire::ExitCode::kFailed, resolved.error().message);
+    address = resolved->front();
+  }
+  auto listener = doctor::PeerListener::Open(address, token);
+  if (!listener) {
+    base::Log(base::Severity::kError,
+              listener.error().message + "; name another port with --listen, or another address with --address");
+    return wire::ExitCode::kFailed;
+  }
+  const std::string at = address.Numeric();
+  base::Log(base::Severity::kInfo,
+            fmt::format("answering the doctors of other nodes on port {} of {}, TCP and UDP, for an hour or "
+                        "until Ctrl-C. There: {}fulldeck doctor --only network --hosts {}:{}",
+                        listener->port(), at, made ? fmt::format("{}={} ", wire::kTokenVariable, token) : "",
+                        at.find(':') == std::string::npos ? at : "[" + at + "]", listener->port()));
+  listener->Serve(kListenAtMost);
+  return wire::ExitCode::kOk;
+}
+
+}  // namespace
+
+Action AddDoctor(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CommandOptions command(app, "doctor", "Prove that this machine is fit for a run, or say what to mend");
+  command.Flag("--deep", options->deep, "Also what takes longer than seconds: every card, every installed file");
+  command
+      .Option("--only", options->only,
+              "Only these groups (machine, cards, stack, container, network, storage) or checks")
+      .TypeName("GROUP");
+  command.Flag("--json", options->json, "One JSON object for programs (docs/doctor.md)");
+  command.Option("--lang", options->language, "Language of evidence and cures: en or zh; default: the locale's")
+      .TypeName("en|zh")
+      .OneOf({"en", "zh"});
+  command.Option("--nproc", options->nproc, "Ranks that a run here would have; default: one for each visible card")
+      .TypeName("N")
+      .InRange(1, 4096);
+  command.Option("--workers", options->workers, "Workers of each rank's data loader").TypeName("N").InRange(0, 4096);
+  command.Option("--work-dir", options->work_dir, "Folder that the run would write to; default: this one")
+      .TypeName("DIR")
+      .NotEmpty("--work-dir: the name of the folder is empty");
+  command.Option("--nnodes", options->nnodes, "Hosts of the run").TypeName("N").InRange(1, 4096);
+  command
+      .Option("--hosts", options->hosts,
+              "The other hosts, each of which runs fulldeck doctor --listen PORT with the same FULLDECK_TOKEN")
+      .TypeName("HOST[:PORT],...");
+  command.Option("--python", options->python, "Interpreter of the ranks; default: $PYTHON_EXEC, else python3")
+      .TypeName("EXE");
+  command.Option("--timeout", options->timeout_seconds, "How long a card, an interpreter or a host may take")
+      .TypeName("SECONDS")
+      .ShowDefault()
+      .InRange(0.1, 600.0);
+  command
+      .Option("--listen", options->listen,
+              "Answer the doctors of other hosts that name this one in --hosts; check nothing")
+      .TypeName("[PORT]")
+      .ValueMayBeLeftOut(std::to_string(doctor::kPeerPort))
+      .InRange(0, 65535);
+  command
+      .Option("--address", options->address,
+              "Of --listen: the address of this node to listen on; default: that of its host name")
+      .TypeName("ADDRESS")
+      .NotEmpty("--address: the address is empty");
+  command.Flag("--collectives", options->collectives,
+               "Every collective and every pair of ranks, with values and speed, instead of the checks");
+  command.Option("--sizes", options->proof.sizes, "Of --collectives: bytes of the whole buffer")
+      .TypeName("SIZE,...")
+      .ShowDefault();
+  command
+      .Option("--backend", options->proof.backend,
+              "Of --collectives: fulldeck (its own engine), or one of torch.distributed: gloo, nccl, eccl, hccl ...")
+      .TypeName("NAME")
+      .ShowDefault()
+      .NotEmpty("--backend: the name is empty");
+  command.Option("--inject", options->proof.fault, "For tests: KIND:RANK:OPERATION[:PEER]").Hidden();
+  command
+      .Option("--script", options->proof.script,
+              "Read, never run, a training script and its configs for known traps, instead of the checks")
+      .TypeName("FILE [CONFIG...]");
+  command.Flag("--list", options->list, "Print the checks as a table, and do nothing");
+  command.Option("--root", options->root, "Read /proc, /sys and /dev below DIR: a recorded machine")
+      .TypeName("DIR")
+      .ExistingFolder();
+  command.Footer(
+      "Examples:\n"
+      "  fulldeck doctor\n"
+      "  fulldeck doctor --deep --nproc 8 --workers 4 --work-dir /data/run1\n"
+      "  fulldeck doctor --only network storage --lang zh\n"
+      "  fulldeck doctor --listen --address node2      on node2; then here, with the token that it prints:\n"
+      "  FULLDECK_TOKEN=... fulldeck doctor --only network --nnodes 2 --hosts node2\n"
+      "  fulldeck doctor --collectives --nproc 8\n"
+      "  fulldeck doctor --collectives --backend nccl --python .venv/bin/python\n"
+      "  fulldeck doctor --script train.py configs/segformer.py\n"
+      "  fulldeck doctor --json | jq '.checks[] | select(.verdict == \"fail\")'\n"
+      "Exit code: 0 nothing fails (a warning does not), 91 a check failed, 2 the command line is wrong.");
+  return [options] {
+    if (options->listen >= 0) return Listen(options->listen, options->address);
+    if (options->collectives || !options->proof.script.empty()) return Prove(*options);
+    return Examine(*options);
+  };
+}
+
+}  // namespace fulldeck::cli

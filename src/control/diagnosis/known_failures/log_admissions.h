@@ -1,0 +1,43 @@
+// What the ranks' own logs admit while the run goes on (diagnosis/known_failures/admissions.h): each code once an
+// attempt.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "diagnosis/known_failures/catalogue.h"
+#include "events/event.h"
+
+namespace fulldeck::diagnosis {
+
+// One thread. Bounded whatever the flood: of each interval between two calls of Found only a bounded number of lines is
+// read.
+class LogAdmissions {
+ public:
+  // Some lines are admissions only in a run of several ranks, or on cards.
+  LogAdmissions(int world_size, bool on_cards) : world_size_(world_size), on_cards_(on_cards) {}
+
+  // A line that the rank wrote.
+  void Take(int rank, std::string_view line);
+
+  // What is newly found: events "silent-error" with the fields code, check ("log"), ranks and evidence (the line).
+  std::vector<events::Event> Found();
+
+ private:
+  struct Admission {
+    const diagnosis::CatalogueEntry* entry = nullptr;
+    std::string line;
+    std::set<int> ranks;
+  };
+  int world_size_;
+  bool on_cards_;
+  int lines_ = 0;                                  // since the last call of Found
+  std::map<std::string_view, Admission> waiting_;  // by code
+  std::set<std::string_view> named_;
+};
+
+}  // namespace fulldeck::diagnosis

@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "doctor/machine/container_checks.h"
+#include "doctor/machine/proc_status.h"
+#include "wire/process_identity.h"
+
+namespace fulldeck::doctor {
+namespace {
+
+constexpr std::uint64_t kDockersDefault = std::uint64_t{64} << 20;
+constexpr int kManyZombies = 10;
+// A living init reaps within milliseconds; the rest is for a loaded machine.
+constexpr base::Duration kOrphanPatience = std::chrono::seconds(5);
+
+// What a facility is for, and whether runs fail without it.
+struct FacilityUse {
+  std::string_view name;
+  bool needed;
+  base::BilingualText use;
+};
+
+const std::vector<FacilityUse>& FacilityUses() {
+  static const std::vector<FacilityUse> uses = {
+      {"memfd_create", true, Say("shared memory of the collectives", "集合通信的共享内存")},
+      {"SCM_RIGHTS", true, Say("ranks hand that memory to each other", "rank 之间传递共享内存")},
+      {"pidfd_open", false, Say("a rank's death is seen at once", "立即发现 rank 死亡")},
+      {"sched_setaffinity", false, Say("--numa-binding", "--numa-binding")},
+      {"get_mempolicy", false, Say("buffers beside their processor", "缓冲区贴近处理器分配")},
+      {"process_vm_readv", false, Say("debuggers, py-spy, OpenMPI's single copy", "调试器、py-spy、OpenMPI 单次拷贝")},
+  };
+  return uses;
+}
+
+int CountZombiesOfInit(const base::SystemRoot& root) {
+  int zombies = 0;
+  for (const std::string& name : root.List("/proc")) {
+    const auto pid = base::ParseInteger<int>(name);
+    const auto stat = pid ? wire::ReadProcessStat(*pid, root) : std::nullopt;
+    if (stat && stat->state == 'Z' && stat->parent == 1) ++zombies;
+  }
+  return zombies;
+}
+
+}  // namespace
+
+std::optional<std::string> FindContainer(const base::SystemRoot& root) {
+  if (root.Exists("/run/secrets/kubernetes.io")) return "Kubernetes";
+  const auto cgroup = root.ReadFile("/proc/self/cgroup", 1 << 16);
+  if (cgroup) {
+    const std::pair<const char*, const char*> kinds[] = {{"kubepods", "Kubernetes"},
+                                                         {"docker", "Docker"},
+                                                         {"libpod", "Podman"},
+                                                         {"lxc", "LXC"},
+                                                         {"containerd", "containerd"}};
+    for (const auto& [word, name] : kinds) {
+      if (cgroup->find(word) != std::string::npos) return name;
+    }
+  }
+  if (root.Exists("/.dockerenv")) return "Docker";
+  if (root.Exists("/run/.containerenv")) return "Podman";
+  if (root.Exists("/.singularity.d")) return "Singularity";
+  // An overlay as the root is what containers have and machines do not, but for live systems.
+  const auto mounts = root.ReadFile("/proc/self/mountinfo");
+  if (!mounts) return std::nullopt;
+  for (const std::string_view line : base::Split(*mounts, '\n')) {
+    const auto words = base::Split(line, ' ');
+    if (words.size() > 4 && words[4] == "/" && line.find(" - overlay ") != std::string_view::npos) return "a container";
+  }
+  return std::nullopt;
+}
+
+std::vector<Finding> CheckContainerInit(const Subject& subject) {
+  const auto container = FindContainer(subject.root);
+  const base::BilingualText where =
+      container ? Say("in {}", "在容器中（{}）", *container) : Say("not in a container", "不在容器中");
+  const int zombies = CountZombiesOfInit(subject.root);
+  const auto fate = subject.kernel->OrphanAProcess(kOrphanPatience);
+  if (!fate) {
+    return {CannotTell({fmt::format("{}; no orphan could be made: {}", where.english, fate.error().message),
+                        fmt::format("{}；无法制造孤儿进程：{}", where.chinese, fate.error().message)},
+                       Say("see the check processes", "见检查 processes"), "C8")};
+  }
+  const std::string adopter =
+      base::Printable(subject.root.ReadLine(fmt::format("/proc/{}/comm", fate->adopter)).value_or("?"));
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(fate->took).count();
+  const Figures figures = {{"container", container.value_or("")},
+                           {"reaped", fate->reaped ? "yes" : "no"},
+                           {"milliseconds", std::to_string(milliseconds)},
+                           {"adopter", std::to_string(fate->adopter)},
+                           {"init", adopter},
+                           {"zombies", std::to_string(zombies)}};
+  const base::BilingualText cure =
+      Say("start the container with an init: docker run --init; Kubernetes: shareProcessNamespace",
+          "给容器加 init：docker run --init；Kubernetes：shareProcessNamespace");
+  if (!fate->reaped) {
+    return {Warn({fmt::format("{}; process {} ({}) did not reap an orphan within {} ms", where.english, fate->adopter,
+                              adopter, milliseconds),
+                  fmt::format("{}；{} 号进程（{}）在 {} 毫秒内没有回收孤儿进程", where.chinese, fate->adopter, adopter,
+                              milliseconds)},
+                 cure, "C8", figures)};
+  }
+  if (zombies >= kManyZombies) {
+    return {
+        Warn({fmt::format("{}; an orphan was reaped, but {} dead processes wait for process 1", where.english, zombies),
+              fmt::format("{}；孤儿进程已被回收，但 1 号进程仍有 {} 个僵尸进程", where.chinese, zombies)},
+             cure, "C8", figures)};
+  }
+  return {Ok({fmt::format("{}; process {} ({}) reaped an orphan within {} ms", where.english, fate->adopter, adopter,
+                          milliseconds),
+              fmt::format("{}；{} 号进程（{}）在 {} 毫秒内回收了孤儿进程", where.chinese, fate->adopter, adopter,
+                          milliseconds)},
+             figures)};
+}
+
+std::vector<Finding> CheckShmSize(const Subject& subject) {
+  const auto space = subject.kernel->Space(subject.root.Path("/dev/shm"));
+  if (!space) {
+    return {CannotTell(Say("the size of /dev/shm cannot be read: {}", "无法读取 /dev/shm 大小：{}",
+                           base::Printable(space.error().message)),
+                       Say("see the check shm", "见检查 shm"), "H1")};
+  }
+  const Figures figures = {{"bytes", std::to_string(space->bytes)}};
+  const std::string size = base::FormatByteSize(space->bytes);
+  if (space->bytes > kDockersDefault) return {Ok(Say("/dev/shm has {}", "/dev/shm 大小为 {}", size), figures)};
+  // Without loader workers nothing of torch goes that way; our own collectives do not either.
+  const base::BilingualText seen =
+      Say("/dev/shm has {}, which is what Docker gives unless it is told: loader workers die of SIGBUS",
+          "/dev/shm 只有 {}，即 Docker 默认值：数据加载进程会因 SIGBUS 死亡", size);
+  const base::BilingualText cure =
+      Say("docker run --shm-size=16g, or --ipc=host; Kubernetes: an emptyDir of medium Memory at /dev/shm",
+          "docker run --shm-size=16g 或 --ipc=host；Kubernetes：在 /dev/shm 挂 medium 为 Memory 的 emptyDir");
+  return {subject.workers == 0 ? Warn(seen, cure, "H1", figures) : Fail(seen, cure, "H1", figures)};
+}
+
+std::vector<Finding> CheckFacilities(const Subject& subject) {
+  std::vector<Finding> findings;
+  std::vector<std::string> working;
+  for (const Facility& facility : subject.kernel->TryFacilities()) {
+    if (facility.error == 0) {
+      working.push_back(facility.name);
+      continue;
+    }
+    const auto& uses = FacilityUses();
+    const auto use =
+        std::find_if(uses.begin(), uses.end(), [&](const FacilityUse& u) { return u.name == facility.name; });
+    const bool needed = use == uses.end() || use->needed;
+    const base::BilingualText what = use == uses.end() ? base::BilingualText{"", ""} : use->use;
+    const std::string why = std::strerror(facility.error);
+    const base::BilingualText seen = {fmt::format("{} is refused ({}): {}", facility.name, why, what.english),
+                                      fmt::format("{} 被拒绝（{}）：{}", facility.name, why, what.chinese)};
+    const base::BilingualText cure =
+        Say("docker run --security-opt seccomp=unconfined, or a profile that allows it; an old kernel (uname "
+            "-r) may not have it",
+            "docker run --security-opt seccomp=unconfined，或允许它的策略；旧内核（uname -r）可能没有");
+    const Figures figures = {{"call", facility.name}, {"errno", std::to_string(facility.error)}};
+    findings.push_back(needed ? Fail(seen, cure, "H1", figures) : Warn(seen, cure, "H1", figures));
+  }
+  if (findings.empty()) {
+    findings.push_back(Ok(Say("done: {}", "已实际执行：{}", base::Join(working, ", "))));
+  }
+  return findings;
+}
+
+std::vector<Finding> CheckCapabilities(const Subject& subject) {
+  const auto lock = HasCapability(subject.root, kCapabilityIpcLock);
+  const auto trace = HasCapability(subject.root, kCapabilityPtrace);
+  const auto nice = HasCapability(subject.root, kCapabilityNice);
+  if (!lock || !trace || !nice) {
+    return {CannotTell(Say("/proc/self/status does not tell the capabilities", "/proc/self/status 中没有权能信息"),
+                       Say("look whether /proc is mounted", "检查 /proc 是否已挂载"), "H1")};
+  }
+  const std::string seccomp = base::Printable(StatusField(subject.root, "Seccomp").value_or("?"));
+  const bool rdma = !subject.root.List("/sys/class/infiniband").empty();
+  const auto limit = ReadLimit(subject.root, "Max locked memory");
+  const bool bounded = limit && limit->soft != ResourceLimit::kUnlimited;
+  const auto word = [](bool has) { return has ? "yes" : "no"; };
+  const Figures figures = {{"ipc_lock", word(*lock)},
+                           {"sys_ptrace", word(*trace)},
+                           {"sys_nice", word(*nice)},
+                           {"seccomp", seccomp},
+                           {"rdma", word(rdma)}};
+  if (rdma && !*lock && bounded) {
+    return {Warn(
+        Say("an RDMA adapter is there, and this process has neither CAP_IPC_LOCK nor unlimited locked memory",
+            "有 RDMA 网卡，但本进程既无 CAP_IPC_LOCK 也没有不限量的锁定内存"),
+        Say("docker run --cap-add IPC_LOCK --ulimit memlock=-1", "docker run --cap-add IPC_LOCK --ulimit memlock=-1"),
+        "H1", figures)};
+  }
+  return {
+      Ok(Say("IPC_LOCK {} (RDMA), SYS_PTRACE {} (debuggers of other users' processes), SYS_NICE {} (memory on other "
+             "nodes), seccomp mode {}; RDMA adapter: {}",
+             "IPC_LOCK {}（RDMA），SYS_PTRACE {}（调试其他用户的进程），SYS_NICE {}（跨节点内存），seccomp 模式 "
+             "{}；RDMA 网卡：{}",
+             word(*lock), word(*trace), word(*nice), seccomp, word(rdma)),
+         figures)};
+}
+
+}  // namespace fulldeck::doctor

@@ -1,0 +1,34 @@
+// Files that start a training on this kind of machine with other people's programs: Accelerate's configuration, a
+// torchrun line, a Slurm script, Kubernetes objects. Text only, made from what the machine has; comments in the file
+// say why a value is what it is. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "job/cards/card_selection.h"
+
+namespace fulldeck::job {
+
+enum class LaunchFileKind { kAccelerate, kTorchrun, kSlurm, kPytorchJob, kJobSet };
+
+// accelerate torchrun slurm pytorchjob jobset, in the order of the enumeration.
+const std::vector<std::string>& LaunchFileNames();
+std::optional<LaunchFileKind> FindLaunchFile(std::string_view name);
+
+struct LaunchFileRequest {
+  CardSelection selection;  // the cards and ranks of one host; every host is taken to be like this one
+  int hosts = 1;
+  std::string script = "train.py";
+  std::string image = "IMAGE";    // Kubernetes: the container's image
+  std::string name = "fulldeck";  // Kubernetes and Slurm: of the job
+  std::string master_addr;        // Accelerate on several hosts; empty: a word that has to be replaced
+};
+
+// What cannot be written without being quoted in one of the formats is refused: a control character, an empty name, a
+// name that Kubernetes does not take (lower-case letters, digits and hyphens, at most 40).
+base::Result<std::string> LaunchFile(LaunchFileKind kind, const LaunchFileRequest& request);
+
+}  // namespace fulldeck::job

@@ -1,0 +1,96 @@
+#include "job/runs/process_signal.h"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+
+#include "base/files/unique_fd.h"
+
+namespace fulldeck::job {
+namespace {
+
+// Same numbers on every architecture; older headers lack the names.
+constexpr long kPidfdSendSignal = 424;
+constexpr long kPidfdOpen = 434;
+// How often processes are looked at on kernels without pidfds.
+constexpr std::chrono::milliseconds kLookEvery{20};
+
+base::UniqueFd OpenPidfd(int pid) {
+  return base::UniqueFd(static_cast<int>(syscall(kPidfdOpen, pid, 0U)));
+}
+
+}  // namespace
+
+SignalOutcome SendSignal(const wire::ProcessIdentity& process, int signal_number) {
+  if (process.pid <= 1 || process.pid == getpid() || process.start_ticks == 0) return SignalOutcome::kGone;
+  const base::UniqueFd handle = OpenPidfd(process.pid);
+  if (!wire::IsAlive(process)) return SignalOutcome::kGone;
+  long sent = -1;
+  if (handle.valid()) sent = syscall(kPidfdSendSignal, handle.get(), signal_number, nullptr, 0U);
+  if (!handle.valid() || (sent != 0 && errno == ENOSYS)) sent = kill(process.pid, signal_number);
+  if (sent == 0) return SignalOutcome::kSent;
+  return errno == EPERM ? SignalOutcome::kRefused : SignalOutcome::kGone;
+}
+
+std::vector<wire::ProcessIdentity> WaitUntilGone(std::vector<wire::ProcessIdentity> processes,
+                                                 base::Duration patience) {
+  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + patience;
+  for (;;) {
+    processes.erase(std::remove_if(processes.begin(), processes.end(),
+                                   [](const wire::ProcessIdentity& process) { return !wire::IsAlive(process); }),
+                    processes.end());
+    const base::Duration left = deadline - base::SteadyClock::Instance().Now();
+    if (processes.empty() || left <= base::Duration(0)) return processes;
+    // The first one to wait for is as good as any: the loop ends when all have ended.
+    const base::UniqueFd handle = OpenPidfd(processes.front().pid);
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(
+        handle.valid() ? std::min<base::Duration>(left, std::chrono::hours(1))
+                       : std::min<base::Duration>(left, kLookEvery));
+    pollfd ended{handle.get(), POLLIN, 0};
+    poll(handle.valid() ? &ended : nullptr, handle.valid() ? 1 : 0, static_cast<int>(wait.count()));
+  }
+}
+
+std::vector<StopOutcome> StopProcesses(const std::vector<wire::ProcessIdentity>& processes, base::Duration grace,
+                                       base::Duration patience) {
+  std::vector<StopOutcome> outcomes;
+  std::vector<wire::ProcessIdentity> signalled;
+  for (const wire::ProcessIdentity& process : processes) {
+    const SignalOutcome sent = SendSignal(process, SIGTERM);
+    if (sent == SignalOutcome::kSent) signalled.push_back(process);
+    outcomes.push_back(sent == SignalOutcome::kSent   ? StopOutcome::kEnded
+                       : sent == SignalOutcome::kGone ? StopOutcome::kGone
+                                                      : StopOutcome::kRefused);
+  }
+  const auto mark = [&](const std::vector<wire::ProcessIdentity>& which, StopOutcome outcome) {
+    for (std::size_t i = 0; i < processes.size(); ++i) {
+      const auto same = [&](const wire::ProcessIdentity& process) { return process.pid == processes[i].pid; };
+      if (std::any_of(which.begin(), which.end(), same)) outcomes[i] = outcome;
+    }
+  };
+  std::vector<wire::ProcessIdentity> killed;
+  for (const wire::ProcessIdentity& process : WaitUntilGone(std::move(signalled), grace)) {
+    if (SendSignal(process, SIGKILL) == SignalOutcome::kSent) killed.push_back(process);
+  }
+  mark(killed, StopOutcome::kKilled);
+  mark(WaitUntilGone(std::move(killed), patience), StopOutcome::kRemains);
+  return outcomes;
+}
+
+bool IsThisProcessOrAncestor(int pid) {
+  int each = getpid();
+  // Longer chains than this do not exist; a pid namespace ends in 0.
+  for (int depth = 0; each > 0 && depth < 1024; ++depth) {
+    if (each == pid) return true;
+    const auto stat = wire::ReadProcessStat(each);
+    each = stat ? stat->parent : 0;
+  }
+  return false;
+}
+
+}  // namespace fulldeck::job

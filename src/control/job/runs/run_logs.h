@@ -1,0 +1,45 @@
+// Where the logs of a run lie, also of one that has ended:
+//   RUN-DIRECTORY/logs/train.log                                    what all ranks of this host said, merged
+//   RUN-DIRECTORY/attempt_N/LOCAL-RANK/stdout.log and stderr.log    of one rank
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "job/runs/run_registry.h"
+
+namespace fulldeck::job {
+
+inline constexpr char kRunsFolder[] = "fulldeck_runs";  // below the working directory: where runs go by default
+
+struct RunLogs {
+  std::string name;  // run id, or the folder's name
+  std::string directory;
+  std::optional<RunRegistry::Entry> entry;  // of a run that the registry knows
+};
+
+// `which`: a run id or the beginning of one (running, or ended below `working_directory`/fulldeck_runs), a run
+// directory, or the folder of a job of `fulldeck train`, which has the logs of its last run. Empty: the only run that
+// is running, else the newest below fulldeck_runs. The error says where was looked.
+base::Result<RunLogs> FindRunLogs(const RunRegistry& registry, std::string_view which,
+                                  const std::string& working_directory);
+
+struct LogChoice {
+  std::optional<int> rank;  // in the whole run; absent: the merged log
+  bool standard_output = true;
+  bool standard_error = true;
+};
+
+// The highest N for which there is attempt_N.
+std::optional<int> LatestAttempt(const std::string& run_directory);
+
+// The files, whether or not they are there yet. An error for a rank that this run does not have here.
+base::Result<std::vector<std::string>> LogFiles(const RunLogs& logs, const LogChoice& choice);
+
+// Every folder in which something can appear or grow that LogFiles would name, the outer ones first: to be watched.
+std::vector<std::string> LogFolders(const RunLogs& logs, const std::vector<std::string>& files);
+
+}  // namespace fulldeck::job

@@ -1,0 +1,136 @@
+#include "job/runs/stop_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+
+#include "base/text.h"
+#include "job/runs/process_signal.h"
+#include "job/runs/run_remains.h"
+
+namespace fulldeck::job {
+namespace {
+
+using Entry = RunRegistry::Entry;
+using Seconds = std::chrono::duration<double>;
+
+// What a front needs to see that its supervisor is gone, and to end.
+constexpr std::chrono::seconds kFrontPatience{2};
+constexpr std::chrono::seconds kBeyondGrace{5};
+
+std::string Count(int number, std::string_view what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : what == "process" ? "es" : "s");
+}
+
+std::string Words(const CleanUpReport& report) {
+  std::vector<std::string> parts;
+  if (report.killed > 0) parts.push_back(Count(report.killed, "process") + " killed");
+  if (report.removed_cgroups > 0) parts.push_back(Count(report.removed_cgroups, "cgroup") + " removed");
+  parts.insert(parts.end(), report.problems.begin(), report.problems.end());
+  return base::Join(parts, "; ");
+}
+
+class Stopping {
+ public:
+  Stopping(const RunRegistry& registry, Entry entry, const StopOptions& options)
+      : registry_(registry), entry_(std::move(entry)), options_(options) {
+    stopped_.run_id = entry_.record.run_id;
+  }
+
+  void Ask() {
+    asked_at_ = base::SteadyClock::Instance().Now();
+    if (!entry_.alive) return;
+    const RunRecord& record = entry_.record;
+    const bool front_lives = record.front.pid > 0 && wire::IsAlive(record.front);
+    const wire::ProcessIdentity& target = front_lives ? record.front : record.supervisor;
+    sent_ = SendSignal(target, SIGTERM);
+    if (sent_ == SignalOutcome::kSent && options_.say) {
+      options_.say(fmt::format("run {}: asked process {} to stop; waiting for at most {:g} s", record.run_id,
+                               target.pid, Seconds(Timeout()).count()));
+    }
+  }
+
+  StoppedRun Await() {
+    if (!entry_.alive) return CleanDead();
+    if (sent_ == SignalOutcome::kRefused) {
+      stopped_.words = "cannot be stopped: its launcher runs as another user (root stops it)";
+      return stopped_;
+    }
+    const base::Duration waited = base::SteadyClock::Instance().Now() - asked_at_;
+    const auto left = WaitUntilGone(Launcher(), std::max<base::Duration>(Timeout() - waited, base::Duration(0)));
+    if (!left.empty()) return Kill();
+    const base::Duration took = base::SteadyClock::Instance().Now() - asked_at_;
+    stopped_.words = fmt::format("stopped in {:.1f} s", Seconds(took).count());
+    stopped_.ok = true;
+    // Its last act is to remove its entry; one that is still there says that it was not able to.
+    const auto after = registry_.ReadAgain(entry_);
+    if (after && after->record.supervisor.pid == entry_.record.supervisor.pid) AddCleanUp(*after);
+    return stopped_;
+  }
+
+ private:
+  std::vector<wire::ProcessIdentity> Launcher() const {
+    std::vector<wire::ProcessIdentity> launcher{entry_.record.supervisor};
+    if (entry_.record.front.pid > 0) launcher.push_back(entry_.record.front);
+    return launcher;
+  }
+
+  base::Duration Timeout() const {
+    return options_.timeout.value_or(std::chrono::milliseconds(entry_.record.grace_milliseconds) + kBeyondGrace);
+  }
+
+  StoppedRun CleanDead() {
+    // A front that lives on is about to stop the ranks itself, and does it better.
+    if (entry_.record.front.pid > 0) WaitUntilGone({entry_.record.front}, kFrontPatience);
+    stopped_.words = "was left behind by a launcher that is gone";
+    stopped_.ok = true;
+    AddCleanUp(entry_);
+    if (stopped_.ok) stopped_.words += "; its entry is removed";
+    return stopped_;
+  }
+
+  StoppedRun Kill() {
+    // A restart may have given it other ranks since it was read.
+    const auto now = registry_.ReadAgain(entry_);
+    Entry last = now && now->record.supervisor.pid == entry_.record.supervisor.pid ? *now : entry_;
+    for (const wire::ProcessIdentity& process : Launcher()) SendSignal(process, SIGKILL);
+    const auto left = WaitUntilGone(Launcher(), options_.kill_patience);
+    stopped_.words = fmt::format("did not end within {:g} s and was killed", Seconds(Timeout()).count());
+    stopped_.ok = left.empty();
+    for (const wire::ProcessIdentity& process : left) {
+      stopped_.words += fmt::format("; its launcher, process {}, does not end even so", process.pid);
+    }
+    AddCleanUp(last);
+    return stopped_;
+  }
+
+  void AddCleanUp(const Entry& entry) {
+    const CleanUpReport report = CleanUp(registry_, entry, options_.kill_patience);
+    const std::string words = Words(report);
+    if (!words.empty()) stopped_.words += "; " + words;
+    stopped_.ok = stopped_.ok && report.problems.empty();
+  }
+
+  const RunRegistry& registry_;
+  Entry entry_;
+  const StopOptions& options_;
+  base::TimePoint asked_at_;
+  SignalOutcome sent_ = SignalOutcome::kGone;
+  StoppedRun stopped_;
+};
+
+}  // namespace
+
+std::vector<StoppedRun> StopRuns(const RunRegistry& registry, const std::vector<RunRegistry::Entry>& entries,
+                                 const StopOptions& options) {
+  std::vector<Stopping> stopping;
+  for (const Entry& entry : entries) stopping.emplace_back(registry, entry, options);
+  for (Stopping& each : stopping) each.Ask();
+  std::vector<StoppedRun> stopped;
+  for (Stopping& each : stopping) stopped.push_back(each.Await());
+  return stopped;
+}
+
+}  // namespace fulldeck::job

@@ -1,0 +1,93 @@
+// What State is made of inside, and the two ways through it: out of the things that train (Gathering) and back
+// (Loading).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fulldeck/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_layer.h"
+#include "runtime/checkpoint/checkpoint_tensor.h"
+
+namespace fulldeck::runtime {
+
+// On the rank that saves. Tensors are references to the living ones.
+struct Gathering {
+  struct Part {
+    std::string name;
+    std::vector<NamedTensor> tensors;
+  };
+  std::vector<Part> parts;
+  checkpoint::ScalarState scalars;
+};
+
+// On every rank. First all entries say what does not fit; then, when nothing was said on any rank, all load.
+class Loading {
+ public:
+  Loading(const checkpoint::CheckpointReader& reader, const Team& team) : reader_(reader), team_(team) {}
+
+  const checkpoint::CheckpointReader& reader() const { return reader_; }
+  const Team& team() const { return team_; }
+  std::vector<std::string>& problems() { return problems_; }
+
+  // Of state.json; null when it is not there or of another kind, which is then among the problems.
+  template <typename T>
+  const T* Scalar(const std::string& name) {
+    const auto found = reader_.scalars().find(name);
+    const T* value = found == reader_.scalars().end() ? nullptr : std::get_if<T>(&found->second);
+    if (value == nullptr) problems_.push_back("\"" + name + "\" is not in the checkpoint, or of another kind.");
+    return value;
+  }
+
+  // The place of a tensor in a part; nothing where it has none.
+  std::optional<std::size_t> Find(const std::string& part, const std::string& tensor);
+
+  // The data of a tensor of the checkpoint into `target`, which has its shape and type. Those in plain memory are read
+  // together, by Finish(); the others at once. Throws an Error when the data are bad after all.
+  void Read(const std::string& part, std::size_t tensor, const at::Tensor& target);
+  void Finish();
+
+ private:
+  const checkpoint::CheckpointReader& reader_;
+  const Team& team_;
+  std::vector<std::string> problems_;
+  std::vector<checkpoint::CheckpointReader::Wish> wishes_;
+  std::vector<at::Tensor> held_;
+  std::map<std::string, std::map<std::string, std::size_t>> places_;
+};
+
+}  // namespace fulldeck::runtime
+
+namespace fulldeck {
+
+class State::Parts {
+ public:
+  struct Entry {
+    std::string name;
+    std::function<void(runtime::Gathering&)> save;
+    std::function<void(runtime::Loading&)> check;
+    std::function<void(runtime::Loading&)> load;
+    std::function<std::uint64_t()> bytes_to_come;  // of tensors that are not there yet but will be; may be empty
+  };
+  struct RankEntry {
+    std::string name;
+    std::function<std::string(const Team&)> save;
+    std::function<void(const std::vector<std::string>&, runtime::Loading&)> load;
+  };
+
+  // Throws an Error for a name that is taken or cannot be one.
+  void TakeName(const std::string& name);
+  // The name of a parameter in the modules of this state; nothing when it is in none.
+  std::map<const void*, std::string> NamesOfParameters() const;
+
+  std::vector<Entry> entries;
+  std::vector<RankEntry> rank_entries;
+  std::vector<std::pair<std::string, torch::nn::Module*>> modules;
+  std::vector<std::string> names;
+};
+
+}  // namespace fulldeck

@@ -1,0 +1,38 @@
+// Between torch's tensors and those of a checkpoint.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/checkpoint_layer.h"
+
+namespace fulldeck::runtime {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// Nothing for types that safetensors does not have.
+std::optional<checkpoint::Dtype> DtypeOf(const at::Tensor& tensor);
+c10::ScalarType ScalarTypeOf(checkpoint::Dtype dtype);
+std::vector<std::uint64_t> ShapeOf(const at::Tensor& tensor);
+std::vector<std::int64_t> SizesOf(const checkpoint::TensorEntry& entry);
+
+// Whether its bytes lie in host memory as a file has them.
+bool IsPlain(const at::Tensor& tensor);
+
+// Whether it can be saved at all; throws an Error that names it.
+void CheckSavable(const std::string& part, const NamedTensor& tensor);
+
+// Contiguous, on the CPU.
+at::Tensor EmptyLike(const checkpoint::TensorEntry& entry);
+
+// "F32 [7, 3]".
+std::string Describe(const checkpoint::TensorEntry& entry);
+std::string Describe(const at::Tensor& tensor);
+
+}  // namespace fulldeck::runtime

@@ -1,0 +1,387 @@
+#include "fulldeck/data_parallel.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/util/env.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <atomic>
+#include <unordered_set>
+
+#include "base/text.h"
+#include "fulldeck/rank_board.h"
+#include "fulldeck/replica_check.h"
+#include "fulldeck/session.h"
+#include "runtime/data_parallel/data_parallel_buckets.h"
+#include "runtime/data_parallel/data_parallel_wrap.h"
+#include "runtime/data_parallel/graph_sink.h"
+#include "runtime/data_parallel/reducer_minor.h"
+
+namespace fulldeck {
+namespace {
+
+constexpr std::size_t kMostNames = 5;
+
+DataParallelOptions Checked(const DataParallelOptions& options) {
+  if (options.bucket_bytes < 1 || options.first_bucket_bytes < 1)
+    throw Error("buckets of " + std::to_string(options.bucket_bytes) + " and " +
+                std::to_string(options.first_bucket_bytes) + " bytes are impossible; at least 1.");
+  if (options.hash_every < 0)
+    throw Error("hash_every of " + std::to_string(options.hash_every) + " is impossible; 0 is never.");
+  return options;
+}
+
+// Ranks that differ in these would make different calls.
+std::vector<std::string> Settings(const DataParallelOptions& options) {
+  std::vector<std::string> lines;
+  const auto add = [&](const char* name, std::int64_t value) {
+    lines.push_back(std::string("option ") + name + " " + std::to_string(value));
+  };
+  add("find_unused_parameters", options.find_unused_parameters);
+  add("static_graph", options.static_graph);
+  add("broadcast_buffers", options.broadcast_buffers);
+  add("bucket_bytes", options.bucket_bytes);
+  add("first_bucket_bytes", options.first_bucket_bytes);
+  add("check_parameters", options.check_parameters);
+  add("check_finite", options.check_finite);
+  add("hash_every", options.hash_every);
+  return lines;
+}
+
+}  // namespace
+
+// Shared with hooks in the graph, which hold it weakly.
+struct DataParallelCore::State : std::enable_shared_from_this<State> {
+  State(Team of_team, const DataParallelOptions& of_options, runtime::Trained of_trained)
+      : team(std::move(of_team)),
+        options(of_options),
+        trained(std::move(of_trained)),
+        touched(trained.parameters.size()) {
+    for (const at::Tensor& parameter : trained.parameters) known.insert(parameter.unsafeGetTensorImpl());
+    if (options.hash_every > 0) replicas.emplace(team, options.hash_every);
+  }
+
+  // Of a step that is refused: the gradients that never came.
+  std::string Untouched() const {
+    std::string text;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < touched.size(); ++i) {
+      if (touched[i].load(std::memory_order_relaxed) != 0) continue;
+      if (++count <= kMostNames) text += (text.empty() ? "" : ", ") + base::Printable(trained.names[i]);
+    }
+    if (count > kMostNames) text += ", …";
+    return std::to_string(count) + " of " + std::to_string(touched.size()) + " parameters (" + text + ")";
+  }
+  bool AnyTouched() const {
+    return std::any_of(touched.begin(), touched.end(),
+                       [](const auto& flag) { return flag.load(std::memory_order_relaxed) != 0; });
+  }
+  bool AllTouched() const {
+    return std::all_of(touched.begin(), touched.end(),
+                       [](const auto& flag) { return flag.load(std::memory_order_relaxed) != 0; });
+  }
+  void ForgetTouched() {
+    for (auto& flag : touched) flag.store(0, std::memory_order_relaxed);
+  }
+  // Makes what goes through the team's group: the Reducer and its buckets.
+  void Connect();
+
+  Team team;
+  const DataParallelOptions options;
+  const runtime::Trained trained;
+  std::unordered_set<const c10::TensorImpl*> known;  // the trained parameters
+
+  // Which parameters were given gradients since the last complete reduction. Written in backward's threads, whose end
+  // the loop waits for: that orders them.
+  std::vector<std::atomic<std::uint8_t>> touched;
+  std::shared_ptr<runtime::Buckets> buckets;
+  std::optional<runtime::GradientWatch> watch;
+  std::shared_ptr<c10d::Reducer> reducer;
+
+  int unsynchronised = 0;    // guards that live
+  bool synchronises = true;  // what the last forward that trained said to the next backward
+  bool armed = false;        // a forward said that its backward reduces, and that is not over
+  bool reduced = false;      // a reduction was completed since the last step
+  bool static_is_set = false;
+  bool must_delay = false;  // of a static graph: its first backward reduces when all of it is over
+  std::uint64_t steps = 0;
+  std::uint64_t reductions_before = 0;  // through groups that are gone
+
+  std::optional<ReplicaCheck> replicas;
+  std::vector<NamedTensor> contents;  // that the replicas' round goes through
+};
+
+void DataParallelCore::State::Connect() {
+  static_is_set = false;
+  must_delay = options.static_graph;
+  buckets = std::make_shared<runtime::Buckets>(team, trained.parameters, trained.names, options.check_finite,
+                                               [weak = weak_from_this()] {
+                                                 const auto alive = weak.lock();
+                                                 if (!alive) return;
+                                                 alive->ForgetTouched();
+                                                 alive->armed = false;
+                                                 alive->reduced = true;
+                                               });
+  runtime::ReducerRequest request;
+  request.parameters = trained.parameters;
+  request.names = trained.names;
+  request.sparse = trained.sparse;
+  request.group = team.group;
+  request.bucket_bytes = options.bucket_bytes;
+  request.first_bucket_bytes = options.first_bucket_bytes;
+  request.find_unused_parameters = options.find_unused_parameters;
+  request.static_graph = options.static_graph;
+  request.gradient_as_bucket_view = options.gradient_as_bucket_view;
+  reducer = runtime::MakeReducer(request);
+  reducer->register_comm_hook(buckets->MakeHook());
+}
+
+void DataParallelCore::UseTeam(const Team& team) {
+  State& state = *state_;
+  state.reducer->remove_autograd_hooks();
+  // They may be views of buckets that live in the old group's memory.
+  for (at::Tensor parameter : state.trained.parameters) parameter.mutable_grad() = at::Tensor();
+  state.reductions_before += state.buckets->reductions();
+  state.team = team;
+  state.ForgetTouched();
+  state.synchronises = true;
+  state.armed = false;
+  state.reduced = false;
+  if (state.options.hash_every > 0) state.replicas.emplace(team, state.options.hash_every);
+  state.Connect();
+}
+
+DataParallelCore::DataParallelCore(std::shared_ptr<torch::nn::Module> module, const Team& team,
+                                   const DataParallelOptions& options)
+    : module_(std::move(module)) {
+  if (!module_) throw Error("there is no module to wrap.");
+  if (!team.group || !team.store) throw Error("the team has no process group or no store.");
+  if (team.group->getSize() != team.world_size || team.group->getRank() != team.rank)
+    throw Refusal("the team says rank " + std::to_string(team.rank) + " of " + std::to_string(team.world_size) +
+                  ", and its process group is rank " + std::to_string(team.group->getRank()) + " of " +
+                  std::to_string(team.group->getSize()) + ".");
+  runtime::AgreeOnModule(*module_, team, Settings(Checked(options)));
+  runtime::CopyFromFirstRank(*module_, team);
+  if (options.check_parameters) runtime::CompareContents(*module_, team);
+
+  state_ = std::make_shared<State>(team, options, runtime::TrainedParameters(*module_));
+  // Before the Reducer: its hook on the last parameter may end the pass, and this one must have run by then.
+  state_->watch.emplace(state_->trained.parameters, [weak = std::weak_ptr(state_)](std::size_t index) {
+    if (const auto alive = weak.lock()) alive->touched[index].store(1, std::memory_order_relaxed);
+  });
+  // Buckets in shared memory, where the backend has it. A choice of the user's stays.
+  c10::utils::set_env("DDP_DISABLE_COMM_MEM", "0", /*overwrite=*/false);
+  state_->Connect();
+}
+
+DataParallelCore::DataParallelCore(std::shared_ptr<torch::nn::Module> module, Session& session,
+                                   const DataParallelOptions& options)
+    : DataParallelCore(std::move(module), session.team(), options) {
+  session_ = &session;
+  told_of_regroup_ = session.OnRegroup([this](const Team& team) { UseTeam(team); });
+}
+
+DataParallelCore::~DataParallelCore() {
+  if (state_ && state_->reducer) state_->reducer->remove_autograd_hooks();
+}
+
+// ---- forward ----
+
+void DataParallelCore::BeginForward(const std::vector<const at::Tensor*>& inputs) {
+  State& state = *state_;
+  std::vector<at::Tensor> batch;
+  batch.reserve(inputs.size());
+  for (const at::Tensor* const input : inputs) batch.push_back(*input);
+  CheckBatch(batch, state.team.device);
+  if (!c10::GradMode::is_enabled()) return;  // evaluation, perhaps of one rank alone: nothing is communicated
+  const bool first_after_reduction = state.synchronises;
+  state.synchronises = state.unsynchronised == 0;
+  if (state.synchronises && state.armed && state.AnyTouched()) CheckReduced();
+  if (state.synchronises) {
+    if (state.options.static_graph && !state.static_is_set) {
+      // Not before: the Reducer would learn how often a gradient comes from all backwards up to the first that reduces,
+      // those under NoSync too, and then wait for as many in each step.
+      state.reducer->set_static_graph();
+      state.static_is_set = true;
+    }
+    state.reducer->prepare_for_forward();
+  }
+  runtime::RebuildBuckets(*state.reducer);
+  // While gradients are accumulated the buffers go their own ways, as the module would with one big batch.
+  if (state.options.broadcast_buffers && first_after_reduction)
+    runtime::BroadcastQuietly(runtime::BuffersOf(*module_), state.team);
+}
+
+void DataParallelCore::EndForward(const std::vector<at::Tensor*>& outputs) {
+  State& state = *state_;
+  if (!c10::GradMode::is_enabled() || !state.synchronises) return;
+  const bool searches = state.options.find_unused_parameters && !state.options.static_graph;
+  std::vector<at::Tensor> searched;
+  if (searches) {
+    for (const at::Tensor* const output : outputs) {
+      if (output->defined()) searched.push_back(*output);
+    }
+  }
+  state.reducer->prepare_for_backward(searched);
+  state.armed = true;
+  // In every step of a static graph: what the first one sees, an output that the loss does not use included, must be
+  // what the others see.
+  if (!searches && !state.options.static_graph) return;
+  runtime::PassThroughSink(outputs, [weak = state.weak_from_this()] {
+    const auto alive = weak.lock();
+    if (!alive || !alive->must_delay) return;
+    alive->must_delay = false;
+    torch::autograd::Engine::get_default_engine().queue_callback([weak] {
+      if (const auto still_alive = weak.lock()) still_alive->reducer->delay_all_reduce();
+    });
+  });
+}
+
+DataParallelCore::Unsynchronised::Unsynchronised(DataParallelCore& model) : model_(model) {
+  ++model_.state_->unsynchronised;
+}
+DataParallelCore::Unsynchronised::~Unsynchronised() {
+  --model_.state_->unsynchronised;
+}
+
+// ---- the step ----
+
+void DataParallelCore::CheckReduced() {
+  const State& state = *state_;
+  const std::string step = "step " + std::to_string(state.steps + 1) + " is refused: ";
+  if (!state.AnyTouched()) {
+    if (state.reduced) return;
+    throw Refusal(step + "there was no backward pass since the last step, so that no gradient was reduced.");
+  }
+  if (state.armed && state.synchronises) {
+    if (state.AllTouched())
+      throw Refusal(step +
+                    "the last backward did not come to the end of its reductions, so that not all gradients are those "
+                    "of all ranks.");
+    throw Refusal(step + "backward brought no gradient for " + state.Untouched() +
+                  ", so that not all gradients were reduced. The loss does not depend on them on rank " +
+                  std::to_string(state.team.rank) +
+                  ". Give find_unused_parameters (or static_graph, if it is so in every step), or freeze them.");
+  }
+  if (!state.synchronises) {
+    throw Refusal(step +
+                  "gradients were accumulated under NoSync and not reduced afterwards. The last backward before a step "
+                  "must run outside of NoSync.");
+  }
+  throw Refusal(step +
+                "backward brought gradients that were not reduced over the ranks: the forward pass went around "
+                "DataParallel. Call Forward of the wrapper and not of the module itself.");
+}
+
+namespace {
+
+// Every rank throws; the board says which one began. The error's part may be written through a mapping of its own.
+void ReportNonfinite(int rank, const std::string& text) {
+  fulldeck_board* board = nullptr;
+  if (fulldeck_board_open(&board) != 0) return;
+  fulldeck_board_set_failure(board, FULLDECK_BOARD_FAILURE_NONFINITE, rank, text.c_str());
+  fulldeck_board_close(board);
+}
+
+}  // namespace
+
+std::optional<NonfiniteGradient> DataParallelCore::nonfinite() {
+  return state_->buckets->FindNonfinite(state_->steps + 1);
+}
+
+void DataParallelCore::CheckFinite() {
+  const auto found = nonfinite();
+  if (!found) return;
+  const std::string where = base::Printable(found->parameter) + " (element " + std::to_string(found->element) + " of " +
+                            std::to_string(found->elements) + ")";
+  const std::string step = "step " + std::to_string(found->step) + ": ";
+  if (found->rank < 0)
+    throw Error(
+        step + "the sum over the ranks of the gradient of " + where +
+        " is not finite, while each rank's part is: it overflowed. No parameter was changed. Scale the loss down, "
+        "or reduce in a wider type.");
+  const std::string text = step + "rank " + std::to_string(found->rank) +
+                           " gave a gradient that is not finite: " + where +
+                           ". No parameter was changed. Look at that rank's batch, at the learning rate, and at "
+                           "logarithms and divisions in the loss; with 16-bit types use a GradScaler.";
+  ReportNonfinite(found->rank, text);
+  throw Error(text);
+}
+
+void DataParallelCore::StepDone() {
+  State& state = *state_;
+  ++state.steps;
+  state.reduced = false;
+  state.ForgetTouched();
+  if (session_ != nullptr) {
+    if (const auto waited = communication_wait()) session_->AddCommunicationTime(*waited);
+    session_->SetFingerprints(0, parameters_fingerprint());
+  }
+  state.buckets->Forget();
+  if (!state.replicas) return;
+  if (state.replicas->begins()) {
+    const runtime::Trained now = runtime::TrainedParameters(*module_);
+    bool same = now.parameters.size() == state.trained.parameters.size();
+    for (std::size_t i = 0; same && i < now.parameters.size(); ++i)
+      same = now.parameters[i].is_same(state.trained.parameters[i]);
+    if (!same)
+      throw Refusal(
+          "the module's parameters are not those that were wrapped: some were exchanged, added or frozen "
+          "since, and are not reduced. Wrap the module when it is complete.");
+    state.contents.clear();
+    for (std::size_t i = 0; i < now.parameters.size(); ++i) state.contents.push_back({now.names[i], now.parameters[i]});
+  }
+  state.replicas->Step(state.contents, state.steps);
+}
+
+void DataParallelCore::Step(torch::optim::Optimizer& optimizer) {
+  CheckReduced();
+  CheckFinite();
+  CheckOptimizer(optimizer);
+  optimizer.step();
+  StepDone();
+}
+
+void DataParallelCore::CheckOptimizer(torch::optim::Optimizer& optimizer) const {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (state_->known.count(parameter.unsafeGetTensorImpl()) > 0) return;
+    }
+  }
+  throw Refusal(
+      "the optimizer holds none of the wrapped module's parameters: its step would change nothing. Make it "
+      "from the parameters of the module as it was wrapped.");
+}
+
+// ---- what there is to know ----
+
+const Team& DataParallelCore::team() const {
+  return state_->team;
+}
+const DataParallelOptions& DataParallelCore::options() const {
+  return state_->options;
+}
+const std::vector<at::Tensor>& DataParallelCore::parameters() const {
+  return state_->trained.parameters;
+}
+const std::vector<std::string>& DataParallelCore::parameter_names() const {
+  return state_->trained.names;
+}
+std::uint64_t DataParallelCore::steps() const {
+  return state_->steps;
+}
+std::uint64_t DataParallelCore::reductions() const {
+  return state_->reductions_before + state_->buckets->reductions();
+}
+std::size_t DataParallelCore::buckets() const {
+  return state_->buckets->count();
+}
+std::optional<std::chrono::nanoseconds> DataParallelCore::communication_wait() const {
+  return state_->buckets->wait();
+}
+std::uint64_t DataParallelCore::parameters_fingerprint() const {
+  return state_->replicas ? state_->replicas->fingerprint() : 0;
+}
+
+}  // namespace fulldeck
