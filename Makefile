@@ -17,6 +17,7 @@ LOAD ?= 5
 CHAOS_SECONDS ?= 1800
 CHAOS_SEED ?=
 PROMISES ?=
+BASELINE ?=
 TORCH_SUITE_FLAGS ?=
 
 # PYTHON counts only when it is given to make. The scripts see it in their environment exactly then.
@@ -40,7 +41,7 @@ configure = @[[ -f $(2)/build.ninja ]] && $(call has,$(2),FULLDECK_PYTHON:FILEPA
     $(or $(3),-DBUILD_TESTING=ON)
 
 .PHONY: help setup train test build bench bench-adapters lint format portable asan tsan fuzz fault-grid hang-grid hang-quiet slow-ranks host-grid card-tricks \
-  test-repeat test-long promises chaos cgroup-v2 collectives-soak collectives-grid collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops framework-suite clean-scripts clean
+  baseline test-repeat test-long promises chaos cgroup-v2 collectives-soak collectives-grid collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops framework-suite clean-scripts clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/  make \1 \2/p' $(MAKEFILE_LIST) | \
@@ -67,6 +68,9 @@ train: ## the main job on a simulated server of 8 cards: learns land cover, fail
 test: build ## build everything and run all tests
 	@scripts/test build
 
+baseline: build ## record what users see of this build in build/baseline.json, or compare it with BASELINE=FILE
+	@scripts/baseline $(if $(BASELINE),compare "$(BASELINE)" build,capture build build/baseline.json)
+
 test-repeat: build ## run all tests N (10) times, LOAD (5) of them under CPU and disk load; resumable, recorded in docs/evidence/repeat.tsv
 	@scripts/test-repeat --runs $(N) --load $(LOAD)
 
@@ -74,10 +78,10 @@ test-long: build ## run the tests that take minutes (tests/long)
 	@cd tests && FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m pytest -q -rs -p no:cacheprovider long
 
 promises: build ## measure every promise on an idle machine, fail at its figure, write docs/evidence/promises.json (PROMISES=R1,R2: only these)
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/promises.py $(if $(PROMISES),--only $(PROMISES))
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.promises $(if $(PROMISES),--only $(PROMISES))
 
 chaos: build ## random faults for CHAOS_SECONDS (1800): kills, stops, full disks, dead links, clock jumps (CHAOS_SEED repeats a series)
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/chaos.py --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.chaos --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
 
 cgroup-v2: build ## out of memory on cgroup v2, in a virtual machine (qemu; half a minute with KVM, three without)
 	@scripts/cgroup-v2 build
@@ -94,22 +98,22 @@ bench-adapters: build ## measure what the hook and the adapters cost a Python ra
 	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" bench/adapters_overhead.py
 
 host-grid: build ## break two hosts in every way, 20 times each (root; 12 minutes)
-	@$(python) tests/host_grid.py
+	@PYTHONPATH="$(CURDIR)/tests" $(python) -m grids.host_grid
 
 torch-suite: build ## run torch's own tests of its collectives with our backend beside Gloo, and write docs/torch-suite.md (30 minutes)
 	@cd tests && FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" -m torch_suite --document ../docs/torch-suite.md $(TORCH_SUITE_FLAGS)
 
 checkpoint-sweep: build ## kill a save at every write, sync and rename, damage checkpoints 20,000 times, restart killed trainings (10 minutes)
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" $(python) tests/checkpoint_sweep.py
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" $(python) -m grids.checkpoint_sweep
 
 framework-suite: build ## run Accelerate's own test scripts and FSDP2 under torchrun and under fulldeck, on processors and simulated cards (10 minutes)
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" $(python) tests/framework_suite.py
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" $(python) -m grids.framework_suite
 
 clean-scripts: build ## run sound scripts, ours and PyPI packages' own, under fulldeck run --strict: no warning may come (10 minutes)
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" $(python) tests/clean_suite.py
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" $(python) -m grids.clean_suite
 
 simulator-ops: build ## try torch's own list of operators on a simulated card, and write docs/simulator-ops.md (10 minutes)
-	@FULLDECK_SIMULATE=gcu:1 PYTHONPATH="$(CURDIR)/build/lib/python" $(python) tests/simulator_ops.py --table docs/simulator-ops.md
+	@FULLDECK_SIMULATE=gcu:1 PYTHONPATH="$(CURDIR)/build/lib/python:$(CURDIR)/tests" $(python) -m grids.simulator_ops --table docs/simulator-ops.md
 
 lint: setup ## check format, clang-tidy, scripts, Python syntax and names
 	$(call configure,release,build)
@@ -137,37 +141,37 @@ fuzz: setup ## run every fuzzer for FUZZ_SECONDS (20)
 	@scripts/fuzz build-fuzz $(FUZZ_SECONDS)
 
 card-tricks: build ## runs that only seem to keep every card busy, TRICK_REPEATS (20) times each, verdict and exit code checked (20 minutes)
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/card_tricks.py --repeats $(TRICK_REPEATS)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.card_tricks --repeats $(TRICK_REPEATS)
 
 fault-grid: build ## kill, stop, starve and freeze ranks and launchers, each cell FAULT_REPEATS (10) times
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/fault_grid.py --repeats $(FAULT_REPEATS)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.fault_grid --repeats $(FAULT_REPEATS)
 
 wheel: build ## write the wheels into dist/: for this Python and its torch, and for any Python without
 	@"$(python)" python/build_backend/fulldeck_build.py dist built=build python="$(python)"
 	@if grep -qs fulldeck_torch build/build.ninja; then "$(python)" python/build_backend/fulldeck_build.py dist built=build python="$(python)" torch=no; fi
 
 hang-grid: build ## let ranks loop, deadlock, sleep, stop, skip and differ, in C and in plain torch, HANG_REPEATS (8) times each (20 minutes)
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --repeats $(HANG_REPEATS) --torchrun 60
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.hang_grid --repeats $(HANG_REPEATS) --torchrun 60
 
 slow-ranks: build ## one rank of four 1.3 times slower, and 10,000 clean steps, in C and in plain torch (8 minutes)
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --stragglers 12 --seconds 420
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.hang_grid --stragglers 12 --seconds 420
 
 hang-quiet: build ## QUIET_STEPS (100,000) clean steps with and without load, a slow first step, checkpoints, silent uploads, a debugger: no hang (35 minutes)
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/hang_grid.py --quiet $(QUIET_STEPS) --seconds 1800
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.hang_grid --quiet $(QUIET_STEPS) --seconds 1800
 
 package-runs: build ## compile and install the Python package as pip does, and end 200 runs without goodbye (20 minutes)
-	@"$(python)" tests/wheel_runs.py
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/exit_runs.py --runs 200
+	@PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.wheel_runs
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.exit_runs --runs 200
 
 collectives-soak: build ## SOAK_CALLS (1,000,000) random collective calls in several groups at once, all checked
 	@build/tests/collectives_soak --calls $(SOAK_CALLS) --ranks 4 --seed 1 --seconds 7200
 	@build/tests/collectives_soak --calls $$(($(SOAK_CALLS) / 10)) --ranks 9 --seed 2 --seconds 7200
 
 collectives-grid: build ## kill, stop and desync ranks at every phase of a collective, each cell FAULT_REPEATS (10) times
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/collectives_grid.py --repeats $(FAULT_REPEATS)
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.collectives_grid --repeats $(FAULT_REPEATS)
 
 collectives-large: build ## collectives of more than 4 GiB (needs 10 GiB of free memory), and every size of the values test
-	@FULLDECK_BUILD_DIR="$(CURDIR)/build" "$(python)" tests/collectives_grid.py --large
+	@FULLDECK_BUILD_DIR="$(CURDIR)/build" PYTHONPATH="$(CURDIR)/tests" "$(python)" -m grids.collectives_grid --large
 	@FULLDECK_LONG_TESTS=1 build/tests/collectives_test --gtest_brief=1 --gtest_filter='*GroupValues*:*GroupLevels*'
 
 compat: setup ## compile the c10d backend against the headers of torch 2.6, 2.7, 2.11 and 2.13 (downloads 1 GB once)

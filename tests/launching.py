@@ -41,7 +41,7 @@ FOREIGN = re.compile(r"FULLDECK_|PET_|SLURM_|OMPI_|PMI_|PMIX_|MPI_|TORCHELASTIC_
 
 
 # Waits are bounded only so that a hang fails instead of staying: what the seconds are on an idle machine, times this. How fast fulldeck is
-# belongs to tests/promises.py, which measures on an idle machine and fails at the promised figure.
+# belongs to tests/grids/promises.py, which measures on an idle machine and fails at the promised figure.
 PATIENCE = float(os.environ.get("FULLDECK_TEST_PATIENCE", "3"))
 
 

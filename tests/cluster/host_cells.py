@@ -1,5 +1,5 @@
 """The fault grid of two hosts: what is broken, on which side, and what both launchers must make of it. Used by the short test
-(tests/test_network_hosts.py) and by the long one (tests/host_grid.py)."""
+(tests/launcher/test_network_hosts.py) and by the long one (tests/grids/host_grid.py)."""
 import os
 import re
 import signal
@@ -177,7 +177,7 @@ class Outcome:
 
 
 def try_cell(cell, two_hosts, folder, port, slack=30.0, by_node_rank=True):
-    """Starts a pair, breaks it, and looks at what both sides did. `slack` is patience with a loaded machine; tests/promises.py (R10) fails at
+    """Starts a pair, breaks it, and looks at what both sides did. `slack` is patience with a loaded machine; tests/grids/promises.py (R10) fails at
     the promised figure."""
     pair = Pair(two_hosts, folder, port, by_node_rank=by_node_rank, own_silence=cell.words == LINK)
     troubles = []

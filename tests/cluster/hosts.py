@@ -5,8 +5,8 @@ import os
 import shutil
 import subprocess
 
-import launching
 from cluster import launch
+import launching
 
 NAMES = ("hosta", "hostb")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import time
 
-import launching
 from cluster import launch
+import launching
 from launching import free_port
 
 NODES = ("host0", "host1")

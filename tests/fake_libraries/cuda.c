@@ -1,5 +1,5 @@
 // A library with the CUDA driver's C interface and as many cards as FAKE_CUDA_CARDS says (4). Card memory is host
-// memory; the three programs of src/control/doctor/card_kernels.h are computed here, in C, whatever PTX is given.
+// memory; the three programs of src/control/doctor/cards/card_kernels.h are computed here, in C, whatever PTX is given.
 //
 // FAKE_CUDA says what is wrong with which card, as "1=lie,2=hang":
 //   lie       one wrong number in a computation        remember  a word of memory that does not keep its value

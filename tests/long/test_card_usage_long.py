@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-import card_tricks
 from cluster.launch import has_module
+from grids import card_tricks
 from launching import BUILD, FULLDECK, read, wait_until
 
 with_torch = pytest.mark.skipif(not has_module("torch") or not os.path.exists(os.path.join(BUILD, "bin", "fulldeck-train")),

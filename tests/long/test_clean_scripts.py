@@ -1,12 +1,8 @@
-"""Every sound script of tests/clean_suite.py under `fulldeck run --strict`, one test each: none may get a warning."""
-import os
-import sys
+"""Every sound script of tests/grids/clean_suite.py under `fulldeck run --strict`, one test each: none may get a warning."""
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-import clean_suite  # noqa: E402
+from grids import clean_suite
 
 
 @pytest.mark.parametrize("row", clean_suite.rows(), ids=lambda row: row.name)

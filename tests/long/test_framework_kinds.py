@@ -2,8 +2,8 @@
 for which they have none."""
 import pytest
 
-import test_frameworks
-from test_frameworks import cards  # noqa: F401  (a fixture)
+from python import test_frameworks
+from python.test_frameworks import cards  # noqa: F401  (a fixture)
 
 KINDS = ("npu", "mlu", "musa", "sdaa", "hpu")
 seen = {}

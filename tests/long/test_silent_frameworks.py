@@ -1,12 +1,9 @@
 """The same silent errors in Accelerate, HF Trainer, Lightning and MMEngine, without an edit."""
 import os
-import sys
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-import clean_suite  # noqa: E402
+from grids import clean_suite
 
 SCRIPT = os.path.join(clean_suite.HERE, "silent", "framework_errors.py")
 EXPECTED = ["F6 (validation)", "F7 (gradients)", "F7 (labels)", "G2 (weights)", "J6 (finite)"]

@@ -1,5 +1,5 @@
 """hang_gloo.py NOTES: a plain script of torch.distributed with Gloo that imports nothing of fulldeck and has accidents on demand, for
-tests/hang_grid.py; the orders are those of tests/programs/hang_rank.c. skip and mismatch happen in a group of their own whose timeout
+tests/grids/hang_grid.py; the orders are those of tests/programs/hang_rank.c. skip and mismatch happen in a group of their own whose timeout
 ends them, so that the run goes on."""
 import datetime
 import os

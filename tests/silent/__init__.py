@@ -1,5 +1,5 @@
 """Every way in which a training goes wrong without a word, and where it is shown that fulldeck says one: refused or reported before the
-first step, or within the first ones. Rows as in `fulldeck explain` and docs/python.md; tests/test_silent.py checks that each case is there."""
+first step, or within the first ones. Rows as in `fulldeck explain` and docs/python.md; tests/python/test_silent.py checks that each case is there."""
 
 # row -> (what happens, the tests that inject it)
 ROWS = {
