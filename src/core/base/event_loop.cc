@@ -113,16 +113,17 @@ Result<EventLoop::Id> EventLoop::WhenExited(pid_t pid, ExitHandler handler) {
     if (!watch) return watch.error();
     child->watch = *watch;
   } else {
-    siginfo_t info{};
-    if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
-      return ErrnoError("process " + std::to_string(pid) + " (only children can be watched on this kernel)");
-    }
+    // SIGCHLD is blocked before the child is looked at: one that ends in between leaves a signal that is pending, and one
+    // that ended before is seen here. The other way around the end of the child could fall between the two, and be lost.
     if (!watches_sigchld_) {
       const auto watching = OnSignals({SIGCHLD}, [this](int) { ReapWithoutPidfds(); });
       if (!watching) return watching.error();
       watches_sigchld_ = true;
     }
-    // It may have ended before the signal was blocked.
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+      return ErrnoError("process " + std::to_string(pid) + " (only children can be watched on this kernel)");
+    }
     if (info.si_pid == pid) At(clock_.Now(), [this] { ReapWithoutPidfds(); });
   }
   children_.emplace(id, std::move(child));
