@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "config/config.h"
 #include "dataset/pipeline.h"
 #include "dataset/source.h"
-#include "config/recipe.h"
 
 int main(int count, char** arguments) {
   using namespace fulldeck;
@@ -26,7 +26,7 @@ int main(int count, char** arguments) {
   data.classes = {"background", "building", "road", "water", "barren", "forest", "agricultural"};
   const auto batch = std::strtoull(arguments[4], nullptr, 10);
   const double seconds = std::strtod(arguments[5], nullptr);
-  const auto source = dataset::OpenSource(data, dataset::Part::kTrain, 0);
+  const auto source = dataset::OpenSource(data, dataset::Split::kTrain, 0);
   if (!source) {
     std::fprintf(stderr, "%s\n", source.error().message.c_str());
     return 1;

@@ -41,9 +41,9 @@ def make_tiles(root, count, suffix):
             side = 2 ** level
             part = random.normal(0, 60 / 1.5 ** (level - 2), (side, side, 3)).astype(np.float32)
             image += cv2.resize(part, (SIZE, SIZE), interpolation=cv2.INTER_CUBIC)
-        centres = random.uniform(0, SIZE, (12, 2))
+        centers = random.uniform(0, SIZE, (12, 2))
         rows, columns = np.mgrid[:SIZE, :SIZE]
-        region = ((rows[..., None] - centres[:, 0]) ** 2 + (columns[..., None] - centres[:, 1]) ** 2).argmin(-1)
+        region = ((rows[..., None] - centers[:, 0]) ** 2 + (columns[..., None] - centers[:, 1]) ** 2).argmin(-1)
         image += random.uniform(60, 190, (12, 3)).astype(np.float32)[region]
         labels = random.integers(0, 7, 12).astype(np.uint8)[region]
         options = [cv2.IMWRITE_JPEG_QUALITY, 90] if suffix == ".jpg" else []

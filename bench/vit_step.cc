@@ -88,7 +88,7 @@ Options Read(int count, char** words) {
 
 std::vector<torch::optim::OptimizerParamGroup> Groups(VisionModelImpl& model) {
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  for (const auto& group : fulldeck::dinov3::GroupsOf(model, 0.1, false)) {
+  for (const auto& group : fulldeck::dinov3::ParamGroups(model, 0.1, false)) {
     groups.emplace_back(group.parameters,
                         std::make_unique<torch::optim::AdamWOptions>(
                             torch::optim::AdamWOptions(1e-4 * group.lr_factor).weight_decay(group.decayed ? 0.05 : 0)));
@@ -103,12 +103,12 @@ int Run(const Options& options) {
   session->Seed(0);
   const c10::Device device = session->device();
 
-  fulldeck::config::Model recipe;
-  recipe.backbone = options.backbone;
-  recipe.head = fulldeck::config::Head::kUp;
-  recipe.auxiliary_weight = 0.4;
-  recipe.drop_path = options.drop_path;
-  VisionModel model(recipe, fulldeck::config::Task::kSegmentation, kClasses, 3, session->team());
+  fulldeck::config::Model model_config;
+  model_config.backbone = options.backbone;
+  model_config.head = fulldeck::config::Head::kUp;
+  model_config.auxiliary_weight = 0.4;
+  model_config.drop_path = options.drop_path;
+  VisionModel model(model_config, fulldeck::config::Task::kSegmentation, kClasses, 3, session->team());
   model->to(device);
   std::optional<fulldeck::DataParallel<VisionModelImpl>> parallel;
   if (options.wrapped) parallel.emplace(model, *session);
@@ -139,7 +139,7 @@ int Run(const Options& options) {
     {
       const fulldeck::Autocast cast(device.type(), at::kBFloat16, narrow);
       const Prediction prediction = parallel ? parallel->Forward(images, &random) : model->forward(images, &random);
-      loss = LossesOf(prediction, labels, recipe, 255, 0).total;
+      loss = LossesOf(prediction, labels, model_config, 255, 0).total;
     }
     loss.backward();
     if (parallel) {

@@ -115,8 +115,8 @@ def make_twin(torch, shape):
 
         def forward(self, images):
             rows, columns = images.shape[2] // patch, images.shape[3] // patch
-            centres = [torch.arange(0.5, count, device=images.device) / count for count in (rows, columns)]
-            places = 2 * torch.stack(torch.meshgrid(*centres, indexing="ij"), dim=-1).flatten(0, 1) - 1
+            centers = [torch.arange(0.5, count, device=images.device) / count for count in (rows, columns)]
+            places = 2 * torch.stack(torch.meshgrid(*centers, indexing="ij"), dim=-1).flatten(0, 1) - 1
             angles = (2 * math.pi * places[:, :, None] * self.frequencies).flatten(1, 2).tile(2)
             cos, sin = angles.cos(), angles.sin()
             tokens = self.patch_embeddings(images).flatten(2).transpose(1, 2)

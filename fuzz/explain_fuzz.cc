@@ -2,18 +2,18 @@
 #include "diagnosis/known_failures/explain.h"
 #include "fuzz_target.h"
 
-// The same log in one piece and in pieces of three bytes is explained in the same way.
+// The same log in one chunk and in chunks of three bytes is explained in the same way.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::diagnosis;
   const std::string_view text = fulldeck::fuzz::AsText(data, size);
   const std::vector<Finding> whole = ExplainLog(text);
   LogExplainer explainer;
   for (std::size_t i = 0; i < text.size(); i += 3) explainer.Feed(text.substr(i, 3));
-  const std::vector<Finding> pieces = explainer.Finish();
-  CHECK(whole.size() == pieces.size());
+  const std::vector<Finding> chunks = explainer.Finish();
+  CHECK(whole.size() == chunks.size());
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    CHECK(whole[i].entry == pieces[i].entry && whole[i].times == pieces[i].times);
-    CHECK(whole[i].excerpt == pieces[i].excerpt && whole[i].excerpt.find('\x1b') == std::string::npos);
+    CHECK(whole[i].entry == chunks[i].entry && whole[i].times == chunks[i].times);
+    CHECK(whole[i].excerpt == chunks[i].excerpt && whole[i].excerpt.find('\x1b') == std::string::npos);
   }
   return 0;
 }

@@ -23,10 +23,10 @@ void CheckFlags(const job::LaunchFlags& flags, const std::vector<std::string>& a
   if (flags.help) return;
   CHECK(!flags.program.empty() && !flags.program[0].empty() && flags.program.size() <= arguments.size());
   CHECK(std::equal(flags.program.rbegin(), flags.program.rend(), arguments.rbegin()));
-  CHECK(flags.min_hosts >= 1 && flags.min_hosts <= flags.max_hosts);
+  CHECK(flags.min_nodes >= 1 && flags.min_nodes <= flags.max_nodes);
   CHECK(!flags.nproc || (*flags.nproc >= 1 && !flags.nproc_kind));
-  CHECK((flags.rendezvous == job::Rendezvous::kNone) == (flags.max_hosts == 1));
-  CHECK(flags.endpoint_port.has_value() == (flags.max_hosts > 1));
+  CHECK((flags.rendezvous == job::Rendezvous::kNone) == (flags.max_nodes == 1));
+  CHECK(flags.endpoint_port.has_value() == (flags.max_nodes > 1));
   CHECK(!flags.master_port || (*flags.master_port >= 1 && *flags.master_port <= 65535));
   CHECK(!(flags.module && (flags.no_python || flags.run_path)));
   CHECK(flags.grace.count() >= 0 && flags.join_timeout.count() > 0);

@@ -2,7 +2,7 @@
 #include "fuzz_target.h"
 #include "lint/script_traps.h"
 
-// Words lie in the source one behind the other, statements hold words that are there, and every hit has its line.
+// Words lie in the source one behind the other, statements hold text that are there, and every hit has its line.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::lint;
   const std::string_view text = fulldeck::fuzz::AsText(data, size);
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   for (const Call& call : script.calls()) CHECK(call.arguments_range.end <= script.tokens().size());
   const ScriptMachine machine{false, 8, 8, 8, "gcu"};
   for (const TrapHit& hit : TrapsIn(script, "fuzz.py", "/nonexistent", machine)) {
-    CHECK(hit.line >= 1 && hit.words.find('\x1b') == std::string::npos);
+    CHECK(hit.line >= 1 && hit.text.find('\x1b') == std::string::npos);
   }
   return 0;
 }

@@ -1,27 +1,27 @@
 #include <string>
 
 #include "base/check.h"
-#include "fuzz_target.h"
 #include "config/plan.h"
 #include "config/read.h"
+#include "fuzz_target.h"
 
 namespace {
 
 using namespace fulldeck::config;
 
 // What was accepted can be written, read back as the same, and planned.
-void CheckAccepted(const Recipe& recipe) {
-  const std::string text = ToResolvedText(recipe);
+void CheckAccepted(const Config& config) {
+  const std::string text = ToResolvedText(config);
   const auto again = FromResolvedText(text, "again");
   CHECK(again.ok());
-  CHECK(*again == recipe);
+  CHECK(*again == config);
   CHECK(ToResolvedText(*again) == text);
   MachineFacts machine;
   machine.ranks = 8;
   machine.cards = 8;
   machine.training_samples = 1000;
-  const auto plan = MakePlan(recipe, machine);
-  if (plan) CHECK(!plan->ToText(recipe, machine).empty());
+  const auto plan = MakePlan(config, machine);
+  if (plan) CHECK(!plan->ToText(config, machine).empty());
 }
 
 void CheckRefused(const std::string& message) {
@@ -31,7 +31,7 @@ void CheckRefused(const std::string& message) {
 
 }  // namespace
 
-// Three readers: the first byte says which. 's': lines of --set on a good recipe; 'r': the resolved form; else TOML.
+// Three readers: the first byte says which. 's': lines of --set on a good config; 'r': the resolved form; else TOML.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text = fulldeck::fuzz::AsText(data, size);
   if (text.starts_with('s')) {
@@ -46,18 +46,18 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       }
     }
     assignments.push_back(line);
-    const auto recipe = ReadToml("name = \"x\"\nsteps = 5000\n", "f", assignments);
-    recipe ? CheckAccepted(*recipe) : CheckRefused(recipe.error().message);
+    const auto config = ReadToml("name = \"x\"\nsteps = 5000\n", "f", assignments);
+    config ? CheckAccepted(*config) : CheckRefused(config.error().message);
     return 0;
   }
   if (text.starts_with('r')) {
-    const auto recipe = FromResolvedText(text.substr(1), "f");
-    recipe ? CheckAccepted(*recipe) : CheckRefused(recipe.error().message);
+    const auto config = FromResolvedText(text.substr(1), "f");
+    config ? CheckAccepted(*config) : CheckRefused(config.error().message);
     const auto older = FromOlderResolvedText(text.substr(1), "f");
     if (!older) CheckRefused(older.error().message);
     return 0;
   }
-  const auto recipe = ReadToml(text, "f", {});
-  recipe ? CheckAccepted(*recipe) : CheckRefused(recipe.error().message);
+  const auto config = ReadToml(text, "f", {});
+  config ? CheckAccepted(*config) : CheckRefused(config.error().message);
   return 0;
 }

@@ -99,10 +99,10 @@ std::vector<GroupPlan> PlanGroups(const Settings& settings) {
     plan.options.name = settings.run + " " + plan.name;
     plan.options.key = settings.run;
     plan.options.timeout = std::chrono::seconds(settings.seconds);
-    plan.options.piece_bytes = std::uint64_t{4096} << draws.Below(3);
+    plan.options.chunk_bytes = std::uint64_t{4096} << draws.Below(3);
     plan.options.check_finite = draws.OneIn(2);
     plan.options.use_pidfd = draws.OneIn(2);
-    plan.options.first_gate = static_cast<std::uint32_t>(0 - draws.Below(20000));
+    plan.options.first_barrier = static_cast<std::uint32_t>(0 - draws.Below(20000));
     if (plan.members.size() >= 4 && draws.OneIn(2)) {
       for (std::size_t i = 0; i < plan.members.size(); ++i)
         plan.options.nodes.push_back(i < plan.members.size() / 2 ? 0 : 1);
@@ -123,7 +123,7 @@ Problem AnyProblem(int size, std::uint64_t seed) {
   do {
     reduction = fulldeck::testing::kReductions[draws.Below(std::size(fulldeck::testing::kReductions))];
   } while (!CanReduce(datatype, reduction));
-  // From nothing to many pieces, all orders of magnitude as often.
+  // From nothing to many chunks, all orders of magnitude as often.
   const std::uint64_t bytes = draws.OneIn(20) ? 0 : draws.Below(std::uint64_t{64} << draws.Below(11));
   return MakeProblem(operation, datatype, reduction, static_cast<int>(draws.Below(static_cast<std::uint64_t>(size))),
                      bytes / BytesOf(datatype), size, seed);
@@ -235,8 +235,9 @@ void Live(const Settings& settings, const std::vector<GroupPlan>& plans, int ran
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const auto place = std::find(plans[i].members.begin(), plans[i].members.end(), rank);
     if (place == plans[i].members.end()) continue;
-    Group::Made made = Group::Create(OptionsOf(plans[i].options, static_cast<int>(place - plans[i].members.begin()),
-                                               static_cast<int>(plans[i].members.size())));
+    Group::CreateResult made =
+        Group::Create(OptionsOf(plans[i].options, static_cast<int>(place - plans[i].members.begin()),
+                                static_cast<int>(plans[i].members.size())));
     groups[i] = std::move(made.group);
     if (groups[i] != nullptr) continue;
     Complain(sums, "rank " + std::to_string(rank) + ", " + plans[i].name + ": " + made.status.text());

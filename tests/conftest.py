@@ -1,13 +1,13 @@
 """Fixtures that several test files use."""
 import pytest
 
-from launching import Place
+from launching import Workspace
 
 
 @pytest.fixture
-def place(tmp_path):
-    """A place of its own to run `fulldeck` in, whose runs must have left nothing behind when the test is over."""
-    here = Place(tmp_path)
+def workspace(tmp_path):
+    """A workspace of its own to run `fulldeck` in, whose runs must have left nothing behind when the test is over."""
+    here = Workspace(tmp_path)
     try:
         yield here
         here.assert_nothing_left()

@@ -1,5 +1,5 @@
-"""What the tests of the launcher share: a place of its own for each test, in which `fulldeck` runs with a clean environment,
-and the proof that a run left nothing behind. Needs no pytest; the fixture `place` stands in conftest.py."""
+"""What the tests of the launcher share: a workspace of its own for each test, in which `fulldeck` runs with a clean environment,
+and the proof that a run left nothing behind. Needs no pytest; the fixture `workspace` stands in conftest.py."""
 import contextlib
 import fcntl
 import glob
@@ -228,7 +228,7 @@ class Running:
         return Done(self.process.returncode, self.out, self.err, self.ended - self.began)
 
 
-class Place:
+class Workspace:
     """A folder, an environment and a marker of their own."""
 
     def __init__(self, folder):
@@ -425,12 +425,12 @@ def remove(folder):
 
 
 @contextlib.contextmanager
-def fresh_place(prefix):
-    """A Place in a folder of its own, for programs that are no pytest tests."""
+def fresh_workspace(prefix):
+    """A Workspace in a folder of its own, for programs that are no pytest tests."""
     folder = tempfile.mkdtemp(prefix=prefix)
-    place = Place(folder)
+    workspace = Workspace(folder)
     try:
-        yield place
+        yield workspace
     finally:
-        place.clean_up()
+        workspace.clean_up()
         remove(folder)

@@ -15,8 +15,8 @@ namespace fulldeck::testing {
 
 // Runs the loop until the condition holds; gives up after a time that no healthy machine needs.
 template <typename Condition>
-bool RunUntil(base::EventLoop& loop, Condition condition, base::Duration patience = std::chrono::seconds(30)) {
-  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + patience;
+bool RunUntil(base::EventLoop& loop, Condition condition, base::Duration timeout = std::chrono::seconds(30)) {
+  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + timeout;
   while (!condition()) {
     const base::Duration left = deadline - base::SteadyClock::Instance().Now();
     if (left <= base::Duration(0)) return false;
@@ -27,8 +27,8 @@ bool RunUntil(base::EventLoop& loop, Condition condition, base::Duration patienc
 
 // The same for a condition that depends on a socket which is not on the loop.
 template <typename Condition>
-bool PollUntil(base::EventLoop& loop, Condition condition, base::Duration patience = std::chrono::seconds(30)) {
-  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + patience;
+bool PollUntil(base::EventLoop& loop, Condition condition, base::Duration timeout = std::chrono::seconds(30)) {
+  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + timeout;
   while (!condition()) {
     if (base::SteadyClock::Instance().Now() > deadline) return false;
     loop.RunOnce(std::chrono::milliseconds(2));

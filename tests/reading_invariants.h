@@ -30,7 +30,7 @@ inline bool IsOutside(const std::optional<double>& value, double low, double hig
 // What is wrong with the card, or nothing.
 inline std::string BrokenInvariant(const device::CardReading& card) {
   if (card.index && *card.index < 0) return "negative index";
-  if (IsOutside(card.utilisation_percent, 0, 100)) return "utilisation outside 0..100 %";
+  if (IsOutside(card.utilization_percent, 0, 100)) return "utilisation outside 0..100 %";
   if (IsOutside(card.memory_used_percent, 0, 100)) return "used memory outside 0..100 %";
   if (IsOutside(card.power_watts, 0, 1e5)) return "power is not plausible";
   if (IsOutside(card.power_limit_watts, 0, 1e5)) return "power limit is not plausible";
@@ -95,7 +95,7 @@ inline std::string ContradictionOf(const device::SourceReading& whole, const dev
     if (differs(card.state, right->state)) return name + ": other state";
     if (differs(card.power_watts, right->power_watts)) return name + ": other power";
     if (differs(card.temperature_celsius, right->temperature_celsius)) return name + ": other temperature";
-    if (differs(card.utilisation_percent, right->utilisation_percent)) return name + ": other utilisation";
+    if (differs(card.utilization_percent, right->utilization_percent)) return name + ": other utilisation";
     if (differs(card.memory_total_bytes, right->memory_total_bytes)) return name + ": other memory";
     if (differs(card.memory_used_bytes, right->memory_used_bytes)) return name + ": other used memory";
     if (!card.processes) continue;

@@ -101,11 +101,11 @@ class FULLDECK_RUNTIME_API State {
   // said.
   State& Random();
 
-  class Parts;
-  Parts& parts() const { return *parts_; }
+  class Impl;
+  Impl& parts() const { return *impl_; }
 
  private:
-  std::unique_ptr<Parts> parts_;
+  std::unique_ptr<Impl> impl_;
 };
 
 struct CheckpointOptions {
@@ -205,8 +205,8 @@ class FULLDECK_RUNTIME_API Checkpoints {
   const std::string& directory() const;
 
  private:
-  class Parts;
-  std::unique_ptr<Parts> parts_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 // ---- weights of others ----

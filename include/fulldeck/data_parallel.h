@@ -159,7 +159,7 @@ class FULLDECK_RUNTIME_API DataParallelCore {
   // Of the parameters, as last compared over the ranks, for the rank board; 0: not yet.
   std::uint64_t parameters_fingerprint() const;
 
-  struct State;  // for the sources
+  struct Impl;  // for the sources
 
  protected:
   // Refuses tensors that are not on the team's device.
@@ -168,9 +168,9 @@ class FULLDECK_RUNTIME_API DataParallelCore {
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<Impl> impl_;
   Session* session_ = nullptr;
-  std::shared_ptr<void> told_of_regroup_;
+  std::shared_ptr<void> regroup_subscription_;
 };
 
 template <typename Net>

@@ -90,8 +90,8 @@ class FULLDECK_RUNTIME_API MicroBatches {
   int times_halved() const;
 
  private:
-  class State;
-  std::unique_ptr<State> state_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 // Pure: how `samples` are cut into parts of at most `micro_batch` (0: one part), as even as can be.

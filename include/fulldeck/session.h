@@ -186,8 +186,8 @@ class FULLDECK_RUNTIME_API Session {
  private:
   friend class Step;
   Session();
-  class State;
-  std::unique_ptr<State> state_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace fulldeck

@@ -29,7 +29,7 @@ SETTINGS = ("build-dir", "built", "python", "torch", "command", "platform")
 FACTS = os.path.join(TOP, "python", "build_backend", "torch_facts.py")
 FILE_LIST = "python_package.txt"
 # One compiler that reads torch's headers takes about this much memory.
-BYTES_A_JOB = 2 << 30
+BYTES_PER_JOB = 2 << 30
 
 def fail(text):
     """Ends the build. pip shows what stands on stderr."""
@@ -38,7 +38,7 @@ def fail(text):
     raise SystemExit(1)
 
 
-def say(text):
+def log(text):
     sys.stderr.write("fulldeck build: {}\n".format(text))
     sys.stderr.flush()
 
@@ -67,7 +67,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     python, found = find_torch(settings)
     tag = fulldeck_wheel.tag(found, settings.get("platform"))
     if settings.get("built"):
-        return take_built(os.path.abspath(settings["built"]), python, found, settings, wheel_directory, tag)
+        return package_prebuilt(os.path.abspath(settings["built"]), python, found, settings, wheel_directory, tag)
     folder = settings.get("build-dir")
     temporary = None if folder else tempfile.mkdtemp(prefix="fulldeck-wheel-")
     try:
@@ -132,9 +132,9 @@ def outer_environment(environment):
     return outer
 
 
-def ask(python, look_for_torch=True):
+def ask(python, with_torch=True):
     """What an interpreter says of itself and of its torch: see torch_facts.py."""
-    command = [python, FACTS] + ([] if look_for_torch else ["--without-torch"])
+    command = [python, FACTS] + ([] if with_torch else ["--without-torch"])
     try:
         done = subprocess.run(command, env=outer_environment(os.environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=300, cwd=tempfile.gettempdir())
@@ -162,7 +162,7 @@ def find_torch(settings):
     elif found["torch"] is None and settings.get("torch") == "yes":
         fail("{} has no torch. Install torch there first, or leave torch=yes away to build what needs none".format(python))
     if found["torch"] is None:
-        say("no torch in {}: the wheel will have no backend of torch.distributed".format(python))
+        log("no torch in {}: the wheel will have no backend of torch.distributed".format(python))
     elif not os.path.exists(os.path.join(found["include"], "Python.h")):
         fail("the headers of {} are not installed: there is no {}. On Debian: apt-get install python{}.{}-dev".format(
             python, os.path.join(found["include"], "Python.h"), *found["version"]))
@@ -173,10 +173,10 @@ def find_torch(settings):
 
 
 # What was compiled for one torch: the backend, and the simulated cards inside torch.
-OF_TORCH = ("fulldeck/_C.", "fulldeck/libfulldeck_torch.", "fulldeck/libfulldeck_sim", "fulldeck/_build.py")
+TORCH_ONLY = ("fulldeck/_C.", "fulldeck/libfulldeck_torch.", "fulldeck/libfulldeck_sim", "fulldeck/_build.py")
 
 
-def take_built(build, python, found, settings, wheel_directory, tag):
+def package_prebuilt(build, python, found, settings, wheel_directory, tag):
     """Writes a wheel of what lies in `build`, if that was built for this interpreter and its torch; with torch=no it may have been
     built for any, and the parts that need it are left out."""
     path = os.path.join(build, FILE_LIST)
@@ -186,18 +186,18 @@ def take_built(build, python, found, settings, wheel_directory, tag):
     missing = [here for here in files.values() if not os.path.exists(here)]
     if missing:
         fail("the build in {} is not complete: there is no {}".format(build, missing[0]))
-    noted = {}
-    exec(read(files["fulldeck/_build.py"]), noted)  # three constants that our own build wrote
+    build_constants = {}
+    exec(read(files["fulldeck/_build.py"]), build_constants)  # three constants that our own build wrote
     if settings.get("command") == "no":
         files = {inside: here for inside, here in files.items() if ".data/" not in inside}
     wanted = (found["torch"], found["cache_tag"] if found["torch"] else None)
-    if settings.get("torch") == "no" and noted["TORCH"] is not None:
-        files = {inside: here for inside, here in files.items() if not inside.startswith(OF_TORCH)}
+    if settings.get("torch") == "no" and build_constants["TORCH"] is not None:
+        files = {inside: here for inside, here in files.items() if not inside.startswith(TORCH_ONLY)}
         note = re.sub(r"@\w+@", "None", read(os.path.join(TOP, "python", "metadata", "_build.py.in"))).encode()
         return fulldeck_wheel.write(TOP, wheel_directory, files, tag, {"fulldeck/_build.py": note})
-    if (noted["TORCH"], noted["PYTHON"]) != wanted:
+    if (build_constants["TORCH"], build_constants["PYTHON"]) != wanted:
         fail("{} was built for torch {} of {}, and {} is {} with torch {}. Leave 'built' away to build for that".format(
-            build, noted["TORCH"], noted["PYTHON"], python, found["cache_tag"], found["torch"]))
+            build, build_constants["TORCH"], build_constants["PYTHON"], python, found["cache_tag"], found["torch"]))
     return fulldeck_wheel.write(TOP, wheel_directory, files, tag)
 
 
@@ -222,7 +222,7 @@ def jobs():
     try:
         with open("/proc/meminfo") as file:
             available = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
-        count = min(count, available // BYTES_A_JOB)
+        count = min(count, available // BYTES_PER_JOB)
     except (OSError, StopIteration, ValueError, IndexError):
         pass
     return max(1, int(count))
@@ -236,7 +236,7 @@ def compile_package(build, python, found, settings):
         tool(["c++", "g++", "clang++"], "the C++ compiler")
     environment = outer_environment(os.environ)
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(jobs()))
-    say("building for {}, torch {}".format(python, found["torch"] or "none"))
+    log("building for {}, torch {}".format(python, found["torch"] or "none"))
     run([cmake, "-S", TOP, "-B", build, "-G", generator, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF",
          "-DFULLDECK_PACKAGE_ONLY=ON", "-DFULLDECK_PACKAGE_COMMAND={}".format("OFF" if settings.get("command") == "no" else "ON"),
          "-DFULLDECK_TORCH={}".format("ON" if found["torch"] else "OFF"),

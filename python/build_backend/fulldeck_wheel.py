@@ -41,7 +41,7 @@ def metadata_files(top):
 
 
 def tag(found, machine=None):
-    """For what the interpreter said: cp311-cp311-linux_x86_64 with the extension, py3-none-linux_x86_64 without. `machine`: what to say
+    """For what the interpreter said: cp311-cp311-linux_x86_64 with the extension, py3-none-linux_x86_64 without. `machine`: what to log
     in the place of linux_x86_64."""
     machine = machine or "linux_" + platform.machine()
     if found["torch"] is None:

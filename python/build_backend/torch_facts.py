@@ -23,24 +23,24 @@ def cuda_includes(torch):
         return []
     site = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
     toolkit = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
-    places = [os.path.join(toolkit, "include")] + sorted(glob.glob(os.path.join(site, "nvidia", "*", "include"))) + ["/usr/include"]
+    folders = [os.path.join(toolkit, "include")] + sorted(glob.glob(os.path.join(site, "nvidia", "*", "include"))) + ["/usr/include"]
 
     def first(header):
-        return next((place for place in places if os.path.exists(os.path.join(place, header))), None)
+        return next((folder for folder in folders if os.path.exists(os.path.join(folder, header))), None)
 
     found = [first(header) for header in ("cuda_runtime_api.h", "cublas_v2.h", "cusparse.h", "cusolverDn.h", "nccl.h")]
     if None in found:
         return []
-    return [place for place in dict.fromkeys(found) if place != "/usr/include"]
+    return [folder for folder in dict.fromkeys(found) if folder != "/usr/include"]
 
 
-def facts(look_for_torch):
+def facts(with_torch):
     found = {
         "name": sys.implementation.name, "cache_tag": sys.implementation.cache_tag, "version": list(sys.version_info[:2]),
         "extension_suffix": sysconfig.get_config_var("EXT_SUFFIX"), "include": sysconfig.get_path("include"),
         "torch": None, "torch_folder": "", "cxx11_abi": True, "definitions": [], "cuda_includes": [], "failure": "",
     }
-    if not look_for_torch or importlib.util.find_spec("torch") is None:
+    if not with_torch or importlib.util.find_spec("torch") is None:
         return found
     try:
         import torch

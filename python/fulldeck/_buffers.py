@@ -61,10 +61,10 @@ def _name_of_format(text, itemsize, thing):
         why = "complex numbers cannot be reduced; give a view of it as floats"
     else:
         why = "there is no such type here; give a view of it as bytes if it is only to be moved"
-    raise ArgumentError("{} holds elements of the format '{}': {}".format(_words(thing), text, why))
+    raise ArgumentError("{} holds elements of the format '{}': {}".format(_describe(thing), text, why))
 
 
-def _words(thing):
+def _describe(thing):
     return "the {}".format(type(thing).__name__)
 
 
@@ -92,7 +92,7 @@ class View:
                 _get_buffer(thing.view("uint16"), raw, flags)
         except (BufferError, TypeError, ValueError) as error:
             raise ArgumentError("{} is not a {}contiguous buffer: {}".format(
-                _words(thing), "writable, " if writable else "", error)) from error
+                _describe(thing), "writable, " if writable else "", error)) from error
         self._raw = raw
         try:
             self._set_type(thing, raw, like, only_moved)
@@ -115,7 +115,7 @@ class View:
         self.code, self.item_bytes = DATATYPES[self.name]
         if not only_moved and (raw.itemsize not in (1, self.item_bytes) or raw.len % self.item_bytes != 0):
             raise ArgumentError("{} of {} bytes in elements of {} cannot be read as {}".format(
-                _words(thing), raw.len, raw.itemsize, self.name))
+                _describe(thing), raw.len, raw.itemsize, self.name))
 
     def release(self):
         if self._raw is not None:

@@ -107,7 +107,7 @@ class Board:
     def __init__(self):
         self._library, self._handle = _Nothing(), c_void_p()
         self.why_not = ""
-        self.steps_are_told = False  # by the program itself; the adapters leave them to it then
+        self.steps_reported = False  # by the program itself; the adapters leave them to it then
         self.figures = Figures(struct_bytes=ctypes.sizeof(Figures))
         self._figures = byref(self.figures)
         try:
@@ -152,7 +152,7 @@ class Board:
 
     def step(self, step, loss=None, **fields):
         """A step was done. `fields` are those of Figures; what is not named stays as it was told before."""
-        self.steps_are_told = True
+        self.steps_reported = True
         figures = self.figures
         figures.step = step
         figures.has_loss = loss is not None

@@ -93,7 +93,7 @@ class Group:
             return array
         with View(array, False, dtype) as source, View(out, True, dtype, source) as result:
             _same_size(result, source.count, "out")
-            _same_or_apart(source, result)
+            _same_or_disjoint(source, result)
             self._call("fulldeck_all_reduce", source.address, result.address, source.count, source.code, _reduction(op))
         return out
 
@@ -106,7 +106,7 @@ class Group:
         target = array if out is None else out
         with View(array, out is None, dtype) as source, View(target, True, dtype, source) as result:
             _same_size(result, source.count, "out")
-            _same_or_apart(source, result)
+            _same_or_disjoint(source, result)
             self._call("fulldeck_reduce", source.address, result.address, source.count, source.code, _reduction(op),
                        _int32(root, "root"))
         return target
@@ -124,7 +124,7 @@ class Group:
                 out = empty_like(array, source, (self.size,) + getattr(array, "shape", ()), source.count * self.size)
             with View(out, True, dtype, source) as result:
                 _same_size(result, source.count * self.size, "out")
-                self._own_part_or_apart(source, result)
+                self._own_chunk_or_disjoint(source, result)
                 self._call("fulldeck_all_gather", source.address, result.address, source.count, source.code)
         return out
 
@@ -132,12 +132,12 @@ class Group:
         """The arrays hold `size` parts each; every member gets the reduction of the parts with its own number. An array of shape
         (size, …) gives a part of shape (…), one of (n × size, …) a part of (n, …)."""
         with View(array, False, dtype) as source:
-            count = self._part(source, "array")
+            count = self._chunk(source, "array")
             if out is None:
-                out = empty_like(array, source, self._part_shape(array, count), count)
+                out = empty_like(array, source, self._chunk_shape(array, count), count)
             with View(out, True, dtype, source) as result:
                 _same_size(result, count, "out")
-                self._own_part_or_apart(result, source)
+                self._own_chunk_or_disjoint(result, source)
                 self._call("fulldeck_reduce_scatter", source.address, result.address, count, source.code, _reduction(op))
         return out
 
@@ -151,7 +151,7 @@ class Group:
                 out = empty_like(array, source, (self.size,) + getattr(array, "shape", ()), source.count * self.size)
             with View(out, True, dtype, source) as result:
                 _same_size(result, source.count * self.size, "out")
-                self._own_part_or_apart(source, result)
+                self._own_chunk_or_disjoint(source, result)
                 self._call("fulldeck_gather", source.address, result.address, source.count, source.code, _int32(root, "root"))
         return out
 
@@ -165,24 +165,24 @@ class Group:
                 self._call("fulldeck_scatter", None, result.address, result.count, result.code, _int32(root, "root"))
             return out
         with View(array, False, dtype) as source:
-            count = self._part(source, "array")
+            count = self._chunk(source, "array")
             if out is None:
-                out = empty_like(array, source, self._part_shape(array, count), count)
+                out = empty_like(array, source, self._chunk_shape(array, count), count)
             with View(out, True, dtype, source) as result:
                 _same_size(result, count, "out")
-                self._own_part_or_apart(result, source)
+                self._own_chunk_or_disjoint(result, source)
                 self._call("fulldeck_scatter", source.address, result.address, count, source.code, _int32(root, "root"))
         return out
 
     def all_to_all(self, array, out=None, dtype=None):
         """Part r of the array goes to rank r; the result holds what came from each rank, in their order. Not in place."""
         with View(array, False, dtype) as source:
-            count = self._part(source, "array")
+            count = self._chunk(source, "array")
             if out is None:
                 out = empty_like(array, source, getattr(array, "shape", ()), source.count)
             with View(out, True, dtype, source) as result:
                 _same_size(result, source.count, "out")
-                _apart(source, result)
+                _disjoint(source, result)
                 self._call("fulldeck_all_to_all", source.address, result.address, count, source.code)
         return out
 
@@ -195,7 +195,7 @@ class Group:
                 out = empty_like(array, source, (sum(taken),), sum(taken))
             with View(out, True, dtype, source) as result:
                 _same_size(result, sum(taken), "out")
-                _apart(source, result)
+                _disjoint(source, result)
                 self._call("fulldeck_all_to_all_v", source.address, given, result.address, taken, source.code)
         return out
 
@@ -332,12 +332,12 @@ class Group:
             self._library.fulldeck_free(handle, address)
         self._leave_if_unused()
 
-    def _part(self, view, what):
+    def _chunk(self, view, what):
         if view.count % self.size != 0:
             raise ArgumentError("{} has {} elements, which do not make {} equal parts".format(what, view.count, self.size))
         return view.count // self.size
 
-    def _part_shape(self, array, count):
+    def _chunk_shape(self, array, count):
         shape = getattr(array, "shape", ())
         if shape and shape[0] == self.size:
             return shape[1:]
@@ -351,7 +351,7 @@ class Group:
             raise ArgumentError("{} must hold {} numbers, one a rank, none of them negative".format(what, self.size))
         return (ctypes.c_uint64 * self.size)(*counts)
 
-    def _own_part_or_apart(self, part, whole):
+    def _own_chunk_or_disjoint(self, part, whole):
         """`part` may be this rank's own place in `whole`."""
         if part.overlaps(whole) and part.address != whole.address + self.rank * part.bytes:
             raise ArgumentError("the two arrays overlap; only this rank's own part of the larger one may be the other")
@@ -401,12 +401,12 @@ def _same_size(view, count, what):
         raise ArgumentError("'{}' has {} elements, and {} are needed".format(what, view.count, count))
 
 
-def _same_or_apart(one, other):
+def _same_or_disjoint(one, other):
     if one.address != other.address:
-        _apart(one, other)
+        _disjoint(one, other)
 
 
-def _apart(one, other):
+def _disjoint(one, other):
     if one.overlaps(other):
         raise ArgumentError("input and output overlap")
 

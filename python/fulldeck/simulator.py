@@ -68,7 +68,7 @@ def load_plugins():
         try:
             _load_plugin(path)
         except Exception as error:
-            _tell("the torch plugin {} of {} cannot be used: {}".format(path, PLUGINS, error))
+            _log("the torch plugin {} of {} cannot be used: {}".format(path, PLUGINS, error))
     if not os.environ.get(SIMULATE):
         return
     try:
@@ -78,7 +78,7 @@ def load_plugins():
         failure = error
         vendor = vendor_module()
         if vendor is None:
-            _tell("there are no simulated cards in this process: {}".format(error))
+            _log("there are no simulated cards in this process: {}".format(error))
             _stand_in(error)
 
 
@@ -226,7 +226,7 @@ def _register(plugin):
                                                              for_storage=True)
 
 
-def _tell(text):
+def _log(text):
     try:
         sys.stderr.write("fulldeck: warning: {}.\n".format(text.rstrip(".")))
     except Exception:  # stderr may be closed or absent

@@ -18,18 +18,18 @@ PACKAGES = frozenset(("torch", "torch_gcu", "mmengine", "accelerate") + tuple(
 RANK = os.environ.get("FULLDECK_RANK_PID") == str(os.getpid())
 
 
-class Waiting:
+class ImportWatcher:
     """A finder that finds nothing: it gives way to the package's own when one of PACKAGES is asked for."""
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] not in PACKAGES:
             return None
         leave(self)
-        package = bring_in()
+        package = load_adapters()
         return package.FINDER.find_spec(name, path, target) if package is not None else None
 
 
-def stands_for_rank():
+def acts_as_rank():
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("_fulldeck_hook_wrapped", os.path.join(os.path.dirname(os.path.abspath(__file__)), "wrapped.py"))
@@ -45,12 +45,12 @@ def leave(finder):
         pass
 
 
-def bring_in():
+def load_adapters():
     """The package's adapters, started; None, and a line on stderr, where they cannot be had. The program goes on without."""
     try:
         import _fulldeck_autoload
 
-        if not RANK and not stands_for_rank():
+        if not RANK and not acts_as_rank():
             return None
         package = _fulldeck_autoload.package("fulldeck.adapters")
         package.start()
@@ -68,6 +68,6 @@ def start():
         return
     # A .pth file of site-packages may have imported one already.
     if PACKAGES.isdisjoint(sys.modules):
-        sys.meta_path.insert(0, Waiting())
+        sys.meta_path.insert(0, ImportWatcher())
     else:
-        bring_in()
+        load_adapters()

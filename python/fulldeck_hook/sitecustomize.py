@@ -25,7 +25,7 @@ def attempt(what, step, *arguments):
             pass
 
 
-def leave_the_path(folder):
+def remove_from_path(folder):
     """Takes `folder` off sys.path and off PYTHONPATH, so that neither the program nor its children see it."""
     sys.path[:] = [entry for entry in sys.path if not isinstance(entry, str) or os.path.abspath(entry) != folder]
     sys.path_importer_cache.pop(folder, None)
@@ -56,7 +56,7 @@ def report_crashes():
         faulthandler.enable(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600), all_threads=True)
 
 
-def write_stacks_when_asked():
+def register_stack_dump():
     """Gives the agent the function that writes Python's stacks, for when it is asked for those of all threads (docs/rank-agent.md).
     faulthandler hands it to sigaction, where the agent, if it has the signal, takes it while the variable is set."""
     if not os.environ.get("FULLDECK_STACK_FILE"):
@@ -93,11 +93,11 @@ def start_adapter(folder, name):
 
 
 def enter(folder):
-    attempt("cannot leave Python's path", leave_the_path, folder)
+    attempt("cannot leave Python's path", remove_from_path, folder)
     attempt("the package fulldeck cannot be imported", offer_package, os.path.join(os.path.dirname(folder), "python"))
     if os.environ.get("FULLDECK_RANK_PID") == str(os.getpid()):
         attempt("no Python stack will be shown if this rank crashes", report_crashes)
-        attempt("its Python stacks will not be shown when it hangs", write_stacks_when_asked)
+        attempt("its Python stacks will not be shown when it hangs", register_stack_dump)
     # Also in the first Python below a rank that is none: one that is started by a Python has no hook.
     if os.environ.get("FULLDECK_RANK_PID"):
         for name in ADAPTERS:

@@ -9,14 +9,14 @@ import os
 RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LAUNCHERS = frozenset(("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate.commands.launch",
                        "accelerate-launch", "deepspeed", "horovodrun", "colossalai", "fulldeck"))
-DEEPEST = 32  # processes between the rank and its Python
+MAX_DEPTH = 32  # processes between the rank and its Python
 
-_held = None  # the descriptor that holds the place as long as this process lives
+_lock_fd = None  # the descriptor that holds the place as long as this process lives
 
 
 def claim():
     """Whether this process, which is not the rank, is the one to be adapted in the rank's place. Then it is the rank for the adapters too."""
-    global _held
+    global _lock_fd
     try:
         rank = int(os.environ.get("FULLDECK_RANK_PID", ""))
         path = os.environ["FULLDECK_CRASH_FILE"]  # one for each rank, in the run's own folder
@@ -24,12 +24,12 @@ def claim():
             return False
         import fcntl
 
-        _held = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        _lock_fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(_held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(_lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(_held)
-            _held = None
+            os.close(_lock_fd)
+            _lock_fd = None
             return False
     except (KeyError, ValueError, OSError, ImportError):  # no rank's child, or one that has nothing to say about it
         return False
@@ -49,8 +49,8 @@ def _is_python(pid):
 
 
 def _is_launcher():
-    words = [os.fsdecode(word) for word in _read("self", "cmdline").split(b"\0")[1:4]]
-    return any(os.path.basename(word) in LAUNCHERS for word in words)
+    args = [os.fsdecode(arg) for arg in _read("self", "cmdline").split(b"\0")[1:4]]
+    return any(os.path.basename(arg) in LAUNCHERS for arg in args)
 
 
 def _is_rank(pid):
@@ -61,7 +61,7 @@ def _is_rank(pid):
 def _is_below(rank):
     """Whether the rank is an ancestor, and neither it nor what lies between is a Python, whose children are its own affair."""
     pid = os.getppid()
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         if pid <= 1 or _is_python(pid):
             return False
         if pid == rank:

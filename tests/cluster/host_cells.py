@@ -29,12 +29,12 @@ class Pair:
         self.mark = self.variables[launch.MARKER]
         self.launchers = []
         for side in (0, 1):
-            meeting = ["--nnodes", "2", "--rdzv-id", "grid"]
+            rendezvous = ["--nnodes", "2", "--rdzv-id", "grid"]
             if by_node_rank:
-                meeting += ["--node-rank", side, "--master-addr", hosts.ADDRESSES[0], "--master-port", port]
+                rendezvous += ["--node-rank", side, "--master-addr", hosts.ADDRESSES[0], "--master-port", port]
             else:
-                meeting += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "{}:{}".format(hosts.ADDRESSES[0], port)]
-            self.start(side, meeting + ["--nproc-per-node", RANKS, "--devices", "cpu"] + list(flags) +
+                rendezvous += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "{}:{}".format(hosts.ADDRESSES[0], port)]
+            self.start(side, rendezvous + ["--nproc-per-node", RANKS, "--devices", "cpu"] + list(flags) +
                        [launch.script("lockstep.py"), self.places] + list(rank_flags))
 
     def start(self, side, arguments):
@@ -46,15 +46,15 @@ class Pair:
         command = self.hosts.command(side, [launch.FULLDECK, "run"] + list(arguments))
         self.launchers.append(launch.Launcher(command, variables, own))
 
-    def wait_until_met(self):
+    def wait_until_joined(self):
         def met():
             for launcher in self.launchers:
-                assert launcher.process.poll() is None, "a launcher ended early:\n" + self.said()
+                assert launcher.process.poll() is None, "a launcher ended early:\n" + self.output()
             return len(launch.places(self.places)) == 2 * RANKS
         try:
-            launch.wait_until(met, "the meeting of all ranks")
+            launch.wait_until(met, "the rendezvous of all ranks")
         except AssertionError as error:
-            raise AssertionError("{}\n{}".format(error, self.said()))
+            raise AssertionError("{}\n{}".format(error, self.output()))
         return launch.places(self.places)
 
     def rank_pid(self, side, local_rank):
@@ -63,8 +63,8 @@ class Pair:
     def supervisor_pid(self, side):
         return launch.children_of(self.launchers[side].pid)[0]
 
-    def said(self):
-        return "\n".join("--- {} ---\n{}".format(name, launcher.said()) for name, launcher in zip(hosts.NAMES, self.launchers))
+    def output(self):
+        return "\n".join("--- {} ---\n{}".format(name, launcher.output()) for name, launcher in zip(hosts.NAMES, self.launchers))
 
     def wait(self, seconds):
         return [launcher.wait(seconds) for launcher in self.launchers]
@@ -73,7 +73,7 @@ class Pair:
         """The host that each report says it began on; None where there is no such report."""
         found = []
         for launcher in self.launchers:
-            names = re.findall(r"^fulldeck: .*it began on host (\S+):", launcher.said(), re.MULTILINE)
+            names = re.findall(r"^fulldeck: .*it began on host (\S+):", launcher.output(), re.MULTILINE)
             found.append(names[-1] if names else None)
         return found
 
@@ -140,7 +140,7 @@ def try_losses(two_hosts, folder, port, seconds, percent=5):
     troubles = []
     began = time.monotonic()
     try:
-        pair.wait_until_met()
+        pair.wait_until_joined()
         two_hosts.lose(percent)
         until = time.monotonic() + seconds
         while time.monotonic() < until and all(launcher.process.poll() is None for launcher in pair.launchers):
@@ -151,7 +151,7 @@ def try_losses(two_hosts, folder, port, seconds, percent=5):
         for launcher in pair.launchers:
             if launcher.process.poll() is not None:
                 troubles.append("a launcher ended with code {}".format(launcher.process.returncode))
-            alarms = re.findall("^fulldeck: (?:error|warning|WARNING|.*the link between|.*no word from).*$", launcher.said(),
+            alarms = re.findall("^fulldeck: (?:error|warning|WARNING|.*the link between|.*no word from).*$", launcher.output(),
                                 re.MULTILINE)
             if alarms:
                 troubles.append("alarms: {}".format(alarms))
@@ -165,7 +165,7 @@ def try_losses(two_hosts, folder, port, seconds, percent=5):
         pair.end()
         two_hosts.repair()
     if troubles:
-        troubles.append(pair.said())
+        troubles.append(pair.output())
     return Outcome(time.monotonic() - began, troubles)
 
 
@@ -183,7 +183,7 @@ def try_cell(cell, two_hosts, folder, port, slack=30.0, by_node_rank=True):
     troubles = []
     seconds = until_met = None
     try:
-        pair.wait_until_met()
+        pair.wait_until_joined()
         began = time.monotonic()
         until_met = began - pair.launchers[0].began
         cell.break_it(pair)
@@ -201,7 +201,7 @@ def try_cell(cell, two_hosts, folder, port, slack=30.0, by_node_rank=True):
         for side, first in enumerate(pair.first_hosts()):
             if side not in cell.silent_sides and first != cell.first_host:
                 troubles.append("{} names {} as the first host, not {}".format(hosts.NAMES[side], first, cell.first_host))
-            if side not in cell.silent_sides and cell.words not in pair.launchers[side].said():
+            if side not in cell.silent_sides and cell.words not in pair.launchers[side].output():
                 troubles.append("{} does not say {}".format(hosts.NAMES[side], cell.words))
     except (AssertionError, OSError, subprocess.SubprocessError) as error:
         troubles.append(str(error))
@@ -209,7 +209,7 @@ def try_cell(cell, two_hosts, folder, port, slack=30.0, by_node_rank=True):
         left = pair.end()
         two_hosts.repair()
     if troubles:
-        troubles.append(pair.said())
+        troubles.append(pair.output())
     elif left:
         troubles.append("left behind: {}".format(left))
     return Outcome(seconds, troubles, until_met)

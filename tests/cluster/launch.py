@@ -99,26 +99,26 @@ class Launcher:
 
     def __init__(self, command, variables, cwd, name="launcher"):
         self.mark = variables[MARKER]
-        self.said_path = os.path.join(str(cwd), name + ".said")
+        self.output_path = os.path.join(str(cwd), name + ".output")
         self.began = time.monotonic()
-        with open(self.said_path, "w") as said:
+        with open(self.output_path, "w") as output:
             self.process = subprocess.Popen([str(word) for word in command], env=variables, cwd=str(cwd),
-                                            stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)
+                                            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         self.pid = self.process.pid
 
-    def said(self):
-        return read(self.said_path)
+    def output(self):
+        return read(self.output_path)
 
     def lines(self, *words):
         """Lines that hold all of `words`."""
-        return [line for line in self.said().splitlines() if all(word in line for word in words)]
+        return [line for line in self.output().splitlines() if all(word in line for word in words)]
 
     def wait(self, seconds=PATIENCE):
         seconds *= launching.PATIENCE
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError("still running after {} s: {}\n{}".format(seconds, self.process.args, self.said()))
+            raise AssertionError("still running after {} s: {}\n{}".format(seconds, self.process.args, self.output()))
 
     def kill(self):
         if self.process.poll() is None:

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 
-from launching import BUILD, FULLDECK, HERE, PROGRAMS, Place, read, wait_until
+from launching import BUILD, FULLDECK, HERE, PROGRAMS, Workspace, read, wait_until
 
 SECONDS = 240
 RANK = os.path.join(HERE, "scripts", "card_rank.py")
@@ -130,10 +130,10 @@ def events_of(path):
     return [json.loads(line) for line in read(path).splitlines()]
 
 
-def look(place, start):
+def look(workspace, start):
     """`start`, with the events recorded in a file of their own."""
-    path = os.path.join(place.folder, "events.jsonl")
-    place.variables.update({"FULLDECK_EVENTS": path, "FULLDECK_TEST_LIB": os.path.join(BUILD, "lib")})
+    path = os.path.join(workspace.folder, "events.jsonl")
+    workspace.variables.update({"FULLDECK_EVENTS": path, "FULLDECK_TEST_LIB": os.path.join(BUILD, "lib")})
     if os.path.exists(path):
         os.unlink(path)
     done = start().wait(SECONDS)
@@ -141,32 +141,32 @@ def look(place, start):
 
 
 def ranks(where, steps=12, milliseconds=100, cards="gcu:2", policy="fail"):
-    def trick(place):
-        place.simulate(cards)
-        return look(place, lambda: place.start("--idle-card", policy, RANK, where, steps, milliseconds))
+    def trick(workspace):
+        workspace.simulate(cards)
+        return look(workspace, lambda: workspace.start("--idle-card", policy, RANK, where, steps, milliseconds))
     return trick
 
 
 def in_c(cards, steps=20, milliseconds=100, policy="fail"):
-    def trick(place):
-        place.simulate(cards)
-        return look(place, lambda: place.start("--idle-card", policy, "--no-python", SIMULATED_RANK, steps, milliseconds))
+    def trick(workspace):
+        workspace.simulate(cards)
+        return look(workspace, lambda: workspace.start("--idle-card", policy, "--no-python", SIMULATED_RANK, steps, milliseconds))
     return trick
 
 
 def script(text, cards="gcu:2"):
-    def trick(place):
-        place.simulate(cards)
-        return look(place, lambda: place.start("--idle-card", "fail", place.write("trick.py", text)))
+    def trick(workspace):
+        workspace.simulate(cards)
+        return look(workspace, lambda: workspace.start("--idle-card", "fail", workspace.write("trick.py", text)))
     return trick
 
 
-def foreign(place):
-    place.simulate("gcu:2")
-    other = place.start_program([USE_CARD, "1", "1048576"])
+def foreign(workspace):
+    workspace.simulate("gcu:2")
+    other = workspace.start_program([USE_CARD, "1", "1048576"])
     wait_until(lambda: "busy" in other.out, "the foreign process")
     try:
-        seen = ranks("first")(place)
+        seen = ranks("first")(workspace)
         seen.foreign = other.pid
         return seen
     finally:
@@ -175,11 +175,11 @@ def foreign(place):
 
 
 def train(cards):
-    def trick(place):
-        place.simulate(cards)
-        config = place.write("job.toml", JOB)
-        seen = look(place, lambda: place.start_program([FULLDECK, "train", config, "--fresh", "--idle-card", "fail"]))
-        lines = [json.loads(line) for line in read(os.path.join(place.folder, "work_dirs", "job", "metrics.jsonl")).splitlines()]
+    def trick(workspace):
+        workspace.simulate(cards)
+        config = workspace.write("job.toml", JOB)
+        seen = look(workspace, lambda: workspace.start_program([FULLDECK, "train", config, "--fresh", "--idle-card", "fail"]))
+        lines = [json.loads(line) for line in read(os.path.join(workspace.folder, "work_dirs", "job", "metrics.jsonl")).splitlines()]
         seen.cards_busy = [line["cards_busy"] for line in lines if "loss" in line]
         return seen
     return trick
@@ -191,9 +191,9 @@ class Trick:
         self.needs_torch = needs_torch
         self.quick = quick  # for every `make test`
 
-    def wrong(self, place):
+    def wrong(self, workspace):
         """Empty when verdict, reason and exit code are right."""
-        seen = self.run(place)
+        seen = self.run(workspace)
         self.seen = seen
         if seen.code != self.code:
             return "exit code %d and not %d: %r %r" % (seen.code, self.code, seen.reasons, seen.done)
@@ -252,12 +252,12 @@ def main():
         right = 0
         for _ in range(given.repeats):
             with tempfile.TemporaryDirectory() as folder:
-                place = Place(folder)
+                workspace = Workspace(folder)
                 try:
-                    wrong = trick.wrong(place)
-                    place.assert_nothing_left()
+                    wrong = trick.wrong(workspace)
+                    workspace.assert_nothing_left()
                 finally:
-                    place.clean_up()
+                    workspace.clean_up()
             right += not wrong
             if wrong:
                 print("%s: %s" % (trick.name, wrong), file=sys.stderr)

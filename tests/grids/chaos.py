@@ -92,8 +92,8 @@ class Training:
         self.checkpoints = os.path.join(folder, "checkpoints")
         self.faults = 0
 
-    def launch(self, place, steps=100000000, checkpoints=None, flags=(), **options):
-        return place.start("--nproc-per-node", RANKS, *(list(flags) + [
+    def launch(self, workspace, steps=100000000, checkpoints=None, flags=(), **options):
+        return workspace.start("--nproc-per-node", RANKS, *(list(flags) + [
             "--no-python", PROGRAM, "--checkpoints", checkpoints or self.checkpoints, "--save-every", SAVE_EVERY, "--steps", steps]),
             **options)
 
@@ -102,10 +102,10 @@ class Training:
         last = (newest_step(self.checkpoints) // SAVE_EVERY + 2) * SAVE_EVERY
         straight = os.path.join(self.folder, "straight")
         for number, folder in enumerate((self.checkpoints, straight)):
-            with launching.fresh_place("chaos-") as place:
-                done = self.launch(place, steps=last, checkpoints=folder).wait(PATIENCE * 5)
+            with launching.fresh_workspace("chaos-") as workspace:
+                done = self.launch(workspace, steps=last, checkpoints=folder).wait(PATIENCE * 5)
                 check(done.code == 0 and "final loss" in done.out, "run %d to step %d is to end well\n%r" % (number, last, done))
-                place.assert_nothing_left()
+                workspace.assert_nothing_left()
         check(weights_at(self.checkpoints, last) == weights_at(straight, last),
               "after %d faults the weights of step %d are not those of an undisturbed training" % (self.faults, last))
         return last
@@ -116,8 +116,8 @@ def wait_for_new_checkpoint(running, folder, since, what):
     check(running.alive, "%s, and the run ended\n%s" % (what, running.err[-3000:]))
 
 
-def ranks_of(place, running):
-    return wait_until(lambda: not running.alive or len(place.ranks()) == RANKS and place.ranks(), "%d ranks" % RANKS, PATIENCE)
+def ranks_of(workspace, running):
+    return wait_until(lambda: not running.alive or len(workspace.ranks()) == RANKS and workspace.ranks(), "%d ranks" % RANKS, PATIENCE)
 
 
 def supervisor_of(running):
@@ -132,45 +132,45 @@ def culprit(done):
     return int(found[0]) if len(found) == 1 else None
 
 
-def at_a_random_moment(training, place, running, draws, checkpoints=None):
+def at_a_random_moment(training, workspace, running, draws, checkpoints=None):
     """While the ranks come up, or in the middle of steps and saves."""
     early, pause = draws.random() < 0.3, draws.uniform(0, 0.5)
     since = newest_step(checkpoints or training.checkpoints)
-    ranks = ranks_of(place, running)
+    ranks = ranks_of(workspace, running)
     if not early:
         wait_for_new_checkpoint(running, checkpoints or training.checkpoints, since, "a checkpoint")
     time.sleep(pause)
     return ranks
 
 
-def end_by_user(place, running):
+def end_by_user(workspace, running):
     running.signal(signal.SIGTERM)
     done = running.wait(PATIENCE)
     check(done.code == 143, "SIGTERM is to end the run with 143\n%r" % done)
     check(culprit(done) is None, "nobody failed\n%r" % done)
-    place.assert_nothing_left()
+    workspace.assert_nothing_left()
 
 
 # ---- one node
 
-def rank_is_killed(training, place, draws):
+def rank_is_killed(training, workspace, draws):
     number, victim = draws.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS]), draws.randrange(RANKS)
-    running = training.launch(place)
-    os.kill(at_a_random_moment(training, place, running, draws)[victim], number)
+    running = training.launch(workspace)
+    os.kill(at_a_random_moment(training, workspace, running, draws)[victim], number)
     done = running.wait(PATIENCE)
     check(done.code == 128 + number, "the exit code is to be %d\n%r" % (128 + number, done))
     check(culprit(done) == victim, "rank %d is to be named, not %s\n%r" % (victim, culprit(done), done))
-    place.assert_nothing_left()
+    workspace.assert_nothing_left()
     return "rank %d, %s" % (victim, signal.Signals(number).name)
 
 
-def rank_is_killed_and_the_run_restarts(training, place, draws):
+def rank_is_killed_and_the_run_restarts(training, workspace, draws):
     victim = draws.randrange(RANKS)
-    running = training.launch(place, flags=["--max-restarts", "1"])
-    first = at_a_random_moment(training, place, running, draws)
+    running = training.launch(workspace, flags=["--max-restarts", "1"])
+    first = at_a_random_moment(training, workspace, running, draws)
     os.kill(first[victim], signal.SIGKILL)
-    wait_until(lambda: len(place.events("restart")) == 1 or not running.alive, "the restart\n" + running.err[-3000:], PATIENCE)
-    wait_until(lambda: len(place.ranks()) == RANKS and place.ranks()[victim] != first[victim] or not running.alive,
+    wait_until(lambda: len(workspace.events("restart")) == 1 or not running.alive, "the restart\n" + running.err[-3000:], PATIENCE)
+    wait_until(lambda: len(workspace.ranks()) == RANKS and workspace.ranks()[victim] != first[victim] or not running.alive,
                "new ranks\n" + running.err[-3000:], PATIENCE)
     since = newest_step(training.checkpoints)
     wait_for_new_checkpoint(running, training.checkpoints, since, "a checkpoint of the second attempt")
@@ -178,42 +178,42 @@ def rank_is_killed_and_the_run_restarts(training, place, draws):
     check(named == [str(victim)], "rank %d is to be named: %s\n%s" % (victim, named, running.err[-3000:]))
     running.signal(signal.SIGTERM)
     check(running.wait(PATIENCE).code == 143, running.err[-3000:])
-    place.assert_nothing_left()
+    workspace.assert_nothing_left()
     return "rank %d" % victim
 
 
-def rank_is_stopped_and_continued(training, place, draws):
+def rank_is_stopped_and_continued(training, workspace, draws):
     victim, seconds = draws.randrange(RANKS), draws.uniform(0, 1)
-    running = training.launch(place)
-    pid = at_a_random_moment(training, place, running, draws)[victim]
+    running = training.launch(workspace)
+    pid = at_a_random_moment(training, workspace, running, draws)[victim]
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: place.events("rank-stopped") or not running.alive, "the stop\n" + running.err[-3000:], PATIENCE)
-    stops = place.events("rank-stopped")
+    wait_until(lambda: workspace.events("rank-stopped") or not running.alive, "the stop\n" + running.err[-3000:], PATIENCE)
+    stops = workspace.events("rank-stopped")
     check([event["rank"] for event in stops] == [victim], "rank %d is to be named alone: %s" % (victim, stops))
     time.sleep(seconds)
     os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: place.events("rank-continued") or not running.alive, "the end of the stop\n" + running.err[-3000:], PATIENCE)
+    wait_until(lambda: workspace.events("rank-continued") or not running.alive, "the end of the stop\n" + running.err[-3000:], PATIENCE)
     wait_for_new_checkpoint(running, training.checkpoints, newest_step(training.checkpoints), "a checkpoint after SIGCONT")
-    end_by_user(place, running)
+    end_by_user(workspace, running)
     return "rank %d for %.1f s" % (victim, seconds)
 
 
-def launcher_is_killed(training, place, draws):
+def launcher_is_killed(training, workspace, draws):
     victim = draws.choice(["front", "supervisor"])
-    running = training.launch(place)
-    at_a_random_moment(training, place, running, draws)
+    running = training.launch(workspace)
+    at_a_random_moment(training, workspace, running, draws)
     os.kill(running.pid if victim == "front" else supervisor_of(running), signal.SIGKILL)
-    wait_until(lambda: not place.processes(), "0 survivors: " + "; ".join(place.leftovers()), PATIENCE)
+    wait_until(lambda: not workspace.processes(), "0 survivors: " + "; ".join(workspace.leftovers()), PATIENCE)
     check(running.wait(PATIENCE).code == (-signal.SIGKILL if victim == "front" else 128 + signal.SIGKILL), running.err[-3000:])
-    place.assert_nothing_left(PATIENCE)
+    workspace.assert_nothing_left(PATIENCE)
     return victim
 
 
-def launcher_is_stopped_and_continued(training, place, draws):
+def launcher_is_stopped_and_continued(training, workspace, draws):
     """The ranks do not need it to go on."""
     victim = draws.choice(["front", "supervisor"])
-    running = training.launch(place)
-    at_a_random_moment(training, place, running, draws)
+    running = training.launch(workspace)
+    at_a_random_moment(training, workspace, running, draws)
     wait_for_new_checkpoint(running, training.checkpoints, newest_step(training.checkpoints), "a checkpoint")
     pid = running.pid if victim == "front" else supervisor_of(running)
     os.kill(pid, signal.SIGSTOP)
@@ -222,25 +222,25 @@ def launcher_is_stopped_and_continued(training, place, draws):
         wait_for_new_checkpoint(running, training.checkpoints, newest_step(training.checkpoints), "a checkpoint while the launcher is stopped")
     finally:
         os.kill(pid, signal.SIGCONT)
-    end_by_user(place, running)
+    end_by_user(workspace, running)
     return victim
 
 
-def log_disk_fills_up(training, place, draws):
-    with small_disk(os.path.join(place.folder, "logs"), 8) as disk:
-        running = training.launch(place, flags=["--log-dir", disk])
-        at_a_random_moment(training, place, running, draws)
+def log_disk_fills_up(training, workspace, draws):
+    with small_disk(os.path.join(workspace.folder, "logs"), 8) as disk:
+        running = training.launch(workspace, flags=["--log-dir", disk])
+        at_a_random_moment(training, workspace, running, draws)
         fill(disk)
         wait_for_new_checkpoint(running, training.checkpoints, newest_step(training.checkpoints), "a checkpoint after the disk of the logs is full")
-        end_by_user(place, running)
+        end_by_user(workspace, running)
     return ""
 
 
-def checkpoint_disk_fills_up(training, place, draws):
+def checkpoint_disk_fills_up(training, workspace, draws):
     """A training of its own: what was saved before stays loadable, and when there is room again training goes on from it."""
-    with small_disk(os.path.join(place.folder, "disk"), 16) as disk:
+    with small_disk(os.path.join(workspace.folder, "disk"), 16) as disk:
         folder = os.path.join(disk, "checkpoints")
-        running = training.launch(place, checkpoints=folder)
+        running = training.launch(workspace, checkpoints=folder)
         wait_for_new_checkpoint(running, folder, 0, "a checkpoint")
         time.sleep(draws.uniform(0, 0.5))
         filler = fill(disk)
@@ -254,25 +254,25 @@ def checkpoint_disk_fills_up(training, place, draws):
         if running.alive:
             running.signal(signal.SIGTERM)
         check(running.wait(PATIENCE).code != 0, running.err[-3000:])
-        place.assert_nothing_left()
+        workspace.assert_nothing_left()
         saved = newest_step(folder)
         check(saved > 0, "the last good checkpoint is to stay")
         os.unlink(filler)
-        done = training.launch(place, steps=saved + SAVE_EVERY, checkpoints=folder).wait(PATIENCE)
+        done = training.launch(workspace, steps=saved + SAVE_EVERY, checkpoints=folder).wait(PATIENCE)
         check(done.code == 0, "it is to go on from step %d\n%r" % (saved, done))
-        place.assert_nothing_left()
+        workspace.assert_nothing_left()
         return "at step %d" % saved
 
 
-def clock_jumps(training, place, draws):
+def clock_jumps(training, workspace, draws):
     """For launcher and ranks, by libfaketime; then a rank is killed. The monotonic clock does not jump, as on a real machine."""
     if not os.path.exists(FAKETIME):
         raise Skipped("libfaketime is not installed (scripts/setup does)")
     victim, seconds = draws.randrange(RANKS), draws.choice([-86400, -3600, -7, 7, 3600, 86400])
-    clock = place.write("clock", "+0s\n")
-    running = training.launch(place, extra={"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": clock, "FAKETIME_NO_CACHE": "1",
+    clock = workspace.write("clock", "+0s\n")
+    running = training.launch(workspace, extra={"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": clock, "FAKETIME_NO_CACHE": "1",
                                             "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_RESET": "1"})
-    ranks = at_a_random_moment(training, place, running, draws)
+    ranks = at_a_random_moment(training, workspace, running, draws)
     with open(clock + ".new", "w") as file:
         file.write("%+ds\n" % seconds)
     os.rename(clock + ".new", clock)
@@ -280,16 +280,16 @@ def clock_jumps(training, place, draws):
     os.kill(ranks[victim], signal.SIGKILL)
     done = running.wait(PATIENCE)
     check(done.code == 137 and culprit(done) == victim, "rank %d is to be named, not %s\n%r" % (victim, culprit(done), done))
-    events = place.events("run-started", "run-finished")
+    events = workspace.events("run-started", "run-finished")
     lasted = events[-1]["time"] - events[0]["time"]
     check(abs(lasted - seconds - done.seconds) < 5 + done.seconds, "the launcher's clock was to jump by %d s: %s" % (seconds, events))
-    place.assert_nothing_left()
+    workspace.assert_nothing_left()
     return "%+d s, then rank %d" % (seconds, victim)
 
 
 # ---- two nodes
 
-def nodes_fail(training, place, draws):
+def nodes_fail(training, workspace, draws):
     del training
     reason = hosts.why_not()
     if reason:
@@ -297,7 +297,7 @@ def nodes_fail(training, place, draws):
     cell = draws.choice(host_cells.cells() + [None])
     two = hosts.TwoHosts()
     try:
-        folder = os.path.join(place.folder, "nodes")
+        folder = os.path.join(workspace.folder, "nodes")
         os.makedirs(folder)
         if cell is None:
             outcome = host_cells.try_losses(two, folder, PORT, seconds=draws.uniform(3, 8))
@@ -349,9 +349,9 @@ class Chaos:
         kind = self.kind_of(number)
         draws = random.Random("%d fault %d" % (self.seed, number))
         began = time.monotonic()
-        with launching.fresh_place("chaos-") as place:
+        with launching.fresh_workspace("chaos-") as workspace:
             try:
-                what = KINDS[kind][0](self.training, place, draws)
+                what = KINDS[kind][0](self.training, workspace, draws)
                 self.handled[kind] = self.handled.get(kind, 0) + 1
                 self.training.faults += 1
                 verdict = "ok"

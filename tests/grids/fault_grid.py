@@ -1,7 +1,7 @@
 """The fault grid: real ranks, real faults, and for each cell the same questions. Was the end bounded? Was the culprit named
 exactly, rank and how? Was nothing left: no process, cgroup, registry entry, lease or file?
 
-A cell is a function of a Place that returns what it measured, {series: seconds}, and raises when an answer was no.
+A cell is a function of a Workspace that returns what it measured, {series: seconds}, and raises when an answer was no.
 tests/launcher/test_fault_grid.py runs a dozen; `make fault-grid` all of them, several times, and prints the figures."""
 import argparse
 import collections
@@ -55,41 +55,41 @@ def named(done, rank, how):
 
 # ---- R1: a rank dies
 
-def rank_dies(place, fault, rank, phase, options=(), flags=()):
-    running = place.start_fault(RANKS, "fault=" + fault, "rank=%d" % rank, "phase=" + phase, *options, flags=flags)
+def rank_dies(workspace, fault, rank, phase, options=(), flags=()):
+    running = workspace.start_fault(RANKS, "fault=" + fault, "rank=%d" % rank, "phase=" + phase, *options, flags=flags)
     done = running.wait(PATIENCE)
     code, how = FAULTS.get(fault) or (int(fault.split(":")[1]), "exited with code " + fault.split(":")[1])
     check(done.code == code, "the exit code is to be %d\n%r" % (code, done))
     named(done, rank, how)
     check("%d others were then stopped" % (RANKS - 1) in done.root_cause, done.root_cause)
     check("fault_rank: rank %d: %s in %s" % (rank, fault, phase) in done.ours, "the end of its stderr is to be shown\n%r" % done)
-    place.assert_nothing_left()
-    return {"R1 fault → launcher gone": running.ended - place.fault()[0]}
+    workspace.assert_nothing_left()
+    return {"R1 fault → launcher gone": running.ended - workspace.fault()[0]}
 
 
-def rank_dies_with_company(place, fault, rank, phase):
+def rank_dies_with_company(workspace, fault, rank, phase):
     """The same where everything that the ranks started is deaf to SIGTERM: it ends after the grace time."""
-    figures = rank_dies(place, fault, rank, phase, COMPANY, ["--shutdown-timeout", "1"])
+    figures = rank_dies(workspace, fault, rank, phase, COMPANY, ["--shutdown-timeout", "1"])
     return {"R1 with %d deaf processes, grace 1 s" % (RANKS * PER_RANK): list(figures.values())[0]}
 
 
-def rank_dies_and_others_ignore_it(place, fault, rank, phase):
-    figures = rank_dies(place, fault, rank, phase, ["term=ignore"], ["--shutdown-timeout", "1"])
+def rank_dies_and_others_ignore_it(workspace, fault, rank, phase):
+    figures = rank_dies(workspace, fault, rank, phase, ["term=ignore"], ["--shutdown-timeout", "1"])
     return {"R1 with ranks that ignore SIGTERM, grace 1 s": list(figures.values())[0]}
 
 
-def rank_dies_and_others_fork(place, fault, rank, phase):
+def rank_dies_and_others_fork(workspace, fault, rank, phase):
     """At SIGTERM the survivors fork as fast as they can, up to 20 each, and nothing of that heeds SIGTERM."""
-    figures = rank_dies(place, fault, rank, phase, ["term=bomb:20"], ["--shutdown-timeout", "1"])
+    figures = rank_dies(workspace, fault, rank, phase, ["term=bomb:20"], ["--shutdown-timeout", "1"])
     return {"R1 with a fork bomb at SIGTERM, grace 1 s": list(figures.values())[0]}
 
 
 # ---- R2: a rank is stopped
 
-def rank_stops(place, rank, phase):
-    running = place.start_fault(RANKS, "fault=stop", "rank=%d" % rank, "phase=" + phase)
-    told = running.wait_for("was stopped by SIGSTOP", PATIENCE)
-    happened, pid = place.fault()
+def rank_stops(workspace, rank, phase):
+    running = workspace.start_fault(RANKS, "fault=stop", "rank=%d" % rank, "phase=" + phase)
+    reported_at = running.wait_for("was stopped by SIGSTOP", PATIENCE)
+    happened, pid = workspace.fault()
     line = next(line for line in running.err.splitlines() if "was stopped by SIGSTOP" in line)
     check("rank %d (" % rank in line and "pid %d)" % pid in line and "kill -CONT %d" % pid in line, line)
     check(running.alive, "a stopped rank is no failure")
@@ -97,71 +97,71 @@ def rank_stops(place, rank, phase):
     done = running.wait(PATIENCE)
     check(done.code == 0, repr(done))
     check(done.ours.count("was stopped by") == 1, "it is to be named alone\n%r" % done)
-    place.assert_nothing_left()
-    return {"R2 SIGSTOP → named": told - happened}
+    workspace.assert_nothing_left()
+    return {"R2 SIGSTOP → named": reported_at - happened}
 
 
-def stopped_rank_is_stopped_with_the_run(place):
+def stopped_rank_is_stopped_with_the_run(workspace):
     """A rank that is stopped cannot act on SIGTERM, and the run ends all the same, within the grace time."""
-    running = place.start_fault(RANKS, "fault=stop", "rank=3", "term=save:0")
+    running = workspace.start_fault(RANKS, "fault=stop", "rank=3", "term=save:0")
     running.wait_for("was stopped by SIGSTOP", PATIENCE)
     running.signal(signal.SIGTERM)
     done = running.wait(PATIENCE)
     check(done.code == 143, repr(done))
-    check(place.note("saved-3"), "it is to be continued, so that it can save\n%r" % done)
-    place.assert_nothing_left()
+    check(workspace.note("saved-3"), "it is to be continued, so that it can save\n%r" % done)
+    workspace.assert_nothing_left()
     return {}
 
 
 # ---- R7: the launcher is killed
 
-def wait_for_company(place):
-    wait_until(lambda: len(place.processes()) >= 2 + RANKS * (1 + PER_RANK), "ranks and their company")
+def wait_for_company(workspace):
+    wait_until(lambda: len(workspace.processes()) >= 2 + RANKS * (1 + PER_RANK), "ranks and their company")
 
 
-def start_with_company(place, port, *options):
-    running = place.start_fault(RANKS, "fault=hang", "rank=1", "phase=collective", *(COMPANY + options),
+def start_with_company(workspace, port, *options):
+    running = workspace.start_fault(RANKS, "fault=hang", "rank=1", "phase=collective", *(COMPANY + options),
                                 flags=["--master-port", str(port), "--shutdown-timeout", "60"])
-    place.fault()
-    wait_for_company(place)
-    place.wait_for_registered_ranks(RANKS)
+    workspace.fault()
+    wait_for_company(workspace)
+    workspace.wait_for_registered_ranks(RANKS)
     supervisor = [pid for pid in children_of(running.pid) if variables_of(pid).get("RANK") is None]
     check(len(supervisor) == 1, "the front is to have one child: %s" % supervisor)
     return running, supervisor[0]
 
 
-def relaunch(place, port):
+def relaunch(workspace, port):
     """On the same port, which rank 0 really opens."""
-    done = place.run("--nproc-per-node", 1, "--master-port", port, "--no-python", sys.executable, "-S", "-c",
+    done = workspace.run("--nproc-per-node", 1, "--master-port", port, "--no-python", sys.executable, "-S", "-c",
                      "import os, socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); "
                      "s.bind(('', int(os.environ['MASTER_PORT']))); s.listen(5); print('open')", seconds=PATIENCE)
     check(done.code == 0 and "open" in done.out, "the same port is to be free again\n%r" % done)
 
 
-def launcher_is_killed(place, victim, while_stopping=False):
+def launcher_is_killed(workspace, victim, while_stopping=False):
     """`victim`: front or supervisor. With `while_stopping`, in the middle of the grace time."""
     port = free_port()
-    running, supervisor = start_with_company(place, port, "term=ignore")
+    running, supervisor = start_with_company(workspace, port, "term=ignore")
     if while_stopping:
         running.signal(signal.SIGTERM)
         running.wait_for("SIGTERM received", PATIENCE)
     killed = time.monotonic()
     os.kill(running.pid if victim == "front" else supervisor, signal.SIGKILL)
-    wait_until(lambda: not place.processes(), "0 survivors: " + "; ".join(place.leftovers()), PATIENCE)
+    wait_until(lambda: not workspace.processes(), "0 survivors: " + "; ".join(workspace.leftovers()), PATIENCE)
     gone = time.monotonic()
     done = running.wait(PATIENCE)
     if victim == "supervisor":
         check(done.code == 137 and "supervisor (pid %d) was killed by SIGKILL" % supervisor in done.err, repr(done))
-    place.assert_nothing_left(PATIENCE)
-    relaunch(place, port)
-    place.assert_nothing_left()
+    workspace.assert_nothing_left(PATIENCE)
+    relaunch(workspace, port)
+    workspace.assert_nothing_left()
     return {"R7 SIGKILL of the %s%s → 0 survivors" % (victim, " while stopping" if while_stopping else ""): gone - killed}
 
 
-def both_are_killed(place):
+def both_are_killed(workspace):
     """Then only a cgroup is left that knows the ranks' company, and `fulldeck stop` ends it."""
-    running, supervisor = start_with_company(place, free_port())
-    run = os.path.basename(place.run_folder())
+    running, supervisor = start_with_company(workspace, free_port())
+    run = os.path.basename(workspace.run_folder())
     if not any(run in folder for folder in launching.cgroup_folders()):
         running.signal(signal.SIGKILL)
         running.wait(PATIENCE)
@@ -170,12 +170,12 @@ def both_are_killed(place):
     killed = time.monotonic()
     os.kill(supervisor, signal.SIGKILL)
     os.kill(running.pid, signal.SIGKILL)
-    wait_until(lambda: not place.ranks(), "the ranks to die with their parent", PATIENCE)
+    wait_until(lambda: not workspace.ranks(), "the ranks to die with their parent", PATIENCE)
     gone = time.monotonic()
-    stopped = place.fulldeck("stop", run, seconds=PATIENCE)
+    stopped = workspace.fulldeck("stop", run, seconds=PATIENCE)
     check(stopped.code == 0, repr(stopped))
     running.wait(PATIENCE)
-    place.assert_nothing_left(PATIENCE)
+    workspace.assert_nothing_left(PATIENCE)
     return {"R7 SIGKILL of both → 0 ranks": gone - killed}
 
 
@@ -210,52 +210,52 @@ def put(path, value):
         file.write(str(value))
 
 
-def out_of_memory(place, limit=64):
-    with cgroup_v1("memory", "fault-grid-" + place.marker[:8]) as folder:
+def out_of_memory(workspace, limit=64):
+    with cgroup_v1("memory", "fault-grid-" + workspace.marker[:8]) as folder:
         put(folder + "/memory.limit_in_bytes", limit << 20)
         with contextlib.suppress(OSError, IOError):
             put(folder + "/memory.memsw.limit_in_bytes", limit << 20)
-        command = [launching.FULLDECK, "run", "--devices", "cpu", "--nproc-per-node", "2", FAULT_RANK, "notes=" + place.notes,
+        command = [launching.FULLDECK, "run", "--devices", "cpu", "--nproc-per-node", "2", FAULT_RANK, "notes=" + workspace.notes,
                    "fault=memory:%d" % (limit * 4), "rank=1", "phase=collective"]
         enter = "echo $$ > %s/cgroup.procs && exec \"$@\"" % folder
-        done = place.start_program(["/bin/sh", "-c", enter, "sh"] + command).wait(PATIENCE)
+        done = workspace.start_program(["/bin/sh", "-c", enter, "sh"] + command).wait(PATIENCE)
         check(done.code == 137, repr(done))
         named(done, 1, "out of memory")
-        check(re.search(r"limit of 64(\.0)? MiB", done.root_cause), "the limit is to be told: " + done.root_cause)
-        check(re.search(r"peak 6[34](\.\d+)? MiB", done.root_cause), "the peak is to be told: " + done.root_cause)
-        place.assert_nothing_left()
+        check(re.search(r"limit of 64(\.0)? MiB", done.root_cause), "the limit is to be reported_at: " + done.root_cause)
+        check(re.search(r"peak 6[34](\.\d+)? MiB", done.root_cause), "the peak is to be reported_at: " + done.root_cause)
+        workspace.assert_nothing_left()
     return {}
 
 
-def killed_but_not_for_memory(place):
-    running = place.start_fault(2, "fault=kill", "rank=0")
+def killed_but_not_for_memory(workspace):
+    running = workspace.start_fault(2, "fault=kill", "rank=0")
     done = running.wait(PATIENCE)
     named(done, 0, "killed by SIGKILL")
     check("out of memory" not in done.root_cause, done.root_cause)
-    place.assert_nothing_left()
+    workspace.assert_nothing_left()
     return {}
 
 
 # ---- R9: ports
 
-def port_is_held(place):
+def port_is_held(workspace):
     with contextlib.closing(socket.socket()) as holder:
         holder.bind(("0.0.0.0", 0))
         holder.listen(1)
         port = holder.getsockname()[1]
-        done = place.run("--nproc-per-node", 2, "--master-port", port, "--no-python", "/bin/true", seconds=PATIENCE)
+        done = workspace.run("--nproc-per-node", 2, "--master-port", port, "--no-python", "/bin/true", seconds=PATIENCE)
     check(done.code == 84, repr(done))
     check("pid %d " % os.getpid() in done.err and str(port) in done.err, "the owner is to be named\n%r" % done)
-    check(not os.path.exists(place.runs), "no run is to begin")
-    place.assert_nothing_left()
+    check(not os.path.exists(workspace.runs), "no run is to begin")
+    workspace.assert_nothing_left()
     return {}
 
 
-def port_cannot_be_stolen(place):
+def port_cannot_be_stolen(workspace):
     """Between the choice of the port and the moment in which rank 0 opens it."""
-    running = place.start_fault(2, "fault=hang", "rank=1")
-    place.fault()
-    port = int(variables_of(place.ranks()[0])["MASTER_PORT"])
+    running = workspace.start_fault(2, "fault=hang", "rank=1")
+    workspace.fault()
+    port = int(variables_of(workspace.ranks()[0])["MASTER_PORT"])
     for address, family in (("0.0.0.0", socket.AF_INET), ("127.0.0.1", socket.AF_INET), ("::", socket.AF_INET6)):
         try:
             with contextlib.closing(socket.socket(family)) as thief:
@@ -265,7 +265,7 @@ def port_cannot_be_stolen(place):
         raise AssertionError("port %d could be taken on %s" % (port, address))
     running.signal(signal.SIGTERM)
     running.wait(PATIENCE)
-    place.assert_nothing_left()
+    workspace.assert_nothing_left()
     return {}
 
 
@@ -292,13 +292,13 @@ else:
 """
 
 
-def many_at_once(place, count=100):
+def many_at_once(workspace, count=100):
     """Rank 0 of each opens its port, and rank 1 finds that very rank 0 there."""
-    script = place.write("meet.py", MEET)
-    runs = [place.start("--nproc-per-node", 2, "--no-python", sys.executable, "-S", script) for _ in range(count)]
+    script = workspace.write("meet.py", MEET)
+    runs = [workspace.start("--nproc-per-node", 2, "--no-python", sys.executable, "-S", script) for _ in range(count)]
     bad = [done for done in (run.wait(180) for run in runs) if done.code != 0]
     check(not bad, "%d of %d failed, the first one: %r" % (len(bad), count, bad[:1]))
-    place.assert_nothing_left()
+    workspace.assert_nothing_left()
     return {}
 
 
@@ -315,18 +315,18 @@ def is_removed(cgroup):
     return True
 
 
-def rank_cannot_be_killed(place, by_user):
+def rank_cannot_be_killed(workspace, by_user):
     """The kernel holds rank 5 in state D, as a dead network disk does. `by_user`: the run is ended by SIGTERM, else by a failing rank."""
     reason = kernel_hold.why_not()
     if reason:
         raise NotHere(reason)
-    disk = os.path.join(place.folder, "disk")
+    disk = os.path.join(workspace.folder, "disk")
     os.mkdir(disk)
     with kernel_hold.held_file(disk) as (path, holding):
-        running = place.start_fault(RANKS, "fault=stop", "rank=2", "stat=5:" + path, flags=["--shutdown-timeout", "1"])
+        running = workspace.start_fault(RANKS, "fault=stop", "rank=2", "stat=5:" + path, flags=["--shutdown-timeout", "1"])
         running.wait_for("was stopped by SIGSTOP", PATIENCE)
         check(holding.wait(PATIENCE * launching.PATIENCE), "rank 5 is to ask for the held file")
-        ranks = place.ranks()
+        ranks = workspace.ranks()
         held = ranks[5]
         began = time.monotonic()
         if by_user:
@@ -340,38 +340,38 @@ def rank_cannot_be_killed(place, by_user):
     check(re.search(r"pid %d \(.*cannot be killed" % held, done.err), "pid %d is to be named\n%r" % (held, done))
     if not by_user:
         named(done, 2, "killed by SIGKILL")
-    wait_until(lambda: not place.processes(), "the rank to die once the disk is gone", PATIENCE)
+    wait_until(lambda: not workspace.processes(), "the rank to die once the disk is gone", PATIENCE)
     # The kernel held the rank in the run's cgroup when the launcher had to leave.
     for cgroup in launching.cgroup_folders():
-        if os.path.basename(place.run_folder()) in cgroup:
+        if os.path.basename(workspace.run_folder()) in cgroup:
             wait_until(lambda folder=cgroup: is_removed(folder), "the end of the run's cgroup", PATIENCE)
-    place.assert_nothing_left()
+    workspace.assert_nothing_left()
     return {"R11 fault → launcher gone, grace 1 s": took}
 
 
 # ---- Q4: crash loop
 
-def crash_loop(place):
-    running = place.start_fault(RANKS, "fault=exit:7", "rank=4", "phase=init", flags=["--max-restarts", "10"])
+def crash_loop(workspace):
+    running = workspace.start_fault(RANKS, "fault=exit:7", "rank=4", "phase=init", flags=["--max-restarts", "10"])
     done = running.wait(60)
     check(done.code == 82, repr(done))
     check(done.ours.count("root cause: rank 4 (") == 3, "three attempts are to be reported\n%r" % done)
     check("crash loop" in done.ours, repr(done))
-    check(sorted(name for name in os.listdir(place.run_folder()) if name.startswith("attempt_")) ==
-          ["attempt_0", "attempt_1", "attempt_2"], os.listdir(place.run_folder()))
-    place.assert_nothing_left()
+    check(sorted(name for name in os.listdir(workspace.run_folder()) if name.startswith("attempt_")) ==
+          ["attempt_0", "attempt_1", "attempt_2"], os.listdir(workspace.run_folder()))
+    workspace.assert_nothing_left()
     return {}
 
 
 # ---- the grid
 
 def all_cells(repeats, only):
-    """(name, function of a place) for each cell."""
+    """(name, function of a workspace) for each cell."""
     cells = []
 
     def add(name, function, *arguments, times=1):
         if only in name:
-            cells.extend([(name, lambda place: function(place, *arguments))] * times)
+            cells.extend([(name, lambda workspace: function(workspace, *arguments))] * times)
 
     for fault in FAULTS:
         for rank in (0, 1, 4, 7):
@@ -425,9 +425,9 @@ def main():
     figures = collections.defaultdict(list)
     failed, skipped, passed = [], {}, 0
     for number, (name, cell) in enumerate(cells, 1):
-        with launching.fresh_place("fault-grid-") as place:
+        with launching.fresh_workspace("fault-grid-") as workspace:
             try:
-                for series, seconds in cell(place).items():
+                for series, seconds in cell(workspace).items():
                     figures[series].append(seconds)
                 passed += 1
             except NotHere as reason:

@@ -93,11 +93,11 @@ def run(script, ranks, way, seconds=SECONDS):
 
 def differences(results):
     """What is wrong with the three FSDP2 runs beside their exit codes, in words."""
-    told = [result.losses() for result in results]
-    ranks = len(told[0])
-    if not all(len(each) == ranks and ranks for each in told):
-        return "not every rank told its losses"
-    worst = max(abs(a - b) for each in told[1:] for rank in each for a, b in zip(each[rank], told[0][rank]))
+    losses_by_run = [result.losses() for result in results]
+    ranks = len(losses_by_run[0])
+    if not all(len(each) == ranks and ranks for each in losses_by_run):
+        return "not every rank losses_by_run its losses"
+    worst = max(abs(a - b) for each in losses_by_run[1:] for rank in each for a, b in zip(each[rank], losses_by_run[0][rank]))
     if worst > 2e-5:
         return "the losses differ by {:.2g}".format(worst)
     if results[2].cards() != sorted("gcu:{}".format(rank) for rank in range(ranks)):

@@ -21,7 +21,7 @@ import threading
 import time
 
 import launching
-from launching import Place, read, wait_until
+from launching import Workspace, read, wait_until
 
 RANKS = 8
 VICTIMS = (0, 1, 4, 7)
@@ -41,13 +41,13 @@ class Run:
     def __init__(self, kind, flags=(), options=(), ranks=RANKS):
         self.kind, self.ranks, self.number = kind, ranks, 0
         self.folder = tempfile.mkdtemp(prefix="hang-")
-        self.place = Place(self.folder)
-        program = [PROGRAM, self.place.notes] if kind == "c" else [SCRIPT, self.place.notes]
+        self.workspace = Workspace(self.folder)
+        program = [PROGRAM, self.workspace.notes] if kind == "c" else [SCRIPT, self.workspace.notes]
         self.events_file = os.path.join(self.folder, "events.jsonl")
-        self.running = self.place.start("--nproc-per-node", ranks, *(list(flags) + program + list(options)), extra={"FULLDECK_EVENTS": self.events_file})
+        self.running = self.workspace.start("--nproc-per-node", ranks, *(list(flags) + program + list(options)), extra={"FULLDECK_EVENTS": self.events_file})
 
     def steps(self):
-        return int(self.place.note("steps") or 0)
+        return int(self.workspace.note("steps") or 0)
 
     def wait_for_steps(self, count=16, seconds=120):
         begin = self.steps()
@@ -55,11 +55,11 @@ class Run:
 
     def order(self, fault, rank):
         self.number += 1
-        path = os.path.join(self.place.notes, "order")
+        path = os.path.join(self.workspace.notes, "order")
         with open(path + ".new", "w") as file:
             file.write("%d %s %d" % (self.number, fault, rank))
         os.rename(path + ".new", path)
-        text = wait_until(lambda: fault == "end" or self.place.note("fault-%d" % self.number), "the accident\n" + self.running.err[-3000:], PATIENCE)
+        text = wait_until(lambda: fault == "end" or self.workspace.note("fault-%d" % self.number), "the accident\n" + self.running.err[-3000:], PATIENCE)
         if fault != "end":
             return Accident(*text.split())
 
@@ -88,7 +88,7 @@ class Run:
             self.running.signal(signal.SIGTERM)
             with contextlib.suppress(AssertionError):
                 self.running.wait(40)
-        self.place.clean_up()
+        self.workspace.clean_up()
         launching.remove(self.folder)
 
 
@@ -259,14 +259,14 @@ def torchrun_cells(cap):
     """What torchrun says of the same script in the same cells."""
     for fault in FAULTS:
         folder = tempfile.mkdtemp(prefix="hang-")
-        place = Place(folder)
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--standalone", SCRIPT, place.notes, "timeout=1800"]
-        running = place.start_program(command, extra={"OMP_NUM_THREADS": "1"})
+        workspace = Workspace(folder)
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--standalone", SCRIPT, workspace.notes, "timeout=1800"]
+        running = workspace.start_program(command, extra={"OMP_NUM_THREADS": "1"})
         try:
-            wait_until(lambda: int(place.note("steps") or 0) >= 24 or not running.alive, "steps\n" + running.err[-2000:], 240)
-            with open(os.path.join(place.notes, "order"), "w") as file:
+            wait_until(lambda: int(workspace.note("steps") or 0) >= 24 or not running.alive, "steps\n" + running.err[-2000:], 240)
+            with open(os.path.join(workspace.notes, "order"), "w") as file:
                 file.write("1 %s 4" % fault)
-            wait_until(lambda: place.note("fault-1"), "the accident", 60)
+            wait_until(lambda: workspace.note("fault-1"), "the accident", 60)
             said = len(running.err)
             begin = time.monotonic()
             while running.alive and time.monotonic() - begin < cap and len(running.err) == said:
@@ -274,9 +274,9 @@ def torchrun_cells(cap):
             print("torchrun + Gloo, %s at rank 4: %s" % (fault, "said after %.1f s: %s" % (time.monotonic() - begin, running.err[said:][:300])
                                                          if len(running.err) > said else "nothing within %d s (cap of this test)" % cap), flush=True)
         finally:
-            place.clean_up()
+            workspace.clean_up()
             running.alive and running.signal(signal.SIGKILL)
-            place.clean_up()
+            workspace.clean_up()
             launching.remove(folder)
 
 
@@ -350,7 +350,7 @@ def quiet(kind, steps, seconds, loaded, pauses=True, card=0, ranks=RANKS):
                 if order.startswith(("upload", "fifo")) and not any(event["io"] for event in seen):
                     missed.append(order + ": no I/O")
             if pauses:
-                attach_debugger(run.place.ranks()[4], 12)
+                attach_debugger(run.workspace.ranks()[4], 12)
                 run.wait_for_steps(8, 120)
             deadline = time.monotonic() + seconds
             while run.steps() < steps and time.monotonic() < deadline and run.running.alive:

@@ -246,13 +246,13 @@ def why_not_idle():
 # takes them, or a NotHere for a series that cannot be measured while others are.
 
 @contextlib.contextmanager
-def place_of_its_own():
+def own_workspace():
     folder = tempfile.mkdtemp(prefix="promise-")
-    place = launching.Place(folder)
+    workspace = launching.Workspace(folder)
     try:
-        yield place
+        yield workspace
     finally:
-        place.clean_up()
+        workspace.clean_up()
         launching.remove(folder)
 
 
@@ -266,8 +266,8 @@ class Tries:
         """What the function gives; None when it raises."""
         self.made += 1
         try:
-            with place_of_its_own() as place:
-                return function(place, *arguments)
+            with own_workspace() as workspace:
+                return function(workspace, *arguments)
         except (AssertionError, OSError, subprocess.SubprocessError) as error:
             self.bad += 1
             print("    %s: %s" % (getattr(function, "__name__", "cell"), str(error)[-3000:]), file=sys.stderr, flush=True)
@@ -286,11 +286,11 @@ def first_told(notes):
     return min(int(each) for each in times) / 1e9
 
 
-def known_after(place, fault, rank, phase):
+def known_after(workspace, fault, rank, phase):
     """Seconds from the fault until the first survivor has its SIGTERM: the launcher knew before."""
     from grids import fault_grid
-    fault_grid.rank_dies(place, fault, rank, phase, ["term=save:0"])
-    return first_told([place.note("saved-%d" % survivor) for survivor in range(RANKS)]) - place.fault()[0]
+    fault_grid.rank_dies(workspace, fault, rank, phase, ["term=save:0"])
+    return first_told([workspace.note("saved-%d" % survivor) for survivor in range(RANKS)]) - workspace.fault()[0]
 
 
 def crashes(scale):
@@ -388,13 +388,13 @@ def measure_r4(scale, kinds=KINDS):
 
 def measure_r5(scale):
     values = []
-    with place_of_its_own() as place:
-        running = place.start_fault(RANKS, "fault=hang", "rank=1")
-        place.fault()
-        place.wait_for_registered_ranks(RANKS)
+    with own_workspace() as workspace:
+        running = workspace.start_fault(RANKS, "fault=hang", "rank=1")
+        workspace.fault()
+        workspace.wait_for_registered_ranks(RANKS)
         for _ in range(max(1, round(100 * scale))):
             began = time.monotonic()
-            done = place.fulldeck("stacks", "--json")
+            done = workspace.fulldeck("stacks", "--json")
             stacks = json.loads(done.out)["ranks"] if done.code == 0 else []
             if len(stacks) != RANKS or not all(rank["complete"] for rank in stacks):
                 raise AssertionError("the stacks of all %d ranks are to be complete: %r" % (RANKS, done))
@@ -418,26 +418,26 @@ def resumed_step(text):
     return int(found[0])
 
 
-def restart(place):
+def restart(workspace):
     """(clean start, fault until trained again, intervals lost), both until the first checkpoint of the attempt is there."""
     from grids import chaos
-    folder = os.path.join(place.folder, "checkpoints")
+    folder = os.path.join(workspace.folder, "checkpoints")
     began = time.monotonic()
-    running = place.start("--nproc-per-node", RANKS, "--max-restarts", 1, "--no-python", chaos.PROGRAM, "--checkpoints", folder,
+    running = workspace.start("--nproc-per-node", RANKS, "--max-restarts", 1, "--no-python", chaos.PROGRAM, "--checkpoints", folder,
                           "--save-every", chaos.SAVE_EVERY, "--steps", 100000000)
     wait_until(lambda: chaos.newest_step(folder) > 0, "the first checkpoint\n" + running.err[-2000:])
     clean = time.monotonic() - began
     saved = chaos.newest_step(folder)
     killed = time.monotonic()
-    os.kill(place.ranks()[RANKS // 2], signal.SIGKILL)
-    wait_until(lambda: place.events("restart"), "the restart\n" + running.err[-2000:])
+    os.kill(workspace.ranks()[RANKS // 2], signal.SIGKILL)
+    wait_until(lambda: workspace.events("restart"), "the restart\n" + running.err[-2000:])
     # A save that was under way when the rank died may have become durable.
     reached = max(saved, chaos.newest_step(folder))
     wait_until(lambda: chaos.newest_step(folder) > reached, "a checkpoint of the second attempt\n" + running.err[-2000:])
     again = time.monotonic() - killed
     running.signal(signal.SIGTERM)
     running.wait()
-    return clean, again, intervals_lost(reached, resumed_step(place.log(0, attempt=1)))
+    return clean, again, intervals_lost(reached, resumed_step(workspace.log(0, attempt=1)))
 
 
 def measure_r6(scale):

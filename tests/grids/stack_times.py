@@ -1,6 +1,6 @@
 """How long eight ranks take to tell their stacks: python tests/grids/stack_times.py [ROUNDS]
 
-One run with a rank of each shape of test_stacks.py, asked ROUNDS times (40). Prints how many answers were whole within 2 s, and the
+One run with a rank of each shape of test_stacks.py, requested ROUNDS times (40). Prints how many answers were whole within 2 s, and the
 quantiles of the slowest rank of each round."""
 import json
 import os
@@ -8,33 +8,33 @@ import pathlib
 import sys
 import tempfile
 
-from launching import Place, state_of, wait_until
-from test_rank_agent import compile_program
+from launching import Workspace, state_of, wait_until
+from launcher.test_rank_agent import compile_program
 from test_stacks import CASES, start_shapes, stop
 
 
 def main(rounds):
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(os.path.join(folder))
+        workspace = Workspace(os.path.join(folder))
         shapes = compile_program(pathlib.Path(folder), "cc", "stack_shapes.c", "-D_GNU_SOURCE", "-rdynamic", "-pthread")
-        running = start_shapes(place, shapes, CASES)
+        running = start_shapes(workspace, shapes, CASES)
         try:
-            ranks = place.ranks()
+            ranks = workspace.ranks()
             wait_until(lambda: state_of(ranks[4]) == "T", "the stopped rank")
-            slowest, whole, asked = [], 0, 0
+            slowest, whole, requested = [], 0, 0
             for _ in range(rounds):
-                told = json.loads(place.fulldeck("stacks", "--json").out)
-                asked += len(told["ranks"])
-                whole += sum(rank["complete"] and rank["milliseconds"] <= 2000 for rank in told["ranks"])
-                slowest.append(max(rank["milliseconds"] or 2000 for rank in told["ranks"]))
-            assert place.ranks() == ranks, "a rank died of being asked"
+                stacks = json.loads(workspace.fulldeck("stacks", "--json").out)
+                requested += len(stacks["ranks"])
+                whole += sum(rank["complete"] and rank["milliseconds"] <= 2000 for rank in stacks["ranks"])
+                slowest.append(max(rank["milliseconds"] or 2000 for rank in stacks["ranks"]))
+            assert workspace.ranks() == ranks, "a rank died of being requested"
         finally:
             stop(running)
-            place.clean_up()
+            workspace.clean_up()
     slowest.sort()
     print("%d of %d answers whole within 2 s; slowest rank of a round: p50 %.0f ms, p95 %.0f ms, most %.0f ms" % (
-        whole, asked, slowest[len(slowest) // 2], slowest[int(len(slowest) * 0.95)], slowest[-1]))
-    return whole != asked
+        whole, requested, slowest[len(slowest) // 2], slowest[int(len(slowest) * 0.95)], slowest[-1]))
+    return whole != requested
 
 
 if __name__ == "__main__":

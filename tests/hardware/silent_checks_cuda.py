@@ -15,7 +15,7 @@ from fulldeck.adapters import loop
 
 class Kept:
     """In the place of the board."""
-    is_open, steps_are_told, figures = True, False, board.Figures()
+    is_open, steps_reported, figures = True, False, board.Figures()
 
     def __init__(self):
         self.written = {}

@@ -6,8 +6,8 @@ from grids import card_tricks
 
 
 @pytest.mark.parametrize("trick", [pytest.param(each, id=each.name) for each in card_tricks.TRICKS if each.quick])
-def test_the_verdict_is_right(place, trick):
-    assert not trick.wrong(place)
+def test_the_verdict_is_right(workspace, trick):
+    assert not trick.wrong(workspace)
     if trick.name == "foreign":
         assert trick.seen.idle["gcu 1"]["used_by_pids"] == [trick.seen.foreign]
     if trick.name == "train-idle":
@@ -20,7 +20,7 @@ def test_the_verdict_is_right(place, trick):
 
 
 @pytest.mark.parametrize("policy", ["warn", "fail"])
-def test_what_cannot_be_known_fails_only_where_it_is_required(place, policy):
-    seen = card_tricks.in_c("gcu:2", 0, 0, policy)(place)
+def test_what_cannot_be_known_fails_only_where_it_is_required(workspace, policy):
+    seen = card_tricks.in_c("gcu:2", 0, 0, policy)(workspace)
     assert seen.code == 0 and seen.usage == {"gcu 0": "unknown", "gcu 1": "unknown"}, seen.done
     assert {event["reason"] for event in seen.events if event["id"] == "card-usage-unknown"} == {"run-too-short"}

@@ -46,25 +46,25 @@ def signal_everything(launcher, number, folder, ranks_first):
 def test_ranks_that_save_on_sigterm_have_their_time(start, tmp_path, ranks_first):
     launcher = start(4, [script("saves_on_term.py"), tmp_path])
     signal_everything(launcher, signal.SIGTERM, tmp_path, ranks_first)
-    assert launcher.wait(30) == 128 + signal.SIGTERM, launcher.said()
+    assert launcher.wait(30) == 128 + signal.SIGTERM, launcher.output()
     assert sorted(name for name in os.listdir(str(tmp_path)) if name.startswith("saved.")) == ["saved.%d" % i for i in range(4)]
-    assert "root cause" not in launcher.said()
+    assert "root cause" not in launcher.output()
 
 
 @pytest.mark.parametrize("ranks_first", [True, False])
 def test_ranks_that_die_of_it_are_not_called_the_cause(start, tmp_path, ranks_first):
     launcher = start(4, ["--max-restarts", "3", script("lockstep.py"), tmp_path, "--steps", "0"])
     signal_everything(launcher, signal.SIGTERM, tmp_path, ranks_first)
-    assert launcher.wait(30) == 128 + signal.SIGTERM, launcher.said()
-    assert "root cause" not in launcher.said() and "restart" not in launcher.said(), launcher.said()
-    assert launcher.lines("stopped by SIGTERM"), launcher.said()
+    assert launcher.wait(30) == 128 + signal.SIGTERM, launcher.output()
+    assert "root cause" not in launcher.output() and "restart" not in launcher.output(), launcher.output()
+    assert launcher.lines("stopped by SIGTERM"), launcher.output()
 
 
 def test_a_rank_that_alone_is_ended_by_sigterm_is_the_cause(start, tmp_path):
     launcher = start(2, [script("lockstep.py"), tmp_path, "--steps", "0"])
     os.kill(places(tmp_path)[1]["pid"], signal.SIGTERM)
-    assert launcher.wait(30) == 128 + signal.SIGTERM, launcher.said()
-    assert launcher.lines("root cause: rank 1 ", "SIGTERM"), launcher.said()
+    assert launcher.wait(30) == 128 + signal.SIGTERM, launcher.output()
+    assert launcher.lines("root cause: rank 1 ", "SIGTERM"), launcher.output()
 
 
 @pytest.mark.parametrize("ranks_first", [True, False])
@@ -74,7 +74,7 @@ def test_usr1_to_every_process_reaches_each_rank_once(start, tmp_path, ranks_fir
     wait_until(lambda: launcher.lines("SIGUSR1 was sent to every process"), "a word about it")
     os.kill(launcher.pid, signal.SIGTERM)
     launcher.wait(30)
-    assert [read(tmp_path / "count.{}".format(rank)) for rank in range(4)] == ["1"] * 4, launcher.said()
+    assert [read(tmp_path / "count.{}".format(rank)) for rank in range(4)] == ["1"] * 4, launcher.output()
 
 
 def test_usr1_to_the_launcher_reaches_each_rank_once(start, tmp_path):
@@ -84,4 +84,4 @@ def test_usr1_to_the_launcher_reaches_each_rank_once(start, tmp_path):
         wait_until(lambda: len(launcher.lines("SIGUSR1 passed on to 4 ranks")) == passed, "a word about it")
     os.kill(launcher.pid, signal.SIGTERM)
     launcher.wait(30)
-    assert [read(tmp_path / "count.{}".format(rank)) for rank in range(4)] == ["2"] * 4, launcher.said()
+    assert [read(tmp_path / "count.{}".format(rank)) for rank in range(4)] == ["2"] * 4, launcher.output()

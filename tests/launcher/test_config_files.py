@@ -10,11 +10,11 @@ import pytest
 from launching import FULLDECK
 
 
-def config(place, *arguments, cards=None):
-    place.variables.pop("FULLDECK_SIMULATE", None)
+def config(workspace, *arguments, cards=None):
+    workspace.variables.pop("FULLDECK_SIMULATE", None)
     if cards:
-        place.variables["FULLDECK_SIMULATE"] = cards
-    done = place.fulldeck("config", *arguments)
+        workspace.variables["FULLDECK_SIMULATE"] = cards
+    done = workspace.fulldeck("config", *arguments)
     assert done.code == 0, done
     return done.out
 
@@ -33,7 +33,7 @@ print(json.dumps(seen))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="Accelerate is not installed")
-def test_accelerate_reads_its_file_back(place):
+def test_accelerate_reads_its_file_back(workspace):
     cases = [  # cards, options, what Accelerate understands
         (None, ["--devices", "cpu"], ["NO", 1, 1, True, "no", False]),
         (None, ["--devices", "cpu", "--nproc-per-node", "4"], ["MULTI_CPU", 4, 1, True, "no", False]),
@@ -46,11 +46,11 @@ def test_accelerate_reads_its_file_back(place):
     ]
     paths = []
     for number, (cards, options, _) in enumerate(cases):
-        path = os.path.join(place.folder, "{}.yaml".format(number))
-        config(place, "accelerate", "--output", path, *options, cards=cards)
+        path = os.path.join(workspace.folder, "{}.yaml".format(number))
+        config(workspace, "accelerate", "--output", path, *options, cards=cards)
         paths.append(path)
     done = subprocess.run([sys.executable, "-c", READ] + paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-                          env=place.variables, timeout=120)
+                          env=workspace.variables, timeout=120)
     assert done.returncode == 0, done.stderr
     import json
 
@@ -59,21 +59,21 @@ def test_accelerate_reads_its_file_back(place):
         assert "fulldeck run --accelerate-config" in file.read()
 
 
-def test_the_torchrun_line_starts_as_many_ranks_as_there_are_cards(place):
-    place.write("train.py", "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], *__import__('sys').argv[1:])\n")
-    script = place.write("go.sh", config(place, "torchrun", cards="gcu:3"))
+def test_the_torchrun_line_starts_as_many_ranks_as_there_are_cards(workspace):
+    workspace.write("train.py", "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], *__import__('sys').argv[1:])\n")
+    script = workspace.write("go.sh", config(workspace, "torchrun", cards="gcu:3"))
     bin_folder = os.path.dirname(FULLDECK)
-    done = place.start_program(["/bin/sh", script, "--epochs", "2"], extra={"PATH": bin_folder + ":" + os.environ["PATH"]}).wait(60)
+    done = workspace.start_program(["/bin/sh", script, "--epochs", "2"], extra={"PATH": bin_folder + ":" + os.environ["PATH"]}).wait(60)
     assert done.code == 0, done
     assert sorted(line.split("] ")[-1] for line in done.out.splitlines() if "rank" in line) == [
         "rank {} of 3 --epochs 2".format(rank) for rank in range(3)], done
 
 
 @pytest.mark.skipif(importlib.util.find_spec("yaml") is None, reason="PyYAML is not installed")
-def test_the_objects_for_kubernetes_are_yaml_of_the_shape_that_is_expected(place):
+def test_the_objects_for_kubernetes_are_yaml_of_the_shape_that_is_expected(workspace):
     import yaml
 
-    job = yaml.safe_load(config(place, "pytorchjob", "--nnodes", "3", "--image", "registry/train:1", "--script", "it's.py", cards="gcu:8"))
+    job = yaml.safe_load(config(workspace, "pytorchjob", "--nnodes", "3", "--image", "registry/train:1", "--script", "it's.py", cards="gcu:8"))
     assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v1", "PyTorchJob")
     replicas = job["spec"]["pytorchReplicaSpecs"]
     assert (replicas["Master"]["replicas"], replicas["Worker"]["replicas"], job["spec"]["nprocPerNode"]) == (1, 2, "8")
@@ -81,7 +81,7 @@ def test_the_objects_for_kubernetes_are_yaml_of_the_shape_that_is_expected(place
     assert container["name"] == "pytorch" and container["image"] == "registry/train:1"
     assert container["command"] == ["fulldeck", "run", "it's.py"]
     assert container["resources"]["limits"] == {"enflame.com/gcu": 8}
-    jobs = yaml.safe_load(config(place, "jobset", "--nnodes", "2", "--name", "seg", cards="cuda:4"))
+    jobs = yaml.safe_load(config(workspace, "jobset", "--nnodes", "2", "--name", "seg", cards="cuda:4"))
     spec = jobs["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert (jobs["kind"], spec["parallelism"], spec["completions"], spec["completionMode"]) == ("JobSet", 2, 2, "Indexed")
     container = spec["template"]["spec"]["containers"][0]
@@ -90,24 +90,24 @@ def test_the_objects_for_kubernetes_are_yaml_of_the_shape_that_is_expected(place
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 4}
 
 
-def test_the_slurm_script_is_a_script_that_asks_for_one_task_a_host(place):
-    text = config(place, "slurm", "--nnodes", "2", cards="gcu:8")
+def test_the_slurm_script_is_a_script_that_asks_for_one_task_a_host(workspace):
+    text = config(workspace, "slurm", "--nnodes", "2", cards="gcu:8")
     assert "#SBATCH --nodes=2\n" in text and "#SBATCH --ntasks-per-node=1\n" in text and "#SBATCH --gres=gcu:8\n" in text
     # sbatch reads its lines up to the first command.
     assert text.index("#SBATCH --signal") < text.index("set -eu")
-    done = subprocess.run(["bash", "-n", place.write("job.sh", text)], stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(["bash", "-n", workspace.write("job.sh", text)], stderr=subprocess.PIPE, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
-def test_bad_requests_are_refused_and_an_older_file_is_left_alone(place):
-    place.simulate("gcu:2")
-    older = place.write("older.yaml", "mine\n")
+def test_bad_requests_are_refused_and_an_older_file_is_left_alone(workspace):
+    workspace.simulate("gcu:2")
+    older = workspace.write("older.yaml", "mine\n")
     for arguments, words in (
             (["accelerat"], "accelerate"), (["accelerate", "--nnodes", "0"], "--nnodes"), (["accelerate", "-o", older], "is there already"),
             (["slurm", "--name", "a b"], "is no name for a job"), (["slurm", "--script", ""], "script"),
             (["torchrun", "--nproc-per-node", "3"], "several ranks on a card"), (["torchrun", "--devices", "gcuu"], "gcuu"),
             (["accelerate", "-o", "/nonexistent/x"], "cannot write")):
-        done = place.fulldeck("config", *arguments)
+        done = workspace.fulldeck("config", *arguments)
         assert done.code != 0 and words in done.err, (arguments, done)
     with open(older) as file:
         assert file.read() == "mine\n"

@@ -10,10 +10,10 @@ import stat
 from launching import TOP, read, wait_until
 
 
-def test_a_run_writes_its_events_in_order_to_its_folder_and_to_the_file_that_is_named(place):
-    named = os.path.join(place.folder, "named.jsonl")
-    assert place.run_shell(2, "exit 0", extra={"FULLDECK_EVENTS": named}).code == 0
-    own = place.events()
+def test_a_run_writes_its_events_in_order_to_its_folder_and_to_the_file_that_is_named(workspace):
+    named = os.path.join(workspace.folder, "named.jsonl")
+    assert workspace.run_shell(2, "exit 0", extra={"FULLDECK_EVENTS": named}).code == 0
+    own = workspace.events()
     assert [event["id"] for event in own][0] == "run-started"
     assert [event["id"] for event in own][-1] == "run-finished"
     assert own[0]["local_ranks"] == 2 and own[0]["on_cards"] is False
@@ -23,34 +23,34 @@ def test_a_run_writes_its_events_in_order_to_its_folder_and_to_the_file_that_is_
     assert [json.loads(line) for line in read(named).splitlines()] == own
 
 
-def test_only_the_owner_can_read_events(place):
-    place.run_shell(1, "exit 0")
-    assert stat.S_IMODE(os.stat(os.path.join(place.run_folder(), "events.jsonl")).st_mode) == 0o600
+def test_only_the_owner_can_read_events(workspace):
+    workspace.run_shell(1, "exit 0")
+    assert stat.S_IMODE(os.stat(os.path.join(workspace.run_folder(), "events.jsonl")).st_mode) == 0o600
 
 
-def test_a_file_that_cannot_be_opened_is_refused_before_any_rank_starts(place):
-    done = place.run_shell(1, "touch started", extra={"FULLDECK_EVENTS": os.path.join(place.folder, "no", "such.jsonl")})
+def test_a_file_that_cannot_be_opened_is_refused_before_any_rank_starts(workspace):
+    done = workspace.run_shell(1, "touch started", extra={"FULLDECK_EVENTS": os.path.join(workspace.folder, "no", "such.jsonl")})
     assert done.code == 88
-    assert not os.path.exists(os.path.join(place.folder, "started"))
+    assert not os.path.exists(os.path.join(workspace.folder, "started"))
 
 
-def test_a_full_disk_ends_the_record_and_not_the_run(place):
-    done = place.run_shell(1, "exit 0", extra={"FULLDECK_EVENTS": "/dev/full"})
+def test_a_full_disk_ends_the_record_and_not_the_run(workspace):
+    done = workspace.run_shell(1, "exit 0", extra={"FULLDECK_EVENTS": "/dev/full"})
     assert done.code == 0
-    assert place.events("run-finished")
+    assert workspace.events("run-finished")
 
 
-def test_a_stopped_rank_and_its_restart_are_events(place):
-    run = place.start_shell(2, '[ "$RANK" = 1 ] && [ "$TORCHELASTIC_RESTART_COUNT" = 0 ] && { kill -STOP $$; exit 3; }; '
+def test_a_stopped_rank_and_its_restart_are_events(workspace):
+    run = workspace.start_shell(2, '[ "$RANK" = 1 ] && [ "$TORCHELASTIC_RESTART_COUNT" = 0 ] && { kill -STOP $$; exit 3; }; '
                                'while [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; do sleep 0.05; done; exit 0', "--max-restarts", 1)
-    pid = wait_until(lambda: place.started and glob.glob(place.runs + "/*/events.jsonl") and place.events("rank-stopped"),
+    pid = wait_until(lambda: workspace.started and glob.glob(workspace.runs + "/*/events.jsonl") and workspace.events("rank-stopped"),
                      "the stop")[0]["pid"]
     os.kill(pid, signal.SIGCONT)
     assert run.wait().code == 0
-    stopped, = place.events("rank-stopped")
+    stopped, = workspace.events("rank-stopped")
     assert stopped["rank"] == 1 and stopped["severity"] == "warning" and stopped["attempt"] == 0
-    assert place.events("restart")[0]["number"] == 1
-    assert place.events("run-finished")[0]["attempt"] == 1
+    assert workspace.events("restart")[0]["number"] == 1
+    assert workspace.events("run-finished")[0]["attempt"] == 1
 
 
 # ---- docs/events.md against the sources

@@ -91,37 +91,37 @@ def test_on_hang_fail_saves_stacks_and_ends_with_a_code_of_its_own():
 
 
 @pytest.mark.parametrize("card,code", [("works", 0), ("rests", 90)])
-def test_a_rank_whose_main_thread_spins_is_hung_only_if_its_card_rests(place, card, code):
-    place.simulate("gcu:2")
-    place.variables["FULLDECK_TEST_LIB"] = os.path.join(BUILD, "lib")
+def test_a_rank_whose_main_thread_spins_is_hung_only_if_its_card_rests(workspace, card, code):
+    workspace.simulate("gcu:2")
+    workspace.variables["FULLDECK_TEST_LIB"] = os.path.join(BUILD, "lib")
     script = os.path.join(HERE, "scripts", "spinning_rank.py")
-    over = os.path.join(place.folder, "over")
-    running = place.start("--on-hang", "fail", "--shutdown-timeout", 2, "--idle-card", "warn", script, card, over)
+    over = os.path.join(workspace.folder, "over")
+    running = workspace.start("--on-hang", "fail", "--shutdown-timeout", 2, "--idle-card", "warn", script, card, over)
     if card == "works":
-        place.wait_for_ranks(2)
+        workspace.wait_for_ranks(2)
         # Of the last call; a rank may be late for an earlier one too.
-        wait_until(lambda: [event for event in place.events("waiting") if (event["awaited_rank"], event["call_number"]) == (0, LAST_CALL)],
+        wait_until(lambda: [event for event in workspace.events("waiting") if (event["awaited_rank"], event["call_number"]) == (0, LAST_CALL)],
                    "word of the wait\n" + running.err)
         time.sleep(6)  # a card that rests would have ended the run by now
-        place.write("over", "")
+        workspace.write("over", "")
     done = running.wait()
     assert done.code == code, done
-    assert [(event["awaited_rank"], event["evidence"]) for event in place.events("hang")] == ([(0, "spinning")] if card == "rests" else []), done
+    assert [(event["awaited_rank"], event["evidence"]) for event in workspace.events("hang")] == ([(0, "spinning")] if card == "rests" else []), done
 
 
 @pytest.mark.parametrize("kind", ["loop", "child-threads", "child-timeout"])
-def test_a_quiet_upload_by_an_event_loop_or_a_child_is_seen_as_one(place, kind):
+def test_a_quiet_upload_by_an_event_loop_or_a_child_is_seen_as_one(workspace, kind):
     """So that it has two minutes: src/control/diagnosis/hangs/hang_verdict_test.cc."""
-    over = os.path.join(place.folder, "over")
-    running = place.start("--nproc-per-node", 2, "--on-hang", "fail", os.path.join(HERE, "scripts", "quiet_upload.py"), kind, over,
+    over = os.path.join(workspace.folder, "over")
+    running = workspace.start("--nproc-per-node", 2, "--on-hang", "fail", os.path.join(HERE, "scripts", "quiet_upload.py"), kind, over,
                           extra={"PYTHONPATH": os.path.join(BUILD, "lib", "python")})
-    place.wait_for_ranks(2)
+    workspace.wait_for_ranks(2)
     # One may come before, of a rank that is late for an earlier call.
-    seen = wait_until(lambda: [event for event in place.events("waiting") if event["call_number"] == 21], "word of the wait\n" + running.err, 60)
-    place.write("over", "")
+    seen = wait_until(lambda: [event for event in workspace.events("waiting") if event["call_number"] == 21], "word of the wait\n" + running.err, 60)
+    workspace.write("over", "")
     done = running.wait()
     assert [(event["awaited_rank"], event["io"]) for event in seen] == [(0, True)], done
-    assert done.code == 0 and not place.events("hang"), done
+    assert done.code == 0 and not workspace.events("hang"), done
 
 
 def test_on_hang_restart_begins_anew_with_all_ranks():
@@ -174,7 +174,7 @@ def test_a_silent_upload_a_debugger_and_a_slow_first_step_are_only_waiting():
             (0, accident.call, True, "recvfrom", "socket")], run.events("waiting")
         assert events[0]["waiting_ranks"] == [1, 2] and events[0]["severity"] == "info"
         assert "hang_rank" in events[0]["where"], events[0]
-        hang_grid.attach_debugger(run.place.ranks()[1], 3.5)
+        hang_grid.attach_debugger(run.workspace.ranks()[1], 3.5)
         run.wait_for_steps(8, 60)
         run.order("end", 0)
         done = run.running.wait(60)

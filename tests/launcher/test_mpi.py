@@ -75,7 +75,7 @@ def test_two_jobs_of_mpirun_at_once_do_not_meet_each_other(variables, tmp_path):
             FULLDECK, "run", "--nproc-per-node", "2", "--devices", "cpu", script("lockstep.py"), folders[-1], "--steps", "10"],
             variables, folders[-1]))
     for launcher, folder in zip(running, folders):
-        assert launcher.wait() == 0, launcher.said()
+        assert launcher.wait() == 0, launcher.output()
         assert [place["rank"] for place in places(folder)] == [0, 1, 2, 3]
 
 

@@ -88,7 +88,7 @@ def assert_two_times_four(found, address=hosts.ADDRESSES[0]):
 @pytest.mark.parametrize("numbered", [True, False], ids=["node-rank", "c10d"])
 def test_two_hosts_make_one_world(pair, numbered):
     both = pair(by_node_rank=numbered, rank_flags=["--steps", "3"])
-    assert both.wait(60) == [0, 0], both.said()
+    assert both.wait(60) == [0, 0], both.output()
     assert_two_times_four(places(both.places))
 
 
@@ -106,21 +106,21 @@ def test_a_card_that_does_nothing_on_one_node_fails_the_run_on_both(start, tmp_p
     codes = [launcher.wait() for launcher in launchers]
     events = [[json.loads(line) for line in (tmp_path / "events-{}.jsonl".format(side)).read_text().splitlines()] for side in (0, 1)]
     idle = [[event["card"] for event in events[side] if event["id"] == "card-idle"] for side in (0, 1)]
-    assert (codes, idle) == ([IDLE_CARD, IDLE_CARD], [[], ["gcu 1"]]), [launcher.said() for launcher in launchers]
+    assert (codes, idle) == ([IDLE_CARD, IDLE_CARD], [[], ["gcu 1"]]), [launcher.output() for launcher in launchers]
 
 
 def test_min_and_max_start_with_those_that_came(start, tmp_path):
     flags = ["--nnodes", "2:3"] + C10D + ["--rdzv-conf", "last_call_timeout=1,join_timeout=60,keep_alive_interval=10"] + four_ranks(tmp_path)
     launchers = [start(0, flags), start(1, flags)]
     for launcher in launchers:
-        assert launcher.wait() == 0, launcher.said()
+        assert launcher.wait() == 0, launcher.output()
     assert_two_times_four(places(tmp_path / "ranks"))
     assert {place["group_world_size"] for place in places(tmp_path / "ranks")} == {2}
 
 
 def test_one_host_of_one_to_two_starts_alone(start, tmp_path):
     launcher = start(0, ["--nnodes", "1:2"] + C10D + ["--rdzv-conf", "last_call_timeout=1,keep_alive_interval=10"] + four_ranks(tmp_path))
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.output()
     assert {(place["world_size"], place["group_world_size"]) for place in places(tmp_path / "ranks")} == {(4, 1)}
 
 
@@ -132,12 +132,12 @@ def test_who_has_another_token_is_turned_away(start, tmp_path, by_variable):
                                       "cpu", script("place.py"), tmp_path / "ranks"]
         launchers.append(start(side, flags, **({"FULLDECK_TOKEN": token} if by_variable else {})))
     for launcher in launchers:
-        assert launcher.wait(30) == HOSTS_DID_NOT_MEET, launcher.said()
+        assert launcher.wait(30) == HOSTS_DID_NOT_MEET, launcher.output()
     assert places(tmp_path / "ranks") == []
-    assert launchers[1].lines("error", "token"), launchers[1].said()
+    assert launchers[1].lines("error", "token"), launchers[1].output()
     # The secrets themselves stay unsaid.
     if by_variable:
-        assert not any("wrong" in launcher.said() or "right" in launcher.said() for launcher in launchers)
+        assert not any("wrong" in launcher.output() or "right" in launcher.output() for launcher in launchers)
 
 
 def test_a_host_that_never_comes_is_named_after_the_time_to_join(start, tmp_path):
@@ -147,10 +147,10 @@ def test_a_host_that_never_comes_is_named_after_the_time_to_join(start, tmp_path
                                      tmp_path / "ranks"]
     first = start(0, flags(0))
     assert first.wait(30) == HOSTS_DID_NOT_MEET
-    assert first.lines("error", "missing", "1"), first.said()
+    assert first.lines("error", "missing", "1"), first.output()
     second = start(1, flags(1))
     assert second.wait(30) == HOSTS_DID_NOT_MEET
-    assert second.lines("error", ENDPOINT), second.said()
+    assert second.lines("error", ENDPOINT), second.output()
     assert places(tmp_path / "ranks") == []
 
 
@@ -162,14 +162,14 @@ def test_a_meeting_point_that_is_taken_is_refused_with_its_owner(start, two_host
         assert listener.stdout.readline() == "up\n"
         launcher = start(0, by_node_rank(0) + ["--rdzv-id", "grid", "--devices", "cpu", script("place.py"), tmp_path / "ranks"])
         assert launcher.wait(30) in (84, HOSTS_DID_NOT_MEET)
-        assert launcher.lines("error", str(PORT), str(listener.pid)), launcher.said()
+        assert launcher.lines("error", str(PORT), str(listener.pid)), launcher.output()
     finally:
         listener.communicate("", timeout=120)
 
 
 def test_all_hosts_start_again_together(pair):
     both = pair(flags=["--max-restarts", "2"], rank_flags=["--steps", "20", "--fail-once", "6"])
-    assert both.wait(60) == [0, 0], both.said()
+    assert both.wait(60) == [0, 0], both.output()
     found = places(both.places)
     assert_two_times_four(found)
     assert {place["torchelastic_restart_count"] for place in found} == {"1"}
@@ -177,11 +177,11 @@ def test_all_hosts_start_again_together(pair):
 
 def test_sigterm_to_one_launcher_ends_both(pair):
     both = pair()
-    both.wait_until_met()
+    both.wait_until_joined()
     both.launchers[1].process.send_signal(signal.SIGTERM)
     codes = both.wait(30)
-    assert codes[1] == 128 + signal.SIGTERM and codes[0] != 0, both.said()
-    assert both.first_hosts()[0] == "hostb", both.said()
+    assert codes[1] == 128 + signal.SIGTERM and codes[0] != 0, both.output()
+    assert both.first_hosts()[0] == "hostb", both.output()
 
 
 @pytest.mark.parametrize("cell", [cell for cell in host_cells.cells() if "link" not in cell.words], ids=lambda cell: cell.name)
@@ -220,7 +220,7 @@ def test_a_hang_is_told_by_the_launcher_of_its_host(start, tmp_path):
     launch.wait_until(lambda: steps.exists() and int(steps.read_text() or 0) >= 16 or launchers[0].process.poll() is not None, "steps", 120)
     (notes / "order.new").write_text("1 stop 3")
     (notes / "order.new").rename(notes / "order")
-    assert launchers[1].wait(60) == 90, launchers[1].said()
-    assert launchers[0].wait(60) != 0, launchers[0].said()
-    assert launchers[1].lines("HANG: rank 3 ("), launchers[1].said()
-    assert not launchers[0].lines("HANG: "), launchers[0].said()
+    assert launchers[1].wait(60) == 90, launchers[1].output()
+    assert launchers[0].wait(60) != 0, launchers[0].output()
+    assert launchers[1].lines("HANG: rank 3 ("), launchers[1].output()
+    assert not launchers[0].lines("HANG: "), launchers[0].output()

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from launching import TOP, BUILD
-from test_rank_board import PROCESS, Board
+from launcher.test_rank_board import PROCESS, Board
 
 AGENT = os.path.join(BUILD, "lib", "libfulldeck_agent.so")
 PROGRAMS = os.path.join(TOP, "tests", "programs")

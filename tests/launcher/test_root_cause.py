@@ -23,16 +23,16 @@ for step in range(10):
 """
 
 
-def run_group(place, size, script):
-    place.write("train.py", GROUP + script)
-    done = place.run("--nproc-per-node", size, "train.py", extra={"PYTHONPATH": PACKAGE})
+def run_group(workspace, size, script):
+    workspace.write("train.py", GROUP + script)
+    done = workspace.run("--nproc-per-node", size, "train.py", extra={"PYTHONPATH": PACKAGE})
     assert done.code != 0, done
-    return done, place.event("run-failed")
+    return done, workspace.event("run-failed")
 
 
 @pytest.mark.parametrize("ending", ["sys.exit(0)", "group.close()\n    sys.exit(0)", "os._exit(0)"], ids=["exit", "closed", "at once"])
-def test_a_rank_that_leaves_with_code_0_while_others_communicate_is_the_root_cause(place, ending):
-    done, failed = run_group(place, 3, """
+def test_a_rank_that_leaves_with_code_0_while_others_communicate_is_the_root_cause(workspace, ending):
+    done, failed = run_group(workspace, 3, """
 if rank == 1:
     %s
 group.all_reduce(numpy.ones(3, dtype=numpy.float32))
@@ -46,8 +46,8 @@ group.all_reduce(numpy.ones(3, dtype=numpy.float32))
 @pytest.mark.parametrize("odd", [0, 2])
 @pytest.mark.parametrize("call", ["group.broadcast(numpy.ones(3, dtype=numpy.float32), 0)", "group.all_reduce(numpy.ones(4, dtype=numpy.float32))"],
                          ids=["operation", "size"])
-def test_the_odd_one_of_a_mismatch_is_the_root_cause(place, odd, call):
-    done, failed = run_group(place, 3, """
+def test_the_odd_one_of_a_mismatch_is_the_root_cause(workspace, odd, call):
+    done, failed = run_group(workspace, 3, """
 if rank == %d:
     %s
 else:
@@ -56,14 +56,14 @@ else:
     assert (failed["root_rank"], failed["root_ranks"], failed["reason"]) == (odd, [odd], "different-calls"), done
 
 
-def test_of_two_ranks_that_differ_both_are_named(place):
-    done, failed = run_group(place, 2, "group.all_reduce(numpy.ones(3 + rank, dtype=numpy.float32))\n")
+def test_of_two_ranks_that_differ_both_are_named(workspace):
+    done, failed = run_group(workspace, 2, "group.all_reduce(numpy.ones(3 + rank, dtype=numpy.float32))\n")
     assert (failed["root_ranks"], failed["reason"]) == ([0, 1], "different-calls"), done
 
 
-def test_the_rank_that_gave_a_value_that_is_not_finite_is_the_root_cause(place):
+def test_the_rank_that_gave_a_value_that_is_not_finite_is_the_root_cause(workspace):
     """Every rank stops, and the first to end is another one."""
-    place.write("train.py", """
+    workspace.write("train.py", """
 import os, sys, time
 from fulldeck import board
 rank = int(os.environ["RANK"])
@@ -73,26 +73,26 @@ while rank == 2 or not all(os.path.exists("told.%d" % one) for one in range(3)):
     time.sleep(0.01)
 sys.exit(3)
 """)
-    done = place.run("--nproc-per-node", 3, "train.py", extra={"PYTHONPATH": PACKAGE})
-    failed = place.event("run-failed")
+    done = workspace.run("--nproc-per-node", 3, "train.py", extra={"PYTHONPATH": PACKAGE})
+    failed = workspace.event("run-failed")
     assert (failed["root_rank"], failed["reason"], failed["exit_code"]) == (2, "nonfinite", 3) and done.code == 3, done
 
 
 @pytest.mark.skipif(not os.path.exists(NONFINITE_TRAINING), reason="this build has no torch")
 @pytest.mark.parametrize("cards", [None, "gcu:3"], ids=["cpu", "gcu"])
-def test_the_rank_whose_batch_has_a_nan_is_the_root_cause_in_data_parallel_training(place, cards):
+def test_the_rank_whose_batch_has_a_nan_is_the_root_cause_in_data_parallel_training(workspace, cards):
     if cards:
-        place.simulate(cards)
-    done = place.run("--nproc-per-node", 3, "--no-python", NONFINITE_TRAINING, 1, 4, seconds=300)
-    failed = place.event("run-failed")
+        workspace.simulate(cards)
+    done = workspace.run("--nproc-per-node", 3, "--no-python", NONFINITE_TRAINING, 1, 4, seconds=300)
+    failed = workspace.event("run-failed")
     assert (failed["root_rank"], failed["reason"]) == (1, "nonfinite") and done.code == 1, done
     assert "layer." in done.ours, done
     assert "no NaN was noticed" not in done.out
 
 
-def test_a_rank_that_fails_by_itself_after_another_has_ended_well_is_the_root_cause(place):
+def test_a_rank_that_fails_by_itself_after_another_has_ended_well_is_the_root_cause(workspace):
     """Nobody waited for the one that had finished."""
-    done, failed = run_group(place, 2, """
+    done, failed = run_group(workspace, 2, """
 group.close()
 if rank == 0:
     while not os.path.exists("ended"):
@@ -125,28 +125,28 @@ LEAVES = {
 
 
 @pytest.mark.parametrize("ending", sorted(LEAVES))
-def test_in_plain_torch_too(place, ending):
+def test_in_plain_torch_too(workspace, ending):
     pytest.importorskip("torch")
     loop, end, code = LEAVES[ending]
-    place.write("train.py", TORCH.replace("END", end) + loop)
-    done = place.run("--nproc-per-node", 3, "train.py", seconds=300)
-    failed = place.event("run-failed")
+    workspace.write("train.py", TORCH.replace("END", end) + loop)
+    done = workspace.run("--nproc-per-node", 3, "train.py", seconds=300)
+    failed = workspace.event("run-failed")
     assert (failed["root_rank"], failed["reason"]) == (1, "left-early") and done.code == code, done
 
 
 @pytest.mark.parametrize("other,size,roots", [("torch.ones(8)", 3, [1]), ("torch.ones(4, dtype=torch.float64)", 3, [1]),
                                               ("torch.ones(8)", 2, [0, 1])], ids=["longer", "wider", "of two"])
-def test_the_odd_one_of_a_mismatch_is_named_where_gloo_aborts_a_rank_for_it(place, other, size, roots):
+def test_the_odd_one_of_a_mismatch_is_named_where_gloo_aborts_a_rank_for_it(workspace, other, size, roots):
     pytest.importorskip("torch")
-    place.write("train.py", """
+    workspace.write("train.py", """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 for step in range(20):
     dist.all_reduce(torch.ones(4))
 dist.all_reduce(%s if dist.get_rank() == 1 else torch.ones(4))
 """ % other)
-    done = place.run("--nproc-per-node", size, "--shutdown-timeout", 1, "train.py", seconds=300)
-    failed = place.event("run-failed")
+    done = workspace.run("--nproc-per-node", size, "--shutdown-timeout", 1, "train.py", seconds=300)
+    failed = workspace.event("run-failed")
     assert (failed["root_ranks"], failed["reason"]) == (roots, "different-calls"), done
 
 
@@ -155,9 +155,9 @@ LATE = {"raises": "atexit.register(time.sleep, 60); raise ValueError('bad sample
 
 
 @pytest.mark.parametrize("late", sorted(LATE))
-def test_the_rank_that_others_waited_for_until_their_time_out_is_the_root_cause(place, late):
+def test_the_rank_that_others_waited_for_until_their_time_out_is_the_root_cause(workspace, late):
     pytest.importorskip("torch")
-    place.write("train.py", """
+    workspace.write("train.py", """
 import atexit, datetime, time, torch, torch.distributed as dist
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
 for step in range(20):
@@ -166,23 +166,23 @@ if dist.get_rank() == 1:
     %s
 dist.all_reduce(torch.ones(3))
 """ % LATE[late])
-    done = place.run("--nproc-per-node", 3, "--shutdown-timeout", 1, "train.py", seconds=300)
-    failed = place.event("run-failed")
+    done = workspace.run("--nproc-per-node", 3, "--shutdown-timeout", 1, "train.py", seconds=300)
+    failed = workspace.event("run-failed")
     assert (failed["root_rank"], failed["reason"]) == (1, "not-arrived") and failed["noticed_by"] != 1, done
-    assert not place.events("run-moves-again"), done
+    assert not workspace.events("run-moves-again"), done
     if late == "raises":
         assert "ValueError: bad sample 123" in done.ours, done
 
 
-def test_the_report_begins_with_the_last_line_and_the_users_own_frames(place):
-    place.write("train.py", """
+def test_the_report_begins_with_the_last_line_and_the_users_own_frames(workspace):
+    workspace.write("train.py", """
 import json
 def load(path):
     return json.load(open(path))
 load("/data/no such folder/train.json")
 """)
-    done = place.run("--nproc-per-node", 1, "train.py")
-    failed = place.event("run-failed")
+    done = workspace.run("--nproc-per-node", 1, "train.py")
+    failed = workspace.event("run-failed")
     assert (failed["failure_code"], failed["reason"]) == ("F1", "exit-code"), done
     lines = [line.split("fulldeck: ", 1)[1] for line in done.ours.splitlines()]
     begin = next(number for number, line in enumerate(lines) if line.startswith("root cause: "))
@@ -194,18 +194,18 @@ load("/data/no such folder/train.json")
 
 
 @pytest.mark.parametrize("code,line", [(86, True), (1, False)])
-def test_an_exit_code_of_the_scripts_own_is_marked_as_such(place, code, line):
-    done = place.run_shell(1, "exit %d" % code)
+def test_an_exit_code_of_the_scripts_own_is_marked_as_such(workspace, code, line):
+    done = workspace.run_shell(1, "exit %d" % code)
     assert done.code == code
-    finished = place.event("run-finished")
+    finished = workspace.event("run-finished")
     assert (finished["exit_code"], finished["exit_code_source"]) == (code, "script")
     assert ("is the script's own" in done.ours) == line, done
 
 
-def test_a_verdict_of_ours_is_marked_as_such(place):
-    done = place.run_shell(1, "exit 1", "--max-restarts", 5)
+def test_a_verdict_of_ours_is_marked_as_such(workspace):
+    done = workspace.run_shell(1, "exit 1", "--max-restarts", 5)
     assert done.code == 82, done
-    assert (place.event("run-finished")["exit_code"], place.event("run-finished")["exit_code_source"]) == (82, "fulldeck")
+    assert (workspace.event("run-finished")["exit_code"], workspace.event("run-finished")["exit_code_source"]) == (82, "fulldeck")
 
 
 def test_which_exceptions_are_those_of_a_lost_peer():

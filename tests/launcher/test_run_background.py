@@ -13,52 +13,52 @@ from launching import FULLDECK, PATIENCE, wait_until
 WORK = "touch ready-$RANK; while [ ! -e go ]; do sleep 0.02; done; "
 
 
-def start_in_background(place, script):
+def start_in_background(workspace, script):
     """The run's id, once its ranks work."""
-    place.devices = ["--devices", "cpu", "--detach"]
-    done = place.run_shell(2, script)
+    workspace.devices = ["--devices", "cpu", "--detach"]
+    done = workspace.run_shell(2, script)
     assert done.code == 0 and "is in the background" in done.err, done
-    wait_for_files(place, "ready-0", "ready-1")
-    return os.path.basename(place.run_folder())
+    wait_for_files(workspace, "ready-0", "ready-1")
+    return os.path.basename(workspace.run_folder())
 
 
-def wait_for_files(place, *names):
-    wait_until(lambda: set(names) <= set(os.listdir(place.folder)), "files " + ", ".join(names))
+def wait_for_files(workspace, *names):
+    wait_until(lambda: set(names) <= set(os.listdir(workspace.folder)), "files " + ", ".join(names))
 
 
-def wait_for_the_end(place):
-    wait_until(lambda: not place.processes(), "everything to end")
+def wait_for_the_end(workspace):
+    wait_until(lambda: not workspace.processes(), "everything to end")
 
 
-def test_a_detached_run_is_listed_followed_and_stopped(place):
-    run = start_in_background(place, WORK + "echo word of $RANK; exec sleep 60")
-    listed = place.fulldeck("ps")
+def test_a_detached_run_is_listed_followed_and_stopped(workspace):
+    run = start_in_background(workspace, WORK + "echo word of $RANK; exec sleep 60")
+    listed = workspace.fulldeck("ps")
     assert listed.code == 0 and run in listed.out, listed
 
-    followed = place.start_program([FULLDECK, "logs", "-f", run])
-    place.write("go", "")
+    followed = workspace.start_program([FULLDECK, "logs", "-f", run])
+    workspace.write("go", "")
     wait_until(lambda: "word of 0" in followed.out and "word of 1" in followed.out, "the log\n" + followed.err)
-    assert place.fulldeck("stop", run).code == 0
+    assert workspace.fulldeck("stop", run).code == 0
     followed.wait(20)
-    wait_for_the_end(place)
-    assert run not in place.fulldeck("ps").out
+    wait_for_the_end(workspace)
+    assert run not in workspace.fulldeck("ps").out
 
 
-def test_a_detached_run_lets_go_of_the_session_that_started_it(place):
-    """Of its pipes too, or `ssh host fulldeck run --detach …` would hang: place.run waits for their end."""
-    run = start_in_background(place, WORK + "touch finished-$RANK")
-    for pid in place.processes():
+def test_a_detached_run_lets_go_of_the_session_that_started_it(workspace):
+    """Of its pipes too, or `ssh host fulldeck run --detach …` would hang: workspace.run waits for their end."""
+    run = start_in_background(workspace, WORK + "touch finished-$RANK")
+    for pid in workspace.processes():
         with contextlib.suppress(ProcessLookupError):  # the shells' short naps come and go
             assert os.getsid(pid) != os.getsid(0)
-    for pid in place.ranks().values():
+    for pid in workspace.ranks().values():
         assert os.readlink("/proc/%d/fd/0" % pid) == "/dev/null"
-    place.write("go", "")
-    wait_for_files(place, "finished-0", "finished-1")
-    wait_for_the_end(place)
-    assert run in os.listdir(place.runs)
+    workspace.write("go", "")
+    wait_for_files(workspace, "finished-0", "finished-1")
+    wait_for_the_end(workspace)
+    assert run in os.listdir(workspace.runs)
 
 
-def test_a_detached_run_outlives_its_terminal(place):
+def test_a_detached_run_outlives_its_terminal(workspace):
     leader, follower = pty.openpty()
 
     def take_the_terminal():
@@ -66,39 +66,39 @@ def test_a_detached_run_outlives_its_terminal(place):
         fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
 
     process = subprocess.Popen([FULLDECK, "run", "--devices", "cpu", "--nproc-per-node", "2", "--detach", "--no-python",
-                                "/bin/sh", "-c", WORK + "touch finished-$RANK"], env=place.variables, cwd=place.folder,
+                                "/bin/sh", "-c", WORK + "touch finished-$RANK"], env=workspace.variables, cwd=workspace.folder,
                                stdin=follower, stdout=follower, stderr=follower, preexec_fn=take_the_terminal)
     os.close(follower)
     assert process.wait(20 * PATIENCE) == 0
-    wait_for_files(place, "ready-0", "ready-1")
+    wait_for_files(workspace, "ready-0", "ready-1")
     os.close(leader)
-    place.write("go", "")
-    wait_for_files(place, "finished-0", "finished-1")
-    wait_for_the_end(place)
+    workspace.write("go", "")
+    wait_for_files(workspace, "finished-0", "finished-1")
+    wait_for_the_end(workspace)
 
 
-def test_a_detached_run_that_cannot_start_says_so(place):
-    place.devices = ["--devices", "cpu", "--detach"]
-    done = place.run("--nproc-per-node", 2, "no-such-script.py")
+def test_a_detached_run_that_cannot_start_says_so(workspace):
+    workspace.devices = ["--devices", "cpu", "--detach"]
+    done = workspace.run("--nproc-per-node", 2, "no-such-script.py")
     assert done.code == 88 and "no-such-script.py" in done.err, done
-    place.write("broken", "\x7fELF broken", 0o755)
-    done = place.run("--nproc-per-node", 2, "--no-python", "./broken")
+    workspace.write("broken", "\x7fELF broken", 0o755)
+    done = workspace.run("--nproc-per-node", 2, "--no-python", "./broken")
     assert done.code == 88 and "rank 0" in done.err and "broken" in done.err, done
 
 
-def test_ps_knows_a_run_in_the_foreground_and_forgets_it(place):
-    running = place.start_shell(2, WORK, "--rdzv-id", place.name)
-    wait_for_files(place, "ready-0", "ready-1")
-    wait_until(lambda: place.name in place.fulldeck("ps").out, "the run in the list")
+def test_ps_knows_a_run_in_the_foreground_and_forgets_it(workspace):
+    running = workspace.start_shell(2, WORK, "--rdzv-id", workspace.name)
+    wait_for_files(workspace, "ready-0", "ready-1")
+    wait_until(lambda: workspace.name in workspace.fulldeck("ps").out, "the run in the list")
     running.signal(signal.SIGTERM)
     running.wait(20)
-    assert place.name not in place.fulldeck("ps").out
+    assert workspace.name not in workspace.fulldeck("ps").out
 
 
-def test_stop_gives_the_ranks_their_grace_time(place):
-    running = place.start_fault(2, "fault=hang", "rank=0", "term=save:500", flags=["--rdzv-id", place.name])
-    place.fault()
-    stopped = place.fulldeck("stop", place.name, seconds=20)
+def test_stop_gives_the_ranks_their_grace_time(workspace):
+    running = workspace.start_fault(2, "fault=hang", "rank=0", "term=save:500", flags=["--rdzv-id", workspace.name])
+    workspace.fault()
+    stopped = workspace.fulldeck("stop", workspace.name, seconds=20)
     assert stopped.code == 0, stopped
     assert running.wait(20).code == 143
-    assert place.note("saved-0") and place.note("saved-1")
+    assert workspace.note("saved-0") and workspace.note("saved-1")

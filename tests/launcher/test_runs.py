@@ -22,10 +22,6 @@ IGNORES_TERM = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.S
 # Ends on SIGTERM, and kills the process that it is given as well: a front that passes it on.
 PASSES_ON = """
 import os, signal, sys, time
-
-from launching import BUILD
-
-
 def stop(*_):
     os.kill(int(sys.argv[1]), signal.SIGKILL)
     os._exit(0)

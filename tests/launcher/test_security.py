@@ -66,27 +66,27 @@ def plant_modules(folder, marker):
 
 @pytest.mark.parametrize("command", [["doctor", "--only", "stack"], ["patch", "mmengine", "--status"],
                                      ["patch", "mmengine", "--status", "--python", sys.executable]])
-def test_no_module_of_the_working_directory_is_imported(place, command):
-    marker = os.path.join(place.folder, "notes", "ran")
-    plant_modules(place.folder, marker)
+def test_no_module_of_the_working_directory_is_imported(workspace, command):
+    marker = os.path.join(workspace.folder, "notes", "ran")
+    plant_modules(workspace.folder, marker)
     # With an empty entry, as PYTHONPATH=$PYTHONPATH:/x leaves one where the variable was not set.
-    done = place.fulldeck(*command, extra={"PYTHONPATH": ":/nowhere:.", "PATH": ":.:" + place.variables["PATH"]})
+    done = workspace.fulldeck(*command, extra={"PYTHONPATH": ":/nowhere:.", "PATH": ":.:" + workspace.variables["PATH"]})
     assert not glob.glob(marker + "*"), done
     assert done.code in (0, 1, 91), done
 
 
 @as_root
-def test_logs_in_torchruns_place_are_private_and_not_in_a_folder_that_another_user_made(place, open_folder):
+def test_logs_in_torchruns_place_are_private_and_not_in_a_folder_that_another_user_made(workspace, open_folder):
     usual = os.path.join(open_folder, "fulldeck_runs-0")
 
     def squat():
         os.mkdir(usual)
         os.chmod(usual, 0o777)
     run_as(ATTACKER, squat)
-    torchrun = os.path.join(place.folder, "torchrun")
+    torchrun = os.path.join(workspace.folder, "torchrun")
     os.symlink(FULLDECK, torchrun)
-    script = place.write("words.py", "print('private words')\n")
-    done = place.start_program([torchrun, "--nproc-per-node", "1", script], extra={"FULLDECK_SIMULATE": "gcu:1", "TMPDIR": open_folder}).wait()
+    script = workspace.write("words.py", "print('private words')\n")
+    done = workspace.start_program([torchrun, "--nproc-per-node", "1", script], extra={"FULLDECK_SIMULATE": "gcu:1", "TMPDIR": open_folder}).wait()
     assert done.code == 0, done
     logs = glob.glob(os.path.join(open_folder, "fulldeck_runs-0*", "*", "logs", "train.log"))
     assert len(logs) == 1 and not logs[0].startswith(usual + "/"), logs
@@ -105,41 +105,41 @@ def test_logs_in_torchruns_place_are_private_and_not_in_a_folder_that_another_us
 
 
 @as_root
-def test_a_run_keeps_no_logs_in_a_folder_that_another_user_made_in_a_shared_one(place, open_folder):
-    """Its owner could put links in the place of error.json, which the rank itself writes."""
+def test_a_run_keeps_no_logs_in_a_folder_that_another_user_made_in_a_shared_one(workspace, open_folder):
+    """Its owner could put links in the workspace of error.json, which the rank itself writes."""
     def squat():
         os.mkdir(os.path.join(open_folder, "fulldeck_runs"))
         os.chmod(os.path.join(open_folder, "fulldeck_runs"), 0o777)
     run_as(ATTACKER, squat)
     own = os.path.join(open_folder, "own")
     for arguments, code in (([], 88), (["--log-dir", "fulldeck_runs/mine"], 88), (["--log-dir", own], 0)):
-        done = place.start_program(["/bin/sh", "-c", 'cd "$0" && exec "$@"', open_folder, FULLDECK, "run"] + place.devices + arguments +
+        done = workspace.start_program(["/bin/sh", "-c", 'cd "$0" && exec "$@"', open_folder, FULLDECK, "run"] + workspace.devices + arguments +
                                    ["--nproc-per-node", "1", "--no-python", "/bin/true"]).wait()
         assert done.code == code and ("--log-dir" in done.err) == (code == 88), done
     assert os.listdir(os.path.join(open_folder, "fulldeck_runs")) in ([], ["mine"]) and os.listdir(own)
 
 
-def test_logs_in_torchruns_place_are_private_where_log_dir_names_their_folder_too(place):
-    torchrun = os.path.join(place.folder, "torchrun")
+def test_logs_in_torchruns_place_are_private_where_log_dir_names_their_folder_too(workspace):
+    torchrun = os.path.join(workspace.folder, "torchrun")
     os.symlink(FULLDECK, torchrun)
-    script = place.write("nothing.py", "")
-    logs = os.path.join(place.folder, "named")
-    done = place.start_program([torchrun, "--log-dir", logs, "--nproc-per-node", "1", script], extra={"FULLDECK_SIMULATE": "gcu:1"}).wait()
+    script = workspace.write("nothing.py", "")
+    logs = os.path.join(workspace.folder, "named")
+    done = workspace.start_program([torchrun, "--log-dir", logs, "--nproc-per-node", "1", script], extra={"FULLDECK_SIMULATE": "gcu:1"}).wait()
     assert done.code == 0, done
     run, = os.listdir(logs)
     assert stat.S_IMODE(os.stat(os.path.join(logs, run)).st_mode) == 0o700
 
 
-def test_a_crash_report_is_not_written_through_a_link(place):
-    precious = place.write("precious", "as it was\n")
+def test_a_crash_report_is_not_written_through_a_link(workspace):
+    precious = workspace.write("precious", "as it was\n")
     # The rank itself puts the link where its crash report would go.
-    program = place.write("crash.py", "\n".join((
+    program = workspace.write("crash.py", "\n".join((
         "import ctypes, os", "path = os.environ['FULLDECK_CRASH_FILE']", "if os.path.exists(path):", "    os.remove(path)",
         "os.symlink(%r, path)" % precious, "ctypes.string_at(0)")))
-    done = place.run("--nproc-per-node", 1, program)
+    done = workspace.run("--nproc-per-node", 1, program)
     assert done.code == 139, done
     assert read(precious) == "as it was\n"
-    assert os.path.islink(os.path.join(place.run_folder(), "attempt_0", "0", "crash.txt"))
+    assert os.path.islink(os.path.join(workspace.run_folder(), "attempt_0", "0", "crash.txt"))
 
 
 # ---- what an archive holds
@@ -159,20 +159,20 @@ def archive_text(path):
         return {name.partition("/")[2]: archive.extractfile(name).read().decode() for name in archive.getnames()}
 
 
-def test_no_secret_of_any_shape_is_in_an_archive_of_a_running_run(place):
+def test_no_secret_of_any_shape_is_in_an_archive_of_a_running_run(workspace):
     secrets = ["Planted%02dq" % number for number in range(len(SHAPES) + len(FLAGS))]
     lines = [shape % secret for shape, secret in zip(SHAPES, secrets)] + HARMLESS
-    text = place.write("lines.txt", "\n".join(lines) + "\nready\n")
+    text = workspace.write("lines.txt", "\n".join(lines) + "\nready\n")
     arguments = [word for pair in zip(FLAGS, secrets[len(SHAPES):]) for word in pair]
-    os.mkdir(os.path.join(place.folder, "program"))
-    program = place.write("program/print.py", "import time\nprint(open(%r, encoding='utf-8').read(), flush=True)\ntime.sleep(300)\n" % text)
-    running = place.start("--nproc-per-node", 1, "--shutdown-timeout", 1, program, *arguments, extra={"PYTHONIOENCODING": "utf-8"})
-    wait_until(lambda: [log for log in glob.glob(os.path.join(place.runs, "*", "logs", "train.log")) if "ready" in read(log)], "ranks")
-    path = os.path.join(place.folder, "case.tar")
+    os.mkdir(os.path.join(workspace.folder, "program"))
+    program = workspace.write("program/print.py", "import time\nprint(open(%r, encoding='utf-8').read(), flush=True)\ntime.sleep(300)\n" % text)
+    running = workspace.start("--nproc-per-node", 1, "--shutdown-timeout", 1, program, *arguments, extra={"PYTHONIOENCODING": "utf-8"})
+    wait_until(lambda: [log for log in glob.glob(os.path.join(workspace.runs, "*", "logs", "train.log")) if "ready" in read(log)], "ranks")
+    path = os.path.join(workspace.folder, "case.tar")
     # In a folder in which somebody left modules: neither its own Python nor the doctor's imports them.
-    marker = os.path.join(place.folder, "notes", "ran")
-    plant_modules(place.folder, marker)
-    done = place.fulldeck("bundle", "--yes", "--output", path)
+    marker = os.path.join(workspace.folder, "notes", "ran")
+    plant_modules(workspace.folder, marker)
+    done = workspace.fulldeck("bundle", "--yes", "--output", path)
     assert not glob.glob(marker + "*")
     running.signal(signal.SIGTERM)
     running.wait()
@@ -188,8 +188,8 @@ def test_no_secret_of_any_shape_is_in_an_archive_of_a_running_run(place):
 
 
 @as_root
-def test_links_and_files_of_others_in_a_run_folder_are_not_read(place, open_folder):
-    private = place.write("private", "only for root\n", 0o600)
+def test_links_and_files_of_others_in_a_run_folder_are_not_read(workspace, open_folder):
+    private = workspace.write("private", "only for root\n", 0o600)
     run = os.path.join(open_folder, "theirs")
 
     def plant():
@@ -202,24 +202,24 @@ def test_links_and_files_of_others_in_a_run_folder_are_not_read(place, open_fold
             file.write("words of the rank\n")
     run_as(ATTACKER, plant)
     os.link(private, os.path.join(run, "stacks-1.txt"))
-    done = place.fulldeck("bundle", run, "--yes")
+    done = workspace.fulldeck("bundle", run, "--yes")
     assert done.code == 0, done
     # A name that the user chose may be the token of a rendezvous.
-    archives = glob.glob(os.path.join(place.folder, "fulldeck-bundle-*.tar"))
+    archives = glob.glob(os.path.join(workspace.folder, "fulldeck-bundle-*.tar"))
     assert len(archives) == 1 and "theirs" not in archives[0], archives
     files = archive_text(archives[0])
     assert not [name for name, text in files.items() if "only for root" in text]
     assert files["attempt_0/0/stderr.log"] == "words of the rank\n"
     assert "train.log" in files["about.txt"] and "stacks-1.txt" in files["about.txt"], "what was left out is named"
     for arguments in ([], ["--rank", "0"]):
-        done = place.fulldeck("logs", run, *arguments)
+        done = workspace.fulldeck("logs", run, *arguments)
         assert done.code == 1 and "only for root" not in done.out, done
 
 
 # ---- names, ports, secrets of a run
 
 @as_root
-def test_a_stranger_who_has_all_names_of_ports_keeps_no_run_from_starting(place):
+def test_a_stranger_who_has_all_names_of_ports_keeps_no_run_from_starting(workspace):
     port = free_port()
     ready, told = os.pipe()
     pid = os.fork()
@@ -234,7 +234,7 @@ def test_a_stranger_who_has_all_names_of_ports_keeps_no_run_from_starting(place)
         os._exit(0)
     try:
         assert os.read(ready, 1) == b"+"
-        assert place.run_shell(1, "true", "--master-port", port).code == 0
+        assert workspace.run_shell(1, "true", "--master-port", port).code == 0
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -242,16 +242,16 @@ def test_a_stranger_who_has_all_names_of_ports_keeps_no_run_from_starting(place)
         os.close(told)
 
 
-def test_the_ranks_of_a_run_share_a_secret_that_no_other_run_has(place):
+def test_the_ranks_of_a_run_share_a_secret_that_no_other_run_has(workspace):
     keys = []
     for _ in range(2):
-        done = place.run_shell(2, 'echo "key $FULLDECK_COLLECTIVES_KEY"', extra={"FULLDECK_COLLECTIVES_KEY": "of an outer run"})
+        done = workspace.run_shell(2, 'echo "key $FULLDECK_COLLECTIVES_KEY"', extra={"FULLDECK_COLLECTIVES_KEY": "of an outer run"})
         assert done.code == 0, done
         found = {line.split("key ", 1)[1] for line in done.out.splitlines() if "key " in line}
         assert len(found) == 1, done
         keys += found
     assert keys[0] != keys[1] and all(len(key) == 32 and int(key, 16) for key in keys)
-    assert not [path for path in glob.glob(os.path.join(place.runs, "*", "launch.json")) if any(key in read(path) for key in keys)]
+    assert not [path for path in glob.glob(os.path.join(workspace.runs, "*", "launch.json")) if any(key in read(path) for key in keys)]
 
 
 # ---- small things
@@ -259,22 +259,22 @@ def test_the_ranks_of_a_run_share_a_secret_that_no_other_run_has(place):
 @pytest.mark.parametrize("command", [["--version"], ["--help"], ["help", "exit-codes"], ["help", "run"], ["explain", "log"], ["devices"],
                                      ["devices", "--json"], ["ps"], ["completion", "bash"], ["doctor", "--list"], ["run", "--help"],
                                      ["run", "--version"], ["bundle", "--help"]])
-def test_output_that_cannot_be_written_is_an_error(place, command):
-    place.write("log", "RuntimeError: CUDA out of memory\n")
+def test_output_that_cannot_be_written_is_an_error(workspace, command):
+    workspace.write("log", "RuntimeError: CUDA out of memory\n")
     with open("/dev/full", "w") as full:
-        done = subprocess.run([FULLDECK] + command, env=place.variables, cwd=place.folder, stdout=full, stderr=subprocess.PIPE,
+        done = subprocess.run([FULLDECK] + command, env=workspace.variables, cwd=workspace.folder, stdout=full, stderr=subprocess.PIPE,
                               universal_newlines=True, timeout=60)
     assert done.returncode == 1 and "standard output" in done.stderr, done
 
 
-def test_a_config_that_is_nested_without_end_is_refused(place):
-    path = place.write("deep.toml", "[" + ".".join(["a"] * 120000) + "]\n")
-    done = place.fulldeck("train", path, "--dry-run")
+def test_a_config_that_is_nested_without_end_is_refused(workspace):
+    path = workspace.write("deep.toml", "[" + ".".join(["a"] * 120000) + "]\n")
+    done = workspace.fulldeck("train", path, "--dry-run")
     assert done.code == 2 and "nested" in done.err, done
 
 
-def test_the_doctors_listener_takes_one_address_and_answers_only_who_has_the_token(place):
-    listener = place.start_program([FULLDECK, "doctor", "--listen", "0", "--address", "127.0.0.1"], extra={"FULLDECK_TOKEN": "of ours"})
+def test_the_doctors_listener_takes_one_address_and_answers_only_who_has_the_token(workspace):
+    listener = workspace.start_program([FULLDECK, "doctor", "--listen", "0", "--address", "127.0.0.1"], extra={"FULLDECK_TOKEN": "of ours"})
     listener.wait_for("answering")
     port = int(listener.err.split("on port ")[1].split()[0])
     addresses = [line.split()[1] for name in ("tcp", "tcp6") for line in read("/proc/net/" + name).splitlines()[1:]
@@ -289,7 +289,7 @@ def test_the_doctors_listener_takes_one_address_and_answers_only_who_has_the_tok
         stranger.sendall(b"FDDOCTOR" + b"\0\0\0\1" + bytes(52))
         assert stranger.recv(100) == b""
     for token, verdict in (("of ours", "ok"), ("of others", "cannot tell")):
-        done = place.fulldeck("doctor", "--json", "--only", "peer-reach", "--hosts", "127.0.0.1:%d" % port, extra={"FULLDECK_TOKEN": token})
+        done = workspace.fulldeck("doctor", "--json", "--only", "peer-reach", "--hosts", "127.0.0.1:%d" % port, extra={"FULLDECK_TOKEN": token})
         assert json.loads(done.out)["checks"][0]["verdict"] == verdict, done
     listener.signal(signal.SIGTERM)
     listener.wait()

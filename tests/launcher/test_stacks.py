@@ -14,8 +14,8 @@ import time
 import pytest
 
 from launching import read, state_of, wait_until
-from test_rank_agent import AGENT, START, TIMEOUT, compile_program
-from test_rank_board import PROCESS, Board
+from launcher.test_rank_agent import AGENT, START, TIMEOUT, compile_program
+from launcher.test_rank_board import PROCESS, Board
 
 HOOK = os.path.join(os.path.dirname(AGENT), "fulldeck_hook")
 SIGNAL = signal.SIGRTMAX - 5
@@ -291,21 +291,21 @@ def test_python_ends_as_ever_after_it_was_asked_and_opens_no_file_for_it(tmp_pat
 # ---- the whole run ----
 
 
-def start_shapes(place, shapes, cases):
+def start_shapes(workspace, shapes, cases):
     """A run with a shape for each rank. The ranks read a pipe that nobody ends: the launcher's standard input."""
-    script = place.write("train.py", PYTHON)
+    script = workspace.write("train.py", PYTHON)
     words = {"c": "'%s' %%s" % shapes, "python": "'%s' '%s' %%s" % (sys.executable, script)}
     text = "case $RANK in\n"
     for rank, (kind, shape) in enumerate(cases):
         text += "%d) %s;;\n" % (rank, shape if kind == "shell" else "exec " + words[kind] % shape)
-    running = place.start_shell(len(cases), text + "esac", "--shutdown-timeout", "1", stdin=subprocess.PIPE)
-    wait_until(lambda: all(read(path).count("ready\n") for path in outputs(place, cases)), "the ranks")
-    place.wait_for_registered_ranks(len(cases))
+    running = workspace.start_shell(len(cases), text + "esac", "--shutdown-timeout", "1", stdin=subprocess.PIPE)
+    wait_until(lambda: all(read(path).count("ready\n") for path in outputs(workspace, cases)), "the ranks")
+    workspace.wait_for_registered_ranks(len(cases))
     return running
 
 
-def outputs(place, cases):
-    folder = glob.glob(os.path.join(place.runs, "*", "attempt_0"))
+def outputs(workspace, cases):
+    folder = glob.glob(os.path.join(workspace.runs, "*", "attempt_0"))
     return [os.path.join(folder[0], str(rank), "stdout.log") if folder else "/nowhere"
             for rank, (kind, _) in enumerate(cases) if kind != "shell"]
 
@@ -319,11 +319,11 @@ CASES = [("c", "threads"), ("python", "held"), ("python", "spin"), ("c", "calls"
          ("python", "worker"), ("c", "child")]
 
 
-def test_eight_ranks_of_every_shape_tell_their_stacks(place, shapes):
-    running = start_shapes(place, shapes, CASES)
-    ranks = place.ranks()
+def test_eight_ranks_of_every_shape_tell_their_stacks(workspace, shapes):
+    running = start_shapes(workspace, shapes, CASES)
+    ranks = workspace.ranks()
     wait_until(lambda: state_of(ranks[4]) == "T", "the stopped rank")
-    done = place.fulldeck("stacks", "--json")
+    done = workspace.fulldeck("stacks", "--json")
     assert done.code == 0, done
     told = json.loads(done.out)
     assert [rank["rank"] for rank in told["ranks"]] == list(range(8))
@@ -340,26 +340,26 @@ def test_eight_ranks_of_every_shape_tell_their_stacks(place, shapes):
     assert len(told["ranks"][6]["threads"]) == 2
 
     # For people, one rank, again: the file counts on.
-    done = place.fulldeck("stacks", os.path.basename(place.run_folder()), "--rank", 2)
+    done = workspace.fulldeck("stacks", os.path.basename(workspace.run_folder()), "--rank", 2)
     assert done.code == 0, done
     lines = done.out.splitlines()
     assert re.match(r"rank 2 \(pid %d\): 2 threads, told in \d+ ms$" % ranks[2], lines[0])
     assert lines[1].startswith("  thread %d " % ranks[2]) and lines[1].endswith(" (main):")
     assert lines[2] == "    Python:" and re.search(r"/train.py:\d+ in goes_round$", lines[3])
     assert "    native:" in lines and "wait_for_a_condition" not in done.out
-    saved = os.path.join(place.run_folder(), "stacks-1.txt")
+    saved = os.path.join(workspace.run_folder(), "stacks-1.txt")
     assert "saved, with nothing left out, in " + saved in done.err
     assert "goes_round" in read(saved) and os.stat(saved).st_mode & 0o777 == 0o600
-    assert os.path.exists(os.path.join(place.run_folder(), "stacks-0.txt"))
+    assert os.path.exists(os.path.join(workspace.run_folder(), "stacks-0.txt"))
     stop(running)
 
 
-def test_a_rank_that_cannot_tell_is_shown_with_what_the_kernel_tells_and_why(place, shapes):
+def test_a_rank_that_cannot_tell_is_shown_with_what_the_kernel_tells_and_why(workspace, shapes):
     cases = [("c", "held"), ("c", "deaf"), ("c", "handler"), ("shell", "sleep 60; true")]
-    running = start_shapes(place, shapes, cases)
-    ranks = place.ranks()
+    running = start_shapes(workspace, shapes, cases)
+    ranks = workspace.ranks()
     began = time.monotonic()
-    done = place.fulldeck("stacks")
+    done = workspace.fulldeck("stacks")
     assert done.code == 1, done
     assert time.monotonic() - began < ANSWER
     assert "0 of 4 ranks told their stacks; the others are shown with what the kernel tells of them" in done.err
@@ -373,21 +373,21 @@ def test_a_rank_that_cannot_tell_is_shown_with_what_the_kernel_tells_and_why(pla
     for block in blocks[2:4]:
         assert "no stack: the rank does not take the request: the agent is not in it" in block
     # Nobody died of being asked, and nobody was told a thing.
-    assert place.ranks() == ranks and "mine" not in place.log(2, "stdout")
+    assert workspace.ranks() == ranks and "mine" not in workspace.log(2, "stdout")
     stop(running)
 
 
-def test_a_run_that_is_not_there_or_over_is_said_so(place):
-    done = place.fulldeck("stacks", "nothing")
+def test_a_run_that_is_not_there_or_over_is_said_so(workspace):
+    done = workspace.fulldeck("stacks", "nothing")
     assert done.code == 1 and "there is no run 'nothing'" in done.err
-    done = place.fulldeck("stacks")
+    done = workspace.fulldeck("stacks")
     assert done.code == 1 and "no run is running" in done.err
-    place.run_shell(1, "true")
-    name = os.path.basename(place.run_folder())
-    done = place.fulldeck("stacks", name)
+    workspace.run_shell(1, "true")
+    name = os.path.basename(workspace.run_folder())
+    done = workspace.fulldeck("stacks", name)
     assert done.code == 1 and "run %s is over: it has no processes any more" % name in done.err
-    running = place.start_shell(2, "sleep 60")
-    place.wait_for_registered_ranks(2)
-    done = place.fulldeck("stacks", "--rank", 5)
+    running = workspace.start_shell(2, "sleep 60")
+    workspace.wait_for_registered_ranks(2)
+    done = workspace.fulldeck("stacks", "--rank", 5)
     assert done.code == 1 and "rank 5 of run " in done.err and "is not on this host: ranks 0 to 1 are" in done.err
     stop(running)

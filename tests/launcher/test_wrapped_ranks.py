@@ -38,18 +38,18 @@ subprocess.run([sys.executable] + sys.argv[1:], check=True)
 """
 
 
-def test_a_training_that_a_shell_starts_is_checked_as_the_rank_itself(place):
-    shell = place.write("train.sh", "echo begins\n{} {}\necho ended with $?\n".format(sys.executable, place.write("silent.py", SILENT)))
-    done = place.run("--nproc-per-node", 2, "--strict", "--no-python", "sh", shell, seconds=PATIENCE)
-    codes = sorted({event["code"] for event in place.events("silent-error")})
+def test_a_training_that_a_shell_starts_is_checked_as_the_rank_itself(workspace):
+    shell = workspace.write("train.sh", "echo begins\n{} {}\necho ended with $?\n".format(sys.executable, workspace.write("silent.py", SILENT)))
+    done = workspace.run("--nproc-per-node", 2, "--strict", "--no-python", "sh", shell, seconds=PATIENCE)
+    codes = sorted({event["code"] for event in workspace.events("silent-error")})
     assert done.code == 92 and codes == ["A7", "J6"] and done.out.count("ended with 0") == 2, done
 
 
-def test_one_python_at_a_time_stands_for_a_rank_that_is_none(place):
+def test_one_python_at_a_time_stands_for_a_rank_that_is_none(workspace):
     """One after the other does; what runs beside it, behind another Python, as another rank or as a launcher does not."""
-    place.variables.update(PYTHON=sys.executable, SHOW=place.write("show.py", SHOW), BEHIND=place.write("behind.py", BEHIND),
-                           LAUNCHER=place.write("torchrun", SHOW))
-    done = place.run("--nproc-per-node", 1, "--no-python", "bash", place.write("train.sh", """
+    workspace.variables.update(PYTHON=sys.executable, SHOW=workspace.write("show.py", SHOW), BEHIND=workspace.write("behind.py", BEHIND),
+                           LAUNCHER=workspace.write("torchrun", SHOW))
+    done = workspace.run("--nproc-per-node", 1, "--no-python", "bash", workspace.write("train.sh", """
         set -e
         $PYTHON -c "import sys; assert 'fulldeck.adapters' not in sys.modules"
         $PYTHON $SHOW first
@@ -68,7 +68,7 @@ def test_one_python_at_a_time_stands_for_a_rank_that_is_none(place):
         "first adapted", "deeper adapted", "holder adapted", "beside plain", "other plain", "behind plain", "launcher plain", "session adapted"], done
 
 
-def test_without_adapters_a_python_below_a_shell_stays_as_it_is(place):
-    done = place.run("--nproc-per-node", 1, "--no-adapt", "--no-python", "sh",
-                     place.write("train.sh", "{} {} only; true\n".format(sys.executable, place.write("show.py", SHOW))), seconds=PATIENCE)
+def test_without_adapters_a_python_below_a_shell_stays_as_it_is(workspace):
+    done = workspace.run("--nproc-per-node", 1, "--no-adapt", "--no-python", "sh",
+                     workspace.write("train.sh", "{} {} only; true\n".format(sys.executable, workspace.write("show.py", SHOW))), seconds=PATIENCE)
     assert done.code == 0 and done.out == "only plain\n", done

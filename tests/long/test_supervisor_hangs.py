@@ -15,9 +15,9 @@ def is_pending(pid, number):
     return any(each >> (number - 1) & 1 for each in sets)
 
 
-def test_a_supervisor_in_a_debugger_is_killed_at_the_second_signal(place):
-    running = place.start_shell(2, "sleep 1000", "--shutdown-timeout", "1")
-    place.wait_for_ranks(2)
+def test_a_supervisor_in_a_debugger_is_killed_at_the_second_signal(workspace):
+    running = workspace.start_shell(2, "sleep 1000", "--shutdown-timeout", "1")
+    workspace.wait_for_ranks(2)
     supervisor = wait_until(lambda: children_of(running.pid), "the supervisor")[0]
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.ptrace(ATTACH, supervisor, None, None) == 0, os.strerror(ctypes.get_errno())
@@ -34,4 +34,4 @@ def test_a_supervisor_in_a_debugger_is_killed_at_the_second_signal(place):
             pass
         time.sleep(0.01)
     assert running.wait(10).code == 130
-    place.assert_nothing_left(5)
+    workspace.assert_nothing_left(5)

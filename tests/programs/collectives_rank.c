@@ -17,7 +17,7 @@
  *   op=OP count=N calls=N      what it calls, of how many float32 (default all_reduce × 1000), how often (0: until it
  * fails). OP may be mixed: one after another fault=F at=N               instead of call number N (from 1): kill, stop,
  * segv, exit, leave (destroys the group and waits), hang (makes no call and waits); or another call than the others:
- * operation, type, count, root, reduction, left_out; or abort (from another thread, while it waits in the call)
+ * operation, type, count, root, reduction, skipped; or abort (from another thread, while it waits in the call)
  *   after=MS                   waits so long before the accident
  *   groups=N                   makes and leaves so many groups, with calls= in each
  *   large=BYTES                one broadcast and one all_reduce of so many int8 */

@@ -1,7 +1,7 @@
 // Runs the backbone on what test_dinov3_parity.py has laid out, one folder a case:
 //   shape               dim layers heads mlp gated registers patch channels  N H W
 //   weights             a file or folder of Hugging Face's
-//   allowed             (may be missing) lines "miss NAME" and "more NAME": what the recipe allows
+//   allowed             (may be missing) lines "miss NAME" and "more NAME": what the config allows
 //   images.safetensors  "images" [N, channels, H, W], and "direction", of the shape of the last hidden state
 // and writes outputs.safetensors: hidden.0 … hidden.L, last, pooled, and gradient.NAME of every parameter that learns,
 // of the sum of direction · last. A case that fails has its words in the file error instead.

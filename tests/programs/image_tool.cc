@@ -12,9 +12,9 @@
 #include <string>
 #include <type_traits>
 
+#include "config/config.h"
 #include "dataset/source.h"
 #include "imagery/files.h"
-#include "config/recipe.h"
 
 namespace {
 
@@ -41,7 +41,7 @@ int Copy(const std::string& from, const std::string& to, bool mask) {
   if (!file) return Fail(file.error().message);
   const auto tags = imagery::GeoTagsOf(*file, from);
   if (!tags) return Fail(tags.error().message);
-  const std::vector<imagery::Colour> palette = {{0, 0, 0}, {255, 0, 0}, {0, 255, 0}, {10, 20, 30}};
+  const std::vector<imagery::Color> palette = {{0, 0, 0}, {255, 0, 0}, {0, 255, 0}, {10, 20, 30}};
   if (mask) {
     const auto labels = imagery::ReadMask(from);
     if (!labels) return Fail(labels.error().message);
@@ -61,8 +61,8 @@ int Tile(char** arguments) {
   config::Data data;
   data.synthetic_size = std::strtoll(arguments[3], nullptr, 10);
   data.synthetic_train = data.synthetic_val = std::strtoll(arguments[2], nullptr, 10) + 1;
-  const auto part = std::string(arguments[1]) == "train" ? dataset::Part::kTrain : dataset::Part::kVal;
-  const auto source = dataset::OpenSource(data, part, std::strtoull(arguments[0], nullptr, 10));
+  const auto split = std::string(arguments[1]) == "train" ? dataset::Split::kTrain : dataset::Split::kVal;
+  const auto source = dataset::OpenSource(data, split, std::strtoull(arguments[0], nullptr, 10));
   if (!source) return Fail(source.error().message);
   const auto sample = (*source)->Load(std::strtoull(arguments[2], nullptr, 10));
   if (!sample) return Fail(sample.error().message);
@@ -90,7 +90,7 @@ int main(int count, char** arguments) {
   if (what == "head" && count == 3) {
     const auto file = imagery::ReadFile(arguments[2]);
     if (!file) return Fail(file.error().message);
-    const auto head = imagery::HeadOf(*file, arguments[2]);
+    const auto head = imagery::ReadImageInfo(*file, arguments[2]);
     if (!head) return Fail(head.error().message);
     std::printf("%s %d %d %d %d\n", head->format.c_str(), head->width, head->height, head->bands, head->bits);
     return 0;

@@ -1,6 +1,6 @@
-// Jobs that tests/vision/test_predict.py predicts with: folders with recipe.resolved and a checkpoint, as `fulldeck train`
-// leaves them, of small models with random weights; and what these models say of an image, computed here in plain
-// steps.
+// Jobs that tests/vision/test_predict.py predicts with: folders with recipe.resolved and a checkpoint, as `fulldeck
+// train` leaves them, of small models with random weights; and what these models say of an image, computed here in
+// plain steps.
 //
 //   predict_model FOLDER RAW WIDTH HEIGHT SMALL_RAW
 //
@@ -33,33 +33,33 @@ namespace {
 
 using namespace fulldeck;  // NOLINT(google-build-using-namespace): a test's program
 
-config::Recipe RecipeOf(const std::string& job, const std::string& kind) {
+config::Config MakeConfig(const std::string& job, const std::string& kind) {
   const std::filesystem::path path(job);
-  config::Recipe recipe;
-  recipe.name = path.filename().string();
-  recipe.work_dirs = path.parent_path().string();
-  recipe.steps = 10;
-  recipe.train.warmup = 1;
-  recipe.data.size = 64;
-  recipe.data.classes = {"background", "building", "road", "water", "forest"};
-  recipe.model.backbone = "dinov3-tiny";
-  recipe.model.ema = kind == "averaged" ? 0.99 : 0;
+  config::Config config;
+  config.name = path.filename().string();
+  config.work_dirs = path.parent_path().string();
+  config.steps = 10;
+  config.train.warmup = 1;
+  config.data.size = 64;
+  config.data.classes = {"background", "building", "road", "water", "forest"};
+  config.model.backbone = "dinov3-tiny";
+  config.model.ema = kind == "averaged" ? 0.99 : 0;
   if (kind == "classify") {
-    recipe.data.task = config::Task::kClassification;
-    recipe.data.kind = config::DataKind::kFolders;
-    recipe.data.root = ".";
-    recipe.data.classes.clear();
+    config.data.task = config::Task::kClassification;
+    config.data.kind = config::DataKind::kFolders;
+    config.data.root = ".";
+    config.data.classes.clear();
   }
   if (kind == "bands") {
-    recipe.data.kind = config::DataKind::kMmseg;
-    recipe.data.root = ".";
-    recipe.data.bands = {4, 3, 2};
-    recipe.data.value_range = 10000;
-    recipe.model.head = config::Head::kUp;
-    recipe.model.head_channels = 32;
-    recipe.model.auxiliary_weight = 0.4;
+    config.data.kind = config::DataKind::kMmseg;
+    config.data.root = ".";
+    config.data.bands = {4, 3, 2};
+    config.data.value_range = 10000;
+    config.model.head = config::Head::kUp;
+    config.model.head_channels = 32;
+    config.model.auxiliary_weight = 0.4;
   }
-  return recipe;
+  return config;
 }
 
 // Larger weights than a model starts with, so that not one class wins everywhere.
@@ -82,7 +82,7 @@ void MakeDecided(dinov3::VisionModelImpl& model, const std::string& kind) {
   }
 }
 
-at::Tensor Normalised(const std::string& raw, std::int64_t width, std::int64_t height, const config::Data& data) {
+at::Tensor Normalized(const std::string& raw, std::int64_t width, std::int64_t height, const config::Data& data) {
   const at::Tensor image = at::from_blob(const_cast<char*>(raw.data()), {height, width, 3}, at::kByte)
                                .permute({2, 0, 1})
                                .to(at::kFloat)
@@ -98,7 +98,7 @@ void WriteExpected(dinov3::VisionModelImpl& model, const config::Data& data, con
   const at::NoGradGuard no_gradients;
   std::ifstream file(raw_path, std::ios::binary);
   const std::string raw{std::istreambuf_iterator<char>(file), {}};
-  const at::Tensor image = Normalised(raw, width, height, data);
+  const at::Tensor image = Normalized(raw, width, height, data);
   model.eval();
   const at::Tensor logits = model.forward(image).logits;
   std::ofstream out(job + "/expected.raw", std::ios::binary);
@@ -119,14 +119,14 @@ void WriteExpected(dinov3::VisionModelImpl& model, const config::Data& data, con
 
 void MakeJob(const std::string& job, const std::string& kind, char** images) {
   std::filesystem::create_directories(job);
-  const config::Recipe recipe = RecipeOf(job, kind);
-  std::ofstream(job + "/recipe.resolved") << config::ToResolvedText(recipe);
+  const config::Config config = MakeConfig(job, kind);
+  std::ofstream(job + "/recipe.resolved") << config::ToResolvedText(config);
   Team team;
   team.store = c10::make_intrusive<c10d::HashStore>();
   const std::int64_t classes = 5;
-  dinov3::VisionModel model(recipe.model, recipe.data.task, classes, 3, team);
+  dinov3::VisionModel model(config.model, config.data.task, classes, 3, team);
   MakeDecided(*model, kind);
-  dinov3::VisionModel other(recipe.model, recipe.data.task, classes, 3, team);
+  dinov3::VisionModel other(config.model, config.data.task, classes, 3, team);
   MakeDecided(*other, kind);
 
   State state;
@@ -143,9 +143,9 @@ void MakeJob(const std::string& job, const std::string& kind, char** images) {
   Checkpoints checkpoints(job + "/checkpoints", team, {.announce = false});
   checkpoints.Save(10, state, 0.75);
   checkpoints.Finish();
-  if (kind == "classify") WriteExpected(*model, recipe.data, job, images[3], 64, 64);
+  if (kind == "classify") WriteExpected(*model, config.data, job, images[3], 64, 64);
   if (kind != "classify" && kind != "bands")
-    WriteExpected(*model, recipe.data, job, images[0], std::stoll(images[1]), std::stoll(images[2]));
+    WriteExpected(*model, config.data, job, images[0], std::stoll(images[1]), std::stoll(images[2]));
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ int Scores(const std::string& names) {
   const report::Scores scores = report::ScoresOf(matrix, classes);
   std::printf("miou %.17g\nmdice %.17g\nmfscore %.17g\naccuracy %.17g\nmean_accuracy %.17g\n", scores.miou,
               scores.mdice, scores.mfscore, scores.accuracy, scores.mean_accuracy);
-  for (const report::ClassScores& one : scores.of_classes) {
+  for (const report::ClassScores& one : scores.per_class) {
     const auto print = [&](const char* what, const std::optional<double>& value) {
       if (value) std::printf("%s/%s %.17g\n", one.name.c_str(), what, *value);
     };
@@ -111,7 +111,7 @@ report::RunReport Sample(const std::vector<std::string>& pictures) {
   }
   run.ranks[7].peak_memory.reset();
   run.samples_per_second = 151.3;
-  run.one_card_samples_per_second = 23.4;
+  run.single_card_samples_per_second = 23.4;
   run.verified = {{"parameters equal on all 8 ranks", "hash compared 6 times, last 59a8a2f126edc615"},
                   {"the last checkpoint reads back", "step 300, 9 files, every checksum"},
                   {"no sample in train and val", "512 and 64 tiles, by content"}};

@@ -16,8 +16,8 @@ with_torch = pytest.mark.skipif(not has_module("torch") or not os.path.exists(os
 PATIENCE = 200
 
 
-def events(place):
-    with open(os.path.join(place.run_folder(), "events.jsonl")) as file:
+def events(workspace):
+    with open(os.path.join(workspace.run_folder(), "events.jsonl")) as file:
         return [json.loads(line) for line in file]
 
 
@@ -80,31 +80,31 @@ print("no CUDA")
 """
 
 
-def run_trapped(place, ranks, *arguments):
+def run_trapped(workspace, ranks, *arguments):
     """A run of TRAPPED where the loader finds a driver: who asks for one gets one, and is seen."""
     import _ctypes
 
-    folder = os.path.join(place.folder, "driver")
+    folder = os.path.join(workspace.folder, "driver")
     os.mkdir(folder)
     for name in LIBRARIES.values():
         shutil.copyfile(_ctypes.__file__, os.path.join(folder, name))
-    place.variables["LD_LIBRARY_PATH"] = folder
-    program = place.write("trapped.py", "CALLS = %r\nLIBRARIES = %r\n" % (CALLS, list(LIBRARIES)) + TRAPPED)
-    return place.run("--nproc-per-node", ranks, program, *arguments, seconds=PATIENCE)
+    workspace.variables["LD_LIBRARY_PATH"] = folder
+    program = workspace.write("trapped.py", "CALLS = %r\nLIBRARIES = %r\n" % (CALLS, list(LIBRARIES)) + TRAPPED)
+    return workspace.run("--nproc-per-node", ranks, program, *arguments, seconds=PATIENCE)
 
 
 @with_torch
-def test_a_run_without_nvidia_cards_touches_nothing_of_cuda(place):
-    place.simulate("gcu:2")
-    done = run_trapped(place, 2)
+def test_a_run_without_nvidia_cards_touches_nothing_of_cuda(workspace):
+    workspace.simulate("gcu:2")
+    done = run_trapped(workspace, 2)
     assert (done.code, done.out.count("no CUDA")) == (0, 2), done
 
 
 @with_torch
 @pytest.mark.parametrize("violation,expected", [(name, "CUDA was called: " + name) for name in CALLS] +
                          [(file, "of CUDA is loaded: " + name) for name, file in LIBRARIES.items()])
-def test_each_trap_catches_what_it_is_for(place, violation, expected):
-    done = run_trapped(place, 1, violation)
+def test_each_trap_catches_what_it_is_for(workspace, violation, expected):
+    done = run_trapped(workspace, 1, violation)
     assert done.code == 1 and "no CUDA" not in done.out, done
     assert re.search("^%s$" % re.escape(expected), done.err, re.M), done
 
@@ -156,22 +156,22 @@ def test_the_vendors_library_is_chosen_where_there_is_one():
 
 # ---- S0.6: settings that reach the ranks
 
-def test_start_method_and_opencv_threads_reach_the_ranks_and_the_program_wins(place):
-    place.write("cv2.py", "number = 64\n\n\ndef setNumThreads(n):\n    global number\n    number = n\n\n\ndef getNumThreads():\n    return number\n")
-    program = place.write("settings.py", "import multiprocessing, sys\nimport cv2\nif len(sys.argv) > 1:\n"
+def test_start_method_and_opencv_threads_reach_the_ranks_and_the_program_wins(workspace):
+    workspace.write("cv2.py", "number = 64\n\n\ndef setNumThreads(n):\n    global number\n    number = n\n\n\ndef getNumThreads():\n    return number\n")
+    program = workspace.write("settings.py", "import multiprocessing, sys\nimport cv2\nif len(sys.argv) > 1:\n"
                           "    multiprocessing.set_start_method(sys.argv[1])\nprint(multiprocessing.get_start_method(), cv2.getNumThreads())\n")
-    done = place.run("--nproc-per-node", 2, "--mp-start-method", "spawn", "--opencv-threads", 3, program)
+    done = workspace.run("--nproc-per-node", 2, "--mp-start-method", "spawn", "--opencv-threads", 3, program)
     assert done.code == 0 and done.out.count("spawn 3") == 2, done
-    done = place.run("--nproc-per-node", 1, "--mp-start-method", "spawn", "--opencv-threads", 0, program, "forkserver")
+    done = workspace.run("--nproc-per-node", 1, "--mp-start-method", "spawn", "--opencv-threads", 0, program, "forkserver")
     assert done.code == 0 and done.out.count("forkserver 0") == 1, done
     for wrong in (["--mp-start-method", "thread"], ["--opencv-threads", "many"], ["--no-adapt", "--opencv-threads", "1"]):
-        assert place.run(*(wrong + [program])).code == 2
+        assert workspace.run(*(wrong + [program])).code == 2
 
 
 @pytest.mark.skipif(not has_module("cv2"), reason="this Python has no OpenCV")
-def test_the_real_opencv_takes_the_threads(place):
-    program = place.write("settings.py", "import cv2\nprint('threads', cv2.getNumThreads())\n")
-    done = place.run("--nproc-per-node", 1, "--opencv-threads", 1, program)
+def test_the_real_opencv_takes_the_threads(workspace):
+    program = workspace.write("settings.py", "import cv2\nprint('threads', cv2.getNumThreads())\n")
+    done = workspace.run("--nproc-per-node", 1, "--opencv-threads", 1, program)
     assert done.code == 0 and "threads 1" in done.out, done
 
 
@@ -194,11 +194,11 @@ for step in range(1, int(sys.argv[1]) + 1):
 """
 
 
-def test_every_run_that_reports_steps_ends_with_a_summary(place):
-    program = place.write("loop.py", LOOP)
-    done = place.run("--nproc-per-node", 2, program, 12)
+def test_every_run_that_reports_steps_ends_with_a_summary(workspace):
+    program = workspace.write("loop.py", LOOP)
+    done = workspace.run("--nproc-per-node", 2, program, 12)
     assert done.code == 0, done
-    summary, = [event for event in events(place) if event["id"] == "run-summary"]
+    summary, = [event for event in events(workspace) if event["id"] == "run-summary"]
     assert (summary["steps"], summary["ranks"], summary["global_batch"]) == (12, 2, 16), summary
     assert 0 < summary["steps_per_second"] <= 4.5
     assert abs(summary["samples_per_second"] / summary["steps_per_second"] - 16) < 4
@@ -206,6 +206,6 @@ def test_every_run_that_reports_steps_ends_with_a_summary(place):
     assert summary["message"] in done.err
 
 
-def test_a_run_without_steps_has_no_summary(place):
-    assert place.run_shell(2, "exit 0").code == 0
-    assert not [event for event in events(place) if event["id"] == "run-summary"]
+def test_a_run_without_steps_has_no_summary(workspace):
+    assert workspace.run_shell(2, "exit 0").code == 0
+    assert not [event for event in events(workspace) if event["id"] == "run-summary"]

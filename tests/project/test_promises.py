@@ -86,13 +86,13 @@ def test_a_million_calls_are_made_in_any_case_and_those_under_load_for_ten_minut
 def test_r7_kills_both_processes_of_the_launcher_too_where_a_cgroup_can_be_made(monkeypatch, here):
     from grids import fault_grid
 
-    def both_are_killed(place):
+    def both_are_killed(workspace):
         if not here:
             raise fault_grid.NotHere("no cgroup can be made here")
         return {"R7": 0.04}
 
     monkeypatch.setattr(fault_grid, "both_are_killed", both_are_killed)
-    monkeypatch.setattr(fault_grid, "launcher_is_killed", lambda place, victim, while_stopping: {"R7": 0.03})
+    monkeypatch.setattr(fault_grid, "launcher_is_killed", lambda workspace, victim, while_stopping: {"R7": 0.03})
     rows = {row["series"]: row for row in promises.measure("R7", 1, {})}
     assert rows["launcher killed: last survivor gone"]["verdict"] == "kept"
     both = rows["both processes of the launcher killed: last rank gone"]

@@ -24,9 +24,9 @@ def losses(done):
 
 
 @with_torch
-def test_every_row_of_the_table_goes_to_the_card(place):
-    place.simulate("gcu:8")
-    done = place.run("--nproc-per-node", 7, script("cuda_rows.py"), seconds=PATIENCE)
+def test_every_row_of_the_table_goes_to_the_card(workspace):
+    workspace.simulate("gcu:8")
+    done = workspace.run("--nproc-per-node", 7, script("cuda_rows.py"), seconds=PATIENCE)
     assert done.code == 0, done.err
     results = json.loads(done.out[done.out.index("{"):])
     assert len(results) > 200
@@ -35,18 +35,18 @@ def test_every_row_of_the_table_goes_to_the_card(place):
     with open(os.path.join(TOP, "docs", "python.md")) as text:
         told = text.read()
     assert not [row for row in results if row.startswith("torch.") and "`{}`".format(row.rsplit(".", 1)[1]) not in told]
-    assert "adapted torch" in place.log(6) and "goes to this rank's gcu:6" in place.log(6)
+    assert "adapted torch" in workspace.log(6) and "goes to this rank's gcu:6" in workspace.log(6)
 
 
 # ---- a script in the shape of PyTorch's tutorial
 
 
 @with_torch
-def test_the_tutorials_script_trains_on_cards_to_the_loss_of_the_processors(place):
-    on_cpu = place.run("--nproc-per-node", 2, script("cuda_tutorial.py"), "--on-cpu", seconds=PATIENCE)
+def test_the_tutorials_script_trains_on_cards_to_the_loss_of_the_processors(workspace):
+    on_cpu = workspace.run("--nproc-per-node", 2, script("cuda_tutorial.py"), "--on-cpu", seconds=PATIENCE)
     assert on_cpu.code == 0, on_cpu.err
-    place.simulate("gcu:8")
-    done = place.run("--nproc-per-node", 2, script("cuda_tutorial.py"), seconds=PATIENCE)
+    workspace.simulate("gcu:8")
+    done = workspace.run("--nproc-per-node", 2, script("cuda_tutorial.py"), seconds=PATIENCE)
     assert done.code == 0, done.err
     assert len(losses(done)) == 8
     for card, cpu in zip(losses(done), losses(on_cpu)):
@@ -58,12 +58,12 @@ def test_the_tutorials_script_trains_on_cards_to_the_loss_of_the_processors(plac
 
 
 @with_torch
-def test_without_adapters_and_without_cards_the_same_script_says_why_it_cannot(place):
-    done = place.run("--nproc-per-node", 1, script("cuda_tutorial.py"), seconds=PATIENCE)
+def test_without_adapters_and_without_cards_the_same_script_says_why_it_cannot(workspace):
+    done = workspace.run("--nproc-per-node", 1, script("cuda_tutorial.py"), seconds=PATIENCE)
     assert done.code == 1
     assert "fulldeck: the program asks for a CUDA device, and this rank runs on the processors" in done.err, done.err
-    place.simulate("gcu:8")
-    done = place.run("--nproc-per-node", 1, "--no-adapt", script("cuda_tutorial.py"), seconds=PATIENCE)
+    workspace.simulate("gcu:8")
+    done = workspace.run("--nproc-per-node", 1, "--no-adapt", script("cuda_tutorial.py"), seconds=PATIENCE)
     assert done.code == 1 and "module 'torch._C' has no attribute '_cuda_setDevice'" in done.err, done.err
     assert "adapted" not in done.err
 
@@ -72,30 +72,30 @@ def test_without_adapters_and_without_cards_the_same_script_says_why_it_cannot(p
 
 
 @with_torch
-def test_groups_placement_meshes_and_norms_of_two_ranks(place):
-    place.simulate("gcu:8")
-    done = place.run("--nproc-per-node", 2, "--timeout", 100, script("adapted_ranks.py"), seconds=PATIENCE)
+def test_groups_placement_meshes_and_norms_of_two_ranks(workspace):
+    workspace.simulate("gcu:8")
+    done = workspace.run("--nproc-per-node", 2, "--timeout", 100, script("adapted_ranks.py"), seconds=PATIENCE)
     assert done.code == 0, done.err
     for rank in (0, 1):
         for line in ("one group", "groups and barriers", "placement", "FSDP2", "SyncBatchNorm", "torch_gcu"):
             assert "[{}] {}\n".format(rank, line) in done.out, (line, done.err)
-        assert "timeout 100 s" in place.log(rank)
-        assert "init_process_group was called again: the group of 2 ranks that is there stays" in place.log(rank)
-        assert "8 of 8 parameters are not on gcu:{0}, the device of rank {0}. It was moved to gcu:{0} (--place).".format(rank) in place.log(rank)
+        assert "timeout 100 s" in workspace.log(rank)
+        assert "init_process_group was called again: the group of 2 ranks that is there stays" in workspace.log(rank)
+        assert "8 of 8 parameters are not on gcu:{0}, the device of rank {0}. It was moved to gcu:{0} (--workspace).".format(rank) in workspace.log(rank)
 
 
 @with_torch
-def test_ranks_on_the_processors_of_a_machine_with_cards_and_the_processes_that_they_start(place):
-    place.simulate("gcu:8")
-    done = place.run("--nproc-per-node", 2, "--devices", "cpu", script("processors.py"), seconds=PATIENCE)
+def test_ranks_on_the_processors_of_a_machine_with_cards_and_the_processes_that_they_start(workspace):
+    workspace.simulate("gcu:8")
+    done = workspace.run("--nproc-per-node", 2, "--devices", "cpu", script("processors.py"), seconds=PATIENCE)
     assert done.code == 0, done.err
     for rank in (0, 1):
         for line in ("barriers", "SyncBatchNorm"):
             assert "[{}] {}\n".format(rank, line) in done.out, (line, done.err)
         assert ("[{}] fulldeck: the program starts 4 processes of its own (torch.multiprocessing.spawn), and the launcher started 2 ranks: that "
                 "would be 4 in each.".format(rank)) in done.out, done.out
-        assert "barrier: device_ids left out: the group has no backend for a card of this rank" in place.log(rank)
-        assert "DistributedDataParallel: device_ids=[{}] left out: the module is on the CPU".format(rank) in place.log(rank)
+        assert "barrier: device_ids left out: the group has no backend for a card of this rank" in workspace.log(rank)
+        assert "DistributedDataParallel: device_ids=[{}] left out: the module is on the CPU".format(rank) in workspace.log(rank)
     assert "[0] a spawned child\n" in done.out, done.err
 
 
@@ -120,18 +120,18 @@ torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 3), device_ids=[0])
 
 
 @with_torch
-def test_the_trace_says_where_each_model_is_and_which_rank_came_without_one(place):
-    place.simulate("gcu:8")
-    done = place.run("--nproc-per-node", 2, "--trace-ddp", "--place", place.write("traced.py", TRACED), seconds=PATIENCE)
+def test_the_trace_says_where_each_model_is_and_which_rank_came_without_one(workspace):
+    workspace.simulate("gcu:8")
+    done = workspace.run("--nproc-per-node", 2, "--trace-ddp", "--workspace", workspace.write("traced.py", TRACED), seconds=PATIENCE)
     assert done.code == 0, done.err
     assert "fulldeck: the launcher started 2 ranks, and the program asks for a group of 1. Let" in done.out, done.out
-    first = place.log(0)
+    first = workspace.log(0)
     assert "fulldeck: placement of Linear on rank 0 of 2 (local rank 0):\nfulldeck:   wanted            gcu:0\n" in first, first
     assert "verdict           case A: the device is right (gcu:0)." in first
     assert "verdict           case B: the module is still on the CPU, and this rank trains on gcu:0. Cure: " in first
-    assert "It was moved to gcu:0 (--place)" in first
+    assert "It was moved to gcu:0 (--workspace)" in first
     assert "ended without wrapping" not in first
-    assert "fulldeck: rank 1: ended without wrapping a model in DistributedDataParallel; its last phase: torch was imported\n" in place.log(1)
+    assert "fulldeck: rank 1: ended without wrapping a model in DistributedDataParallel; its last phase: torch was imported\n" in workspace.log(1)
 
 
 BROKEN = """
@@ -148,9 +148,9 @@ except RuntimeError as error:
 
 
 @with_torch
-def test_a_card_that_computes_wrongly_or_not_at_all_is_refused_at_its_first_use(place):
-    place.simulate("gcu:2,lying=0,broken=1")
-    done = place.run("--nproc-per-node", 2, "--idle-card", "off", place.write("broken.py", BROKEN), seconds=PATIENCE)
+def test_a_card_that_computes_wrongly_or_not_at_all_is_refused_at_its_first_use(workspace):
+    workspace.simulate("gcu:2,lying=0,broken=1")
+    done = workspace.run("--nproc-per-node", 2, "--idle-card", "off", workspace.write("broken.py", BROKEN), seconds=PATIENCE)
     assert done.out.count("[0] fulldeck: the card gcu:0 computes wrongly: ") == 2, done.out
     assert done.out.count("[1] fulldeck: the card gcu:1 cannot compute a small test: gcu:1: the simulated card is broken") == 2, done.out
 
@@ -159,17 +159,17 @@ def test_a_card_that_computes_wrongly_or_not_at_all_is_refused_at_its_first_use(
 
 
 @with_torch
-def test_what_the_adapters_change_without_effect_is_honored_or_reported_once(place):
-    place.simulate("gcu:1")
-    done = place.run("--nproc-per-node", 1, script("adapter_reports.py"), seconds=PATIENCE)
+def test_what_the_adapters_change_without_effect_is_honored_or_reported_once(workspace):
+    workspace.simulate("gcu:1")
+    done = workspace.run("--nproc-per-node", 1, script("adapter_reports.py"), seconds=PATIENCE)
     assert done.code == 0, done.err
     assert done.out.splitlines() == ["classes", "settings", "groups", "recorder", "fingerprints"], done
-    log = place.log(0)
+    log = workspace.log(0)
     for line in ("torch.backends.cudnn.benchmark=True has no effect on gcu", "torch.backends.cuda.matmul.allow_tf32=True has no effect on gcu",
                  "torch.backends.cudnn.enabled=False has no effect", "torch.backends.cudnn.flags(benchmark=False, deterministic=True) has no effect",
                  "torch.set_float32_matmul_precision('high') has no effect", "torch.backends.cuda.enable_flash_sdp(False) has no effect",
                  "torch.backends.cuda.enable_mem_efficient_sdp(False) has no effect", "torch.backends.cuda.matmul.allow_fp16_accumulation=True has no",
-                 "new_group: backend fulldeck in place of nccl: ", "init_process_group was called again with timeout=0:01:11",
+                 "new_group: backend fulldeck in workspace of nccl: ", "init_process_group was called again with timeout=0:01:11",
                  "is no longer recorded", "ZeroDivisionError", "note: J1 (all ranks train on the same batches) is not checked"):
         assert log.count(line) == 1, (line, log)
     for silent in ("cudnn.deterministic", "'highest'", "enable_flash_sdp(True) has", "enable_math_sdp"):
@@ -218,12 +218,12 @@ torch.ones(1).cuda()
 
 
 @with_torch
-def test_a_build_for_another_torch_is_named_and_no_vendors_module_blamed(place):
-    place.simulate("gcu:1")
-    events = os.path.join(place.folder, "events")
-    done = place.run("--nproc-per-node", 1, place.write("other.py", OTHER_TORCH), seconds=PATIENCE, extra={"FULLDECK_EVENTS": events})
+def test_a_build_for_another_torch_is_named_and_no_vendors_module_blamed(workspace):
+    workspace.simulate("gcu:1")
+    events = os.path.join(workspace.folder, "events")
+    done = workspace.run("--nproc-per-node", 1, workspace.write("other.py", OTHER_TORCH), seconds=PATIENCE, extra={"FULLDECK_EVENTS": events})
     assert done.code == 1
-    ending = [line for line in place.log(0).splitlines() if line.startswith("RuntimeError: ")][-1]
+    ending = [line for line in workspace.log(0).splitlines() if line.startswith("RuntimeError: ")][-1]
     assert "built for torch 2.5.1" in ending and "-m pip install" in ending and "vendor" not in ending and "torch_gcu" not in ending, ending
     assert "known failure E2" in done.err and "known failure B2" not in done.err, done
 
@@ -232,11 +232,11 @@ def test_a_build_for_another_torch_is_named_and_no_vendors_module_blamed(place):
 
 
 @with_torch
-def test_torch_is_adapted_however_it_is_imported_and_costs_little(place):
-    place.simulate("gcu:8")
+def test_torch_is_adapted_however_it_is_imported_and_costs_little(workspace):
+    workspace.simulate("gcu:8")
     # As after the first run of an installation: Python keeps what it compiled.
     subprocess.run([sys.executable, "-m", "compileall", "-q", os.path.join(PACKAGE, "fulldeck", "adapters")], check=True)
-    done = place.run("--nproc-per-node", 1, script("late_torch.py"), seconds=PATIENCE)
+    done = workspace.run("--nproc-per-node", 1, script("late_torch.py"), seconds=PATIENCE)
     assert done.code == 0, done.err
     assert "in a forked child\nwith patches of its own\n" in done.out
 
@@ -249,7 +249,7 @@ def test_torch_is_adapted_however_it_is_imported_and_costs_little(place):
     for _ in range(4):
         if share < 0.005 and spent < 20:
             break
-        again = costs(place.run("--nproc-per-node", 1, script("late_torch.py"), seconds=PATIENCE).out)
+        again = costs(workspace.run("--nproc-per-node", 1, script("late_torch.py"), seconds=PATIENCE).out)
         share, spent = min(share, again[0]), min(spent, again[1])
     assert share < 0.005 and spent < 20, (share, spent, done.out)
 
@@ -339,11 +339,11 @@ def test_what_is_imported_is_told_once_and_nothing_else_changes(tmp_path):
     assert (done.code, done.out, done.err) == (0, "ok\n", ""), done
 
 
-def test_a_rank_without_torch_pays_next_to_nothing(place):
-    program = place.write("nothing.py", "import sys, time\nprint('fulldeck.adapters' in sys.modules, sys.meta_path[0].__class__.__name__)\n")
-    done = place.run("--nproc-per-node", 1, program)
+def test_a_rank_without_torch_pays_next_to_nothing(workspace):
+    program = workspace.write("nothing.py", "import sys, time\nprint('fulldeck.adapters' in sys.modules, sys.meta_path[0].__class__.__name__)\n")
+    done = workspace.run("--nproc-per-node", 1, program)
     assert done.out == "False Waiting\n", done
-    done = place.run("--nproc-per-node", 1, "--no-adapt", program)
+    done = workspace.run("--nproc-per-node", 1, "--no-adapt", program)
     assert done.out.startswith("False ") and "Waiting" not in done.out, done
     timed = ("import sys, time\nbegun = time.process_time()\nsys.path.insert(0, sys.argv[1])\nimport adapters\nadapters.start()\n"
              "print(time.process_time() - begun)\n")
@@ -352,9 +352,9 @@ def test_a_rank_without_torch_pays_next_to_nothing(place):
     assert spent < 0.005, spent
 
 
-def test_a_torch_that_is_half_installed_gives_its_own_error(place):
-    os.makedirs(os.path.join(place.folder, "broken", "torch"))
-    place.write("broken/torch/__init__.py", "from torch._no_such_part import anything\n")
-    done = place.run("--nproc-per-node", 1, place.write("uses.py", "import torch\n"), extra={"PYTHONPATH": os.path.join(place.folder, "broken")})
+def test_a_torch_that_is_half_installed_gives_its_own_error(workspace):
+    os.makedirs(os.path.join(workspace.folder, "broken", "torch"))
+    workspace.write("broken/torch/__init__.py", "from torch._no_such_part import anything\n")
+    done = workspace.run("--nproc-per-node", 1, workspace.write("uses.py", "import torch\n"), extra={"PYTHONPATH": os.path.join(workspace.folder, "broken")})
     assert done.code == 1 and "ModuleNotFoundError: No module named 'torch._no_such_part'" in done.err
     assert "fulldeck: warning" not in done.err, done.err

@@ -136,16 +136,16 @@ for use in (lambda: torch.cuda.set_device(0), lambda: torch.zeros(2).cuda(), lam
 
 
 @with_torch
-def test_a_rank_on_a_simulated_card_never_computes_on_a_real_one(place):
-    place.simulate("gcu:1")
-    done = place.run("--nproc-per-node", 1, place.write("simulated.py", SIMULATED), seconds=PATIENCE)
+def test_a_rank_on_a_simulated_card_never_computes_on_a_real_one(workspace):
+    workspace.simulate("gcu:1")
+    done = workspace.run("--nproc-per-node", 1, workspace.write("simulated.py", SIMULATED), seconds=PATIENCE)
     assert done.code == 0 and "trained on gcu:0 fulldeck\n" in done.out, done
 
 
 @with_torch
-def test_a_simulated_cuda_card_refuses_to_compute_on_a_real_one(place):
-    place.simulate("cuda:1")
-    done = place.run("--nproc-per-node", 1, place.write("placed.py", PLACED_ONLY), seconds=PATIENCE)
+def test_a_simulated_cuda_card_refuses_to_compute_on_a_real_one(workspace):
+    workspace.simulate("cuda:1")
+    done = workspace.run("--nproc-per-node", 1, workspace.write("placed.py", PLACED_ONLY), seconds=PATIENCE)
     assert done.code == 0 and done.out == "available False 0\nTrue\nTrue\nTrue\n", done
 
 
@@ -176,13 +176,13 @@ for name, environment in (("inherits", None), ("copies", dict(os.environ, MINE="
 
 
 @with_torch
-def test_what_a_rank_on_a_simulated_card_starts_sees_no_real_one(place):
-    place.simulate("gcu:2")
-    place.variables["CHILD"] = place.write("child.py", CHILD)
-    done = place.run("--nproc-per-node", 2, place.write("starter.py", STARTER), seconds=PATIENCE)
+def test_what_a_rank_on_a_simulated_card_starts_sees_no_real_one(workspace):
+    workspace.simulate("gcu:2")
+    workspace.variables["CHILD"] = workspace.write("child.py", CHILD)
+    done = workspace.run("--nproc-per-node", 2, workspace.write("starter.py", STARTER), seconds=PATIENCE)
     lines = [line.split(" ", 1)[1] for line in done.out.splitlines()]
     assert done.code == 0 and sorted(lines) == sorted(2 * ["copies cards False []", "inherits cards False []", "rank 2 -1"]), done
-    shell = place.write("train.sh", '{} "$CHILD" shell\n'.format(sys.executable))
-    place.variables["CUDA_VISIBLE_DEVICES"] = "0,1"
-    done = place.run("--nproc-per-node", 1, "--no-python", "sh", shell, seconds=PATIENCE)
+    shell = workspace.write("train.sh", '{} "$CHILD" shell\n'.format(sys.executable))
+    workspace.variables["CUDA_VISIBLE_DEVICES"] = "0,1"
+    done = workspace.run("--nproc-per-node", 1, "--no-python", "sh", shell, seconds=PATIENCE)
     assert done.code == 0 and done.out == "shell cards False []\n", done

@@ -13,7 +13,7 @@ import pytest
 from grids import framework_suite
 from launching import HERE, variables_of
 from python_ranks import run_python
-from test_rank_board import PHASE_FINISHED, Board
+from launcher.test_rank_board import PHASE_FINISHED, Board
 
 SCRIPTS = os.path.join(HERE, "scripts")
 SECONDS = 240
@@ -31,20 +31,20 @@ needs_accelerate = pytest.mark.skipif(where("accelerate") is None, reason="Accel
 
 
 @pytest.fixture
-def cards(place):
+def cards(workspace):
     """Runs see four simulated cards, and a home without a file of Accelerate's."""
-    place.simulate("gcu:4")
-    place.variables.update(OMP_NUM_THREADS="1", HF_HOME=os.path.join(place.folder, "huggingface"), MPLCONFIGDIR=place.folder)
+    workspace.simulate("gcu:4")
+    workspace.variables.update(OMP_NUM_THREADS="1", HF_HOME=os.path.join(workspace.folder, "huggingface"), MPLCONFIGDIR=workspace.folder)
     elsewhere = {where(name) for name in ("mmengine", "accelerate")} - {None} - set(site.getsitepackages())
     if elsewhere:
-        place.variables["PYTHONPATH"] = os.pathsep.join(sorted(elsewhere))
-    return place
+        workspace.variables["PYTHONPATH"] = os.pathsep.join(sorted(elsewhere))
+    return workspace
 
 
-def run_and_read(place, *arguments):
+def run_and_read(workspace, *arguments):
     """A run of two ranks to its end, and what stood on its board then: (done, figures of rank 0, figures of rank 1)."""
-    running = place.start("--nproc-per-node", 2, *arguments)
-    pid = place.wait_for_ranks(2)[0]
+    running = workspace.start("--nproc-per-node", 2, *arguments)
+    pid = workspace.wait_for_ranks(2)[0]
     board = Board.of_rank(pid, variables_of(pid))
     try:
         return (running.wait(SECONDS),) + tuple(board.loop(rank) for rank in (0, 1))
@@ -52,8 +52,8 @@ def run_and_read(place, *arguments):
         board.close()
 
 
-def result(place, *path):
-    with open(os.path.join(place.folder, *path)) as file:
+def result(workspace, *path):
+    with open(os.path.join(workspace.folder, *path)) as file:
         return json.load(file)
 
 
@@ -249,32 +249,32 @@ state.AcceleratorState._reset_state(True)
 """.format(scripts=SCRIPTS)
 
 
-def check_kind(place, kind):
+def check_kind(workspace, kind):
     """MMEngine's Runner and Accelerate, one behind the other, on two simulated cards of a kind that they have names of their own for: each
     rank on its card, synchronised batch norm, loss scaling, the precision of --accelerate-config, and a rank that Accelerate takes for
     the only one refused (A8)."""
-    place.simulate(kind + ":2")
-    os.mkdir(os.path.join(place.folder, "half"))
-    config = place.write("accelerate.yaml", BF16.format(SEVERAL[kind]))
-    program = place.write("both.py", BOTH + ALONE)
-    done = place.run("--nproc-per-node", 2, "--accelerate-config", config, program, seconds=SECONDS)
+    workspace.simulate(kind + ":2")
+    os.mkdir(os.path.join(workspace.folder, "half"))
+    config = workspace.write("accelerate.yaml", BF16.format(SEVERAL[kind]))
+    program = workspace.write("both.py", BOTH + ALONE)
+    done = workspace.run("--nproc-per-node", 2, "--accelerate-config", config, program, seconds=SECONDS)
     assert done.code == 0, done
     assert "is not adapted" not in done.err and "left as it is" not in done.err, done
     # torch's own list of defaults has "fake" for some kinds, which communicates nothing.
     assert len(re.findall(r"rank [01]/2, backend fulldeck \(", done.err)) >= 2, done
     for case in ("sync", "amp"):
-        ranks = [result(place, "{}.{}.json".format(case, rank)) for rank in (0, 1)]
+        ranks = [result(workspace, "{}.{}.json".format(case, rank)) for rank in (0, 1)]
         assert [each["device"] for each in ranks] == [each["comm_device"] for each in ranks] == [kind + ":0", kind + ":1"], ranks
         assert {(each["wrapper"], each["get_device"]) for each in ranks} == {("MMDistributedDataParallel", kind)}, ranks
         assert ranks[0]["norm"] == ["SyncBatchNorm"] and ranks[0]["losses"] == ranks[1]["losses"], ranks
         assert ranks[0]["weights"] == ranks[1]["weights"] and ranks[0]["scaling"] is (True if case == "amp" else None), ranks
-    half = [result(place, "half", "{}.json".format(rank)) for rank in (0, 1)]
+    half = [result(workspace, "half", "{}.json".format(rank)) for rank in (0, 1)]
     assert [each["device"] for each in half] == [each["accelerator_device"] for each in half] == [kind + ":0", kind + ":1"], half
     assert [each["process"] for each in half] == [[0, 2, 0], [1, 2, 1]], half
     assert {(each["precision"], each["model"]) for each in half} == {("bf16", "DistributedDataParallel")}, half
     assert half[0]["again"] == half[0]["second"], half
     assert len(re.findall(r"\] refused: .*process 0 of 1", done.out)) == 2, done
-    return [result(place, case + ".0.json") for case in ("sync", "amp")] + half
+    return [result(workspace, case + ".0.json") for case in ("sync", "amp")] + half
 
 
 @needs_mmengine

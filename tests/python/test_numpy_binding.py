@@ -128,7 +128,7 @@ data = np.concatenate([np.full(count, 10 * rank + t, "int32") for t, count in en
 want = np.concatenate([np.full(count, 10 * r + rank, "int32") for r, count in enumerate(taken)])
 assert (group.all_to_all_v(data, given, taken) == want).all()
 
-# In place where the contract allows it.
+# In workspace where the contract allows it.
 whole = np.zeros((size, 4), "float32")
 whole[rank] = rank + 1
 group.all_gather(whole[rank], out=whole)
@@ -199,13 +199,13 @@ with Group.from_environment(timeout=60) as group:
         assert (ended.code, ended.out) == (0, "done\n"), ended
 
 
-def test_ranks_of_the_launcher_find_the_package_with_no_path_of_the_users(place):
-    script = place.write("train.py", "import numpy, os\n"
+def test_ranks_of_the_launcher_find_the_package_with_no_path_of_the_users(workspace):
+    script = workspace.write("train.py", "import numpy, os\n"
                                      "from fulldeck.collectives import Group\n"
                                      "with Group.from_environment(timeout=60) as group:\n"
                                      "    print('sum', int(group.all_reduce(numpy.array([group.rank + 1]))[0]),"
                                      " os.environ.get('PYTHONPATH'))\n")
-    done = place.run("--nproc-per-node", 3, script)
+    done = workspace.run("--nproc-per-node", 3, script)
     assert done.code == 0, done
     assert done.out.count("sum 6 None") == 3, done
 

@@ -48,15 +48,15 @@ TAIL = '''        if model_wrapper_cfg is None:
 '''
 
 
-def install(place, version, source):
+def install(workspace, version, source):
     """A Python that has such an MMEngine, and no other."""
-    package = os.path.join(place.folder, "site" + version, "mmengine")
+    package = os.path.join(workspace.folder, "site" + version, "mmengine")
     os.makedirs(os.path.join(package, "runner"))
     for name, text in (("__init__.py", "raise SystemExit('it must not be imported')\n"), ("version.py", "__version__ = '%s'\n" % version),
                        ("runner/__init__.py", ""), ("runner/runner.py", source)):
         with open(os.path.join(package, name), "w") as file:
             file.write(text)
-    python = place.write("python" + version, "#!/bin/sh\nPYTHONPATH='{}' exec '{}' -s \"$@\"\n".format(os.path.dirname(package), sys.executable),
+    python = workspace.write("python" + version, "#!/bin/sh\nPYTHONPATH='{}' exec '{}' -s \"$@\"\n".format(os.path.dirname(package), sys.executable),
                          0o755)
     return python, os.path.join(package, "runner", "runner.py")
 
@@ -66,27 +66,27 @@ def digest(path):
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def patch(place, python, *options):
-    return place.fulldeck("patch", "mmengine", "--python", python, *options)
+def patch(workspace, python, *options):
+    return workspace.fulldeck("patch", "mmengine", "--python", python, *options)
 
 
-def check_there_and_back(place, python, path, version):
+def check_there_and_back(workspace, python, path, version):
     before, facts = digest(path), os.stat(path)
     folder = sorted(os.listdir(os.path.dirname(path)))
-    assert "not patched" in patch(place, python, "--status").out
-    assert patch(place, python, "--restore").code == 0 and digest(path) == before
-    done = patch(place, python, "--trace-ddp")
+    assert "not patched" in patch(workspace, python, "--status").out
+    assert patch(workspace, python, "--restore").code == 0 and digest(path) == before
+    done = patch(workspace, python, "--trace-ddp")
     assert done.code == 0 and "MMEngine " + version in done.err, done
     with open(path) as file:
         text = file.read()
     ast.parse(text)
     assert text.index("before_wrap(model)") < text.index("model = MMDistributedDataParallel(") and digest(path) != before
     patched = digest(path)
-    again = patch(place, python, "--trace-ddp")
+    again = patch(workspace, python, "--trace-ddp")
     assert again.code == 0 and "already" in again.err and digest(path) == patched
-    assert "in every run" in patch(place, python, "--status").out
-    assert patch(place, python).code == 0 and "FULLDECK_TRACE_DDP=1" in patch(place, python, "--status").out
-    done = patch(place, python, "--restore")
+    assert "in every run" in patch(workspace, python, "--status").out
+    assert patch(workspace, python).code == 0 and "FULLDECK_TRACE_DDP=1" in patch(workspace, python, "--status").out
+    done = patch(workspace, python, "--restore")
     assert done.code == 0 and digest(path) == before, done
     after = os.stat(path)
     assert (after.st_mode, after.st_uid, after.st_gid) == (facts.st_mode, facts.st_uid, facts.st_gid)
@@ -94,17 +94,17 @@ def check_there_and_back(place, python, path, version):
 
 
 @pytest.mark.parametrize("version", sorted(VERSIONS))
-def test_patch_and_restore_leave_the_file_as_it_was(place, version):
-    python, path = install(place, version, HEAD + VERSIONS[version] + TAIL)
-    check_there_and_back(place, python, path, version)
+def test_patch_and_restore_leave_the_file_as_it_was(workspace, version):
+    python, path = install(workspace, version, HEAD + VERSIONS[version] + TAIL)
+    check_there_and_back(workspace, python, path, version)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mmengine") is None, reason="MMEngine is not installed (scripts/python-packages.txt)")
-def test_a_copy_of_the_real_one_is_patched_and_restored_too(place):
+def test_a_copy_of_the_real_one_is_patched_and_restored_too(workspace):
     real = os.path.dirname(importlib.util.find_spec("mmengine").origin)
-    python, path = install(place, "real", "")
+    python, path = install(workspace, "real", "")
     shutil.copy(os.path.join(real, "runner", "runner.py"), path)
-    check_there_and_back(place, python, path, "real")
+    check_there_and_back(workspace, python, path, "real")
 
 
 RUN = """
@@ -123,55 +123,55 @@ print(runner.wrap_model(None, types.SimpleNamespace(to=lambda device: "model")))
 """
 
 
-def test_the_lines_do_nothing_where_fulldeck_is_not_and_tell_the_tracer_where_it_is(place):
-    python, path = install(place, "0.10.7", HEAD + VERSIONS["0.10.7"] + TAIL)
-    assert patch(place, python).code == 0
+def test_the_lines_do_nothing_where_fulldeck_is_not_and_tell_the_tracer_where_it_is(workspace):
+    python, path = install(workspace, "0.10.7", HEAD + VERSIONS["0.10.7"] + TAIL)
+    assert patch(workspace, python).code == 0
 
     def run(**variables):
-        return subprocess.run([sys.executable, "-S", "-c", RUN, path], env=dict(place.variables, **variables), stdout=subprocess.PIPE,
+        return subprocess.run([sys.executable, "-S", "-c", RUN, path], env=dict(workspace.variables, **variables), stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, universal_newlines=True, timeout=60)
 
     done = run(FULLDECK_TRACE_DDP="1")
     assert (done.stdout, done.stderr) == ("wrapped\n", ""), done
     for name, text in (("__init__.py", ""), ("adapters/__init__.py", ""),
                        ("adapters/trace.py", "def before_wrap(model):\n    print('traced', model)\n    raise ValueError\n")):
-        file = os.path.join(place.folder, "ours", "fulldeck", name)
+        file = os.path.join(workspace.folder, "ours", "fulldeck", name)
         os.makedirs(os.path.dirname(file), exist_ok=True)
         with open(file, "w") as out:
             out.write(text)
-    ours = os.path.join(place.folder, "ours")
+    ours = os.path.join(workspace.folder, "ours")
     assert run(PYTHONPATH=ours).stdout == "wrapped\n"
     done = run(PYTHONPATH=ours, FULLDECK_TRACE_DDP="1")
     assert (done.stdout, done.stderr) == ("traced model\nwrapped\n", ""), done
-    assert patch(place, python, "--trace-ddp").code == 0
+    assert patch(workspace, python, "--trace-ddp").code == 0
     assert run(PYTHONPATH=ours).stdout == "traced model\nwrapped\n"
 
 
-def test_what_cannot_be_patched_is_left_alone_and_said(place):
-    python, path = install(place, "9.0", "class Runner:\n    def wrap_model(self, model):\n        return model\n")
+def test_what_cannot_be_patched_is_left_alone_and_said(workspace):
+    python, path = install(workspace, "9.0", "class Runner:\n    def wrap_model(self, model):\n        return model\n")
     before = digest(path)
-    done = patch(place, python)
+    done = patch(workspace, python)
     assert done.code == 1 and "no data-parallel wrapper in a way that is known" in done.err and digest(path) == before, done
-    python, path = install(place, "0.9", HEAD + VERSIONS["0.7.4"] + TAIL)
-    assert patch(place, python).code == 0
+    python, path = install(workspace, "0.9", HEAD + VERSIONS["0.7.4"] + TAIL)
+    assert patch(workspace, python).code == 0
     with open(path, "a") as file:
         file.write("# changed by hand\n")
     changed = digest(path)
     for options in ([], ["--trace-ddp"], ["--restore"]):
-        done = patch(place, python, *options)
+        done = patch(workspace, python, *options)
         assert done.code == 1 and "changed since fulldeck patched it" in done.err and digest(path) == changed, done
-    done = patch(place, python, "--status")
+    done = patch(workspace, python, "--status")
     assert done.code == 1 and "changed by somebody else" in done.out, done
 
 
-def test_bad_input_is_refused_with_what_to_do(place):
-    bare = place.write("bare", "#!/bin/sh\nexec '{}' -I -S \"$@\"\n".format(sys.executable), 0o755)
-    silent = place.write("silent", "#!/bin/sh\nexit 0\n", 0o755)
+def test_bad_input_is_refused_with_what_to_do(workspace):
+    bare = workspace.write("bare", "#!/bin/sh\nexec '{}' -I -S \"$@\"\n".format(sys.executable), 0o755)
+    silent = workspace.write("silent", "#!/bin/sh\nexit 0\n", 0o755)
     for arguments, words in (
             (["mmengine", "--python", bare], "has no package mmengine"), (["mmengine", "--python", silent], "does not work as a Python 3"),
             (["mmengine", "--python", "/nonexistent"], "not a program"), (["mmengine", "--python", "no-such-python"], "on PATH"),
             (["torch"], "torch"), (["mmengine", "--restore", "--status"], "do not go together"), ([], "PACKAGE")):
-        done = place.fulldeck("patch", *arguments)
+        done = workspace.fulldeck("patch", *arguments)
         assert done.code != 0 and words in done.err, (arguments, done)
-    done = place.fulldeck("patch", "mmengine", extra={"VIRTUAL_ENV": "/nonexistent"})
+    done = workspace.fulldeck("patch", "mmengine", extra={"VIRTUAL_ENV": "/nonexistent"})
     assert done.code == 1 and "VIRTUAL_ENV is /nonexistent" in done.err, done

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from launching import TOP
-from test_rank_agent import AGENT, TIMEOUT, Ranks
+from launcher.test_rank_agent import AGENT, TIMEOUT, Ranks
 
 HOOK = os.path.join(TOP, "python", "fulldeck_hook")
 

@@ -85,14 +85,14 @@ def test_import_torch_makes_the_backend_known_costs_little_and_loads_nothing():
     assert float(cost) < 1.0, "autoload costs less than a millisecond"
 
 
-def test_two_ranks_of_the_launcher_need_no_import(place):
-    script = place.write("train.py", "import torch, torch.distributed as dist\n"
+def test_two_ranks_of_the_launcher_need_no_import(workspace):
+    script = workspace.write("train.py", "import torch, torch.distributed as dist\n"
                                      "dist.init_process_group('fulldeck')\n"
                                      "tensor = torch.full((100,), dist.get_rank() + 1.0)\n"
                                      "dist.all_reduce(tensor)\n"
                                      "print('sum', tensor[7].item(), dist.get_backend())\n"
                                      "dist.destroy_process_group()\n")
-    done = place.run("--nproc-per-node", 2, script, seconds=PATIENCE)
+    done = workspace.run("--nproc-per-node", 2, script, seconds=PATIENCE)
     assert done.code == 0, done
     assert done.out.count("sum 3.0 fulldeck") == 2, done
 
@@ -271,7 +271,7 @@ def test_options_names_and_faults_that_a_program_can_meet(copy, tmp_path):
     (tmp_path / "empty" / "fulldeck.py").write_text("")
     loaded = "import torch\ntorch._import_device_backends()\n"
     programs = {
-        "an import in the place of autoload": "import fulldeck.backend, torch\n" + ALONE + "print(torch.distributed.get_backend())",
+        "an import in the workspace of autoload": "import fulldeck.backend, torch\n" + ALONE + "print(torch.distributed.get_backend())",
         "options of another backend": loaded + ALONE.replace("world_size=1", "world_size=1, pg_options=object()"),
         "the extension in another torch": "import sys, torch\nsys.path.insert(0, {!r})\ntorch.__version__ = '2.1.0'\ntry:\n    import fulldeck._C\n"
                                           "except ImportError as error: print(error)".format(str(copy)),
@@ -292,7 +292,7 @@ def test_options_names_and_faults_that_a_program_can_meet(copy, tmp_path):
     ended = run_python(FORKED, *["\x01".join(each) for each in programs.items()])
     assert ended.code == 0, ended
     answers = json.loads(ended.out.splitlines()[-1])
-    assert answers["an import in the place of autoload"] == [0, "fulldeck\n", ""], answers
+    assert answers["an import in the workspace of autoload"] == [0, "fulldeck\n", ""], answers
     code, _, err = answers["options of another backend"]
     assert code == 1 and "TypeError: fulldeck: pg_options must be a fulldeck.backend.Options, and is a object." in err, err
     code, out, _ = answers["the extension in another torch"]
@@ -375,26 +375,26 @@ def test_the_paths_and_the_description_of_a_group_can_be_asked_for_and_a_child_m
 # ---- the ranks' hook ----
 
 
-def hooked(place, python_path, *flags):
-    script = place.write("show.py", "import os, sys\nimport fulldeck\nprint('package', fulldeck.__file__)\n"
+def hooked(workspace, python_path, *flags):
+    script = workspace.write("show.py", "import os, sys\nimport fulldeck\nprint('package', fulldeck.__file__)\n"
                                     "print('path', os.environ.get('PYTHONPATH'), sys.path[-1])\n")
-    return place.run("--nproc-per-node", 1, *(list(flags) + [script]), extra={"PYTHONPATH": python_path} if python_path else {})
+    return workspace.run("--nproc-per-node", 1, *(list(flags) + [script]), extra={"PYTHONPATH": python_path} if python_path else {})
 
 
-def test_a_package_of_the_users_own_comes_before_that_of_the_build(place, tmp_path):
-    done = hooked(place, "")
+def test_a_package_of_the_users_own_comes_before_that_of_the_build(workspace, tmp_path):
+    done = hooked(workspace, "")
     assert "package {}".format(os.path.join(PACKAGE, "fulldeck", "__init__.py")) in done.out, done
     assert "path None {}".format(PACKAGE) in done.out, "behind everything else, and not for the children: {}".format(done)
     own = tmp_path / "own" / "fulldeck"
     own.mkdir(parents=True)
     (own / "__init__.py").write_text("")
-    done = hooked(place, str(own.parent))
+    done = hooked(workspace, str(own.parent))
     assert "package {}".format(own / "__init__.py") in done.out, done
 
 
-def test_without_the_agent_ranks_have_no_package(place):
-    done = hooked(place, "", "--no-agent")
-    assert done.code != 0 and "No module named 'fulldeck'" in done.err + place.log(0), done
+def test_without_the_agent_ranks_have_no_package(workspace):
+    done = hooked(workspace, "", "--no-agent")
+    assert done.code != 0 and "No module named 'fulldeck'" in done.err + workspace.log(0), done
 
 
 def test_the_version_is_the_same_everywhere():

@@ -118,7 +118,7 @@ def test_a_group_without_a_name_in_the_record_is_not_told(recorder):
     program = Program(recorder)
     program.make(0, "0")
     program.groups[0][1:] = [4, 3]
-    for _ in range(2 * recorder.TRIES):
+    for _ in range(2 * recorder.MAX_NAME_LOOKUPS):
         assert program.look(0.01) == []
     assert program.board.slots == []
 

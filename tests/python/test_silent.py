@@ -50,9 +50,9 @@ def test_every_row_has_a_case_that_is_collected_and_injects_something():
 
 @with_torch
 @pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, "lib", "libfulldeck_sim.so")), reason="the build has no libfulldeck_sim.so")
-def test_what_is_wrong_before_the_first_step_is_refused_or_said(place):
-    place.simulate("gcu:2")
-    done = place.run("--nproc-per-node", 2, "--idle-card", "off", os.path.join(SILENT, "starts.py"), seconds=SECONDS)
+def test_what_is_wrong_before_the_first_step_is_refused_or_said(workspace):
+    workspace.simulate("gcu:2")
+    done = workspace.run("--nproc-per-node", 2, "--idle-card", "off", os.path.join(SILENT, "starts.py"), seconds=SECONDS)
     assert done.code == 0, done
     for rank in (0, 1):
         for row, words in (("A9", "the launcher started 2 ranks, and the program asks for a group of 8: it would wait for ranks that nobody started. "),
@@ -61,34 +61,34 @@ def test_what_is_wrong_before_the_first_step_is_refused_or_said(place):
                            ("B6", "DistributedDataParallel is refused: 2 of 2 parameters are not on gcu:{0}, the device of rank {0}.".format(rank))):
             assert "[{}] {} was refused: fulldeck: {}".format(rank, row, words) in done.out, (row, done)
         assert ("WARNING: B9: the program has set CUDA_VISIBLE_DEVICES={0}; the launcher had set CUDA_VISIBLE_DEVICES=-1,-1. "
-                "This rank has LOCAL_RANK={0} and the card gcu:{0}: ".format(rank)) in place.log(rank), done
+                "This rank has LOCAL_RANK={0} and the card gcu:{0}: ".format(rank)) in workspace.log(rank), done
     # B8 of a card that torch does not call cuda: the message has no code.
-    assert "the program chose gcu:0 with set_device, and this rank's card is gcu:1: two ranks may share a card" in place.log(1), done
-    assert "two ranks may share" not in place.log(0), done
+    assert "the program chose gcu:0 with set_device, and this rank's card is gcu:1: two ranks may share a card" in workspace.log(1), done
+    assert "two ranks may share" not in workspace.log(0), done
 
 
 @with_torch
 @pytest.mark.parametrize("faults", [[], ["J1", "J2", "G5"], ["J3", "J4"], ["J5"]], ids=lambda faults: "_".join(faults) or "sound")
-def test_the_first_steps_show_what_is_wrong(place, faults):
+def test_the_first_steps_show_what_is_wrong(workspace, faults):
     """Sound scripts beside them give no warning."""
-    done = place.run("--nproc-per-node", 2, os.path.join(SILENT, "training.py"), *faults, seconds=SECONDS, extra={"OMP_NUM_THREADS": "1"})
+    done = workspace.run("--nproc-per-node", 2, os.path.join(SILENT, "training.py"), *faults, seconds=SECONDS, extra={"OMP_NUM_THREADS": "1"})
     assert done.code == 0 and done.out.count("] trained") == 2, done
     assert named(done) == sorted(faults), done
     if not faults:
         assert "warning" not in done.err.lower(), done
     # A note that the random state is equal (G5) is no warning.
-    found = [event for event in place.events("silent-error") if event["severity"] == "warning"]
+    found = [event for event in workspace.events("silent-error") if event["severity"] == "warning"]
     assert sorted((event["code"], event["ranks"]) for event in found) == sorted((row, [0] if row == "J5" else [0, 1]) for row in faults), found
     # How many reductions there were is in no field; how many steps, when it is said, depends on the machine.
     assert ("J4" in faults) == (re.search(r"J4: .*\(\d+ steps, 12 reductions\)", done.err) is not None), done
 
 
 @with_torch
-def test_ranks_of_several_hosts_compare_what_no_launcher_sees(place):
+def test_ranks_of_several_hosts_compare_what_no_launcher_sees(workspace):
     """Two launchers as two hosts, a rank each: J1 and J3 from rank 0, through the store; the rest from each launcher."""
     port = free_port()
-    hosts = [place.start("--nproc-per-node", 1, "--nnodes", 2, "--node-rank", number, "--rdzv-endpoint", "127.0.0.1:{}".format(port), "--rdzv-id",
-                         place.name, os.path.join(SILENT, "training.py"), "J1", "J2", "J3", extra={"OMP_NUM_THREADS": "1"}) for number in (0, 1)]
+    hosts = [workspace.start("--nproc-per-node", 1, "--nnodes", 2, "--node-rank", number, "--rdzv-endpoint", "127.0.0.1:{}".format(port), "--rdzv-id",
+                         workspace.name, os.path.join(SILENT, "training.py"), "J1", "J2", "J3", extra={"OMP_NUM_THREADS": "1"}) for number in (0, 1)]
     first, second = [host.wait(SECONDS) for host in hosts]
     assert (first.code, second.code) == (0, 0), (first, second)
     assert (named(first), named(second)) == (["J1", "J2", "J3"], ["J2"]), (first, second)
@@ -116,12 +116,12 @@ while not os.path.exists("over"):
 """
 
 
-def test_a_rank_that_works_alone_is_named_while_it_does(place):
-    running = place.start("--nproc-per-node", 3, place.write("alone.py", ALONE))
-    place.wait_for_ranks(3)
-    warning, = wait_until(lambda: place.events("silent-error"), "the warning\n" + running.err, 60)
-    assert (warning["code"], warning["ranks"]) == ("J5", [1]) and set(place.ranks()) == {0, 1, 2}, warning
-    place.write("over", "")
+def test_a_rank_that_works_alone_is_named_while_it_does(workspace):
+    running = workspace.start("--nproc-per-node", 3, workspace.write("alone.py", ALONE))
+    workspace.wait_for_ranks(3)
+    warning, = wait_until(lambda: workspace.events("silent-error"), "the warning\n" + running.err, 60)
+    assert (warning["code"], warning["ranks"]) == ("J5", [1]) and set(workspace.ranks()) == {0, 1, 2}, warning
+    workspace.write("over", "")
     done = running.wait(SECONDS)
     assert done.code == 0 and named(done) == ["J5"], done
     assert re.search(r"J5: only rank 1 trains: it is at step \d+, and the others stand, the furthest at step 5 since \d+ steps", done.err), done

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 class Kept:
     """In the place of the board."""
-    is_open, steps_are_told, saved = True, False, int
+    is_open, steps_reported, saved = True, False, int
 
     def __init__(self):
         self.written, self.figures = {}, board.Figures()
@@ -192,7 +192,7 @@ def test_losses_of_a_card_are_read_now_and_then_and_never_waited_for(seen, monke
     monkeypatch.setattr(losses, "read_later", lambda torch, tensor, then: reads.append(then) or True)
     loss = torch.ones((), device="meta", requires_grad=True)
     for _ in range(losses.ENOUGH + 1):
-        losses.look_at(torch, loss, losses._backward)
+        losses.check_loss(torch, loss, losses._backward)
     assert len(reads) == 3
     for read in reads:
         assert board.CHECK_FINITE not in seen
@@ -719,7 +719,7 @@ def test_no_hook_stays_on_the_model(seen):
 @pytest.mark.parametrize("name,words", [("run_val_epoch", True), ("ValLoop", True), ("testloader", True), ("evaluate", True), ("value", False),
                                         ("device", False), ("contest", False), ("latest", False)])
 def test_names_say_validation(name, words):
-    assert validation._says(validation.VALIDATES, name) == words
+    assert validation._matches_name(validation.VALIDATES, name) == words
 
 
 # ---- weights
@@ -807,13 +807,13 @@ def test_ranks_that_meet_through_remote_calls_have_a_group(seen, monkeypatch):
 @pytest.fixture
 def wrapped(seen, tmp_path, monkeypatch):
     """A model that DistributedDataParallel wraps, in a group of one that is taken for the first of two."""
-    monkeypatch.setattr(fingerprints, "_tell", lambda torch, name, number: told.append((name, number)))
+    monkeypatch.setattr(fingerprints, "_publish_step", lambda torch, name, number: told.append((name, number)))
     told = seen["told"] = []
     torch.distributed.init_process_group("gloo", init_method="file://{}/store".format(tmp_path), rank=0, world_size=1)
     try:
         monkeypatch.setattr(torch.distributed, "get_world_size", lambda *unused: 2)
         fingerprints._batches = fingerprints._mixed = fingerprints._hashed = fingerprints._batch = 0
-        fingerprints._part = None
+        fingerprints._shard = None
         fingerprints._watched.clear()
         fingerprints._optimizers.clear()
         fingerprints._others.clear()
@@ -859,14 +859,14 @@ def test_equal_parts_of_different_batches_are_no_fault(wrapped, monkeypatch):
 
 def test_whole_inputs_of_different_widths_are_no_parts_of_each_other(wrapped, monkeypatch):
     monkeypatch.setattr(fingerprints, "_shapes", [(4, 6), (4, 1)])
-    fingerprints._look_at_inputs(torch, [torch.ones(4, 6), torch.ones(4, 1)], 2)
-    assert fingerprints._part is None
+    fingerprints._observe_inputs(torch, [torch.ones(4, 6), torch.ones(4, 1)], 2)
+    assert fingerprints._shard is None
 
 
 @pytest.mark.parametrize("shape,whole,part", [((8, 3), (16, 3), True), ((16, 128), (16, 256), True), ((16, 255), (16, 256), False), ((8,), (8,), False),
                                               ((8, 3, 224, 224), (16, 3, 256, 256), True), ((16, 3, 112, 112), (16, 3, 224, 224), False)])
 def test_shapes_of_a_part_of_a_batch(shape, whole, part):
-    assert fingerprints.is_part(shape, whole, 2) == part
+    assert fingerprints.is_shard(shape, whole, 2) == part
 
 
 @pytest.mark.parametrize("averages", [True, False])
@@ -1008,13 +1008,13 @@ def test_gradients_labels_losses_and_hashes_leave_a_capture_alone(seen, monkeypa
     monkeypatch.setattr(observing, "read_later", lambda *unused: False)
     monkeypatch.setattr(observing, "has_to_wait", lambda *unused: True)
     loop.note_loss(torch.ones((), device="meta"))  # its number cannot be had: float() raises
-    loop._tell()
+    loop._publish_step()
 
 
 def test_parameters_are_hashed_without_waiting_and_reported_some_steps_later(seen, monkeypatch):
     later = []
     monkeypatch.setattr(observing, "read_later", lambda torch, tensor, then: later.append((tensor, then)) or True)
-    monkeypatch.setattr(fingerprints, "_tell", lambda torch, name, number: reported.append((name, number)))
+    monkeypatch.setattr(fingerprints, "_publish_step", lambda torch, name, number: reported.append((name, number)))
     monkeypatch.setattr(loop, "steps", 10)
     reported, model = [], net()
     wrapper = types.SimpleNamespace(module=model)
@@ -1024,9 +1024,9 @@ def test_parameters_are_hashed_without_waiting_and_reported_some_steps_later(see
     later[0][1](later[0][0].tolist())
     with torch.no_grad():
         model[0].weight.add_(1)
-    fingerprints._tell_parameters(torch)
+    fingerprints._publish_parameters(torch)
     assert reported == [("parameters 10", expected)]
     # A copy that has not arrived by then is left out.
     fingerprints._hash_parameters(torch, wrapper)
-    fingerprints._tell_parameters(torch)
-    assert len(reported) == 1 and not fingerprints._parts
+    fingerprints._publish_parameters(torch)
+    assert len(reported) == 1 and not fingerprints._pending_totals

@@ -16,10 +16,10 @@ SILENT_ERROR = 92
 with_torch = pytest.mark.skipif(not has_module("torch"), reason="this Python has no torch")
 
 
-def run(place, *arguments, **named):
+def run(workspace, *arguments, **named):
     """The program that has ended, and the events of its run."""
-    file = os.path.join(str(place.folder), "events-of-the-test.jsonl")
-    done = place.run(*arguments, seconds=SECONDS, extra=dict({"OMP_NUM_THREADS": "1", "FULLDECK_EVENTS": file}, **named))
+    file = os.path.join(str(workspace.folder), "events-of-the-test.jsonl")
+    done = workspace.run(*arguments, seconds=SECONDS, extra=dict({"OMP_NUM_THREADS": "1", "FULLDECK_EVENTS": file}, **named))
     with open(file) as lines:
         return done, [json.loads(line) for line in lines]
 
@@ -29,8 +29,8 @@ def found(events, severity="warning"):
 
 
 @with_torch
-def test_each_silent_error_is_one_warning_and_strict_ends_with_a_code_of_its_own(place):
-    done, events = run(place, "--nproc-per-node", 2, "--strict", SCRIPT, "A7", "F7-gradients", "F7-labels", "F6", "G2", "C6", "J6", "F2",
+def test_each_silent_error_is_one_warning_and_strict_ends_with_a_code_of_its_own(workspace):
+    done, events = run(workspace, "--nproc-per-node", 2, "--strict", SCRIPT, "A7", "F7-gradients", "F7-labels", "F6", "G2", "C6", "J6", "F2",
                        "D9")
     assert done.out.count("trained") == 2, done
     assert found(events) == [("A7", "group"), ("C6", "children"), ("D9", "modules"), ("F2", "log"), ("F6", "validation"), ("F7", "gradients"), ("F7", "labels"),
@@ -47,20 +47,20 @@ def test_each_silent_error_is_one_warning_and_strict_ends_with_a_code_of_its_own
 
 
 @with_torch
-def test_a_sound_script_has_no_warning_under_strict(place):
+def test_a_sound_script_has_no_warning_under_strict(workspace):
     """G5: its ranks draw the same random numbers, which is a note."""
-    done, events = run(place, "--nproc-per-node", 2, "--strict", SCRIPT)
+    done, events = run(workspace, "--nproc-per-node", 2, "--strict", SCRIPT)
     assert done.code == 0 and found(events) == [] and not [event for event in events if event["id"] == "check-disabled"], done
     assert found(events, "info") == [("G5", "random-state")], done
 
 
 @with_torch
-def test_checks_that_throw_are_reported_once_and_nothing_reaches_the_program(place):
-    done, events = run(place, "--nproc-per-node", 2, "--strict", SCRIPT, "broken-checks")
+def test_checks_that_throw_are_reported_once_and_nothing_reaches_the_program(workspace):
+    done, events = run(workspace, "--nproc-per-node", 2, "--strict", SCRIPT, "broken-checks")
     assert done.code == 0 and done.out.count("trained") == 2, done
     disabled = [event for event in events if event["id"] == "check-disabled"]
     assert len(disabled) == 1 and disabled[0]["ranks"] and "a check that is broken" in disabled[0]["reason"], events
-    assert found(events) == [] and "a check that is broken" not in place.log(0), done
+    assert found(events) == [] and "a check that is broken" not in workspace.log(0), done
 
 
 @with_torch
@@ -69,9 +69,9 @@ def test_checks_that_throw_are_reported_once_and_nothing_reaches_the_program(pla
     ("cpu", [("B6", "device"), ("C1", "log")], [("G5", "random-state")]),
     # Accelerate seeds the ranks alike by design: no G5.
     ("one-card", [("B8", "shared-card"), ("B9", "visibility")], [])])
-def test_cards_that_are_not_used_as_the_launcher_gave_them(place, mistake, warnings, notes):
-    place.simulate("gcu:2")
-    done, events = run(place, "--nproc-per-node", 2, "--strict", "--idle-card", "off", os.path.join(HERE, "silent", "card_errors.py"), mistake)
+def test_cards_that_are_not_used_as_the_launcher_gave_them(workspace, mistake, warnings, notes):
+    workspace.simulate("gcu:2")
+    done, events = run(workspace, "--nproc-per-node", 2, "--strict", "--idle-card", "off", os.path.join(HERE, "silent", "card_errors.py"), mistake)
     assert done.out.count("trained") == 2, done
     assert (found(events), found(events, "info")) == (warnings, notes), done
     assert done.code == SILENT_ERROR, done
@@ -84,13 +84,13 @@ print("using training set for validation", flush=True)
 
 
 @pytest.mark.parametrize("off,expected,code", [("", ["F2", "F6"], SILENT_ERROR), ("F2", ["F6"], SILENT_ERROR), (" F6, F2", [], 0)])
-def test_checks_that_are_off_are_neither_reported_nor_strict(place, off, expected, code):
-    done, events = run(place, "--nproc-per-node", 1, "--strict", place.write("admits.py", ADMITS), FULLDECK_CHECKS_OFF=off)
+def test_checks_that_are_off_are_neither_reported_nor_strict(workspace, off, expected, code):
+    done, events = run(workspace, "--nproc-per-node", 1, "--strict", workspace.write("admits.py", ADMITS), FULLDECK_CHECKS_OFF=off)
     assert [event["code"] for event in events if event["id"] == "silent-error"] == expected and done.code == code, done
 
 
-def test_a_code_that_no_check_has_is_refused(place):
-    done = place.run("--nproc-per-node", 1, place.write("admits.py", ADMITS), seconds=SECONDS, extra={"FULLDECK_CHECKS_OFF": "F6,F66"})
+def test_a_code_that_no_check_has_is_refused(workspace):
+    done = workspace.run("--nproc-per-node", 1, workspace.write("admits.py", ADMITS), seconds=SECONDS, extra={"FULLDECK_CHECKS_OFF": "F6,F66"})
     assert done.code != 0 and "admits.py" not in done.out and "using zeros" not in done.out, done
     assert "FULLDECK_CHECKS_OFF: no check has the code 'F66'" in done.err, done
 

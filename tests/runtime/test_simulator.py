@@ -28,7 +28,7 @@ def results(tmp_path_factory):
     """What each check said; all of them run in one process, which takes most of its time to import torch."""
     folder = tmp_path_factory.mktemp("simulated")
     done = subprocess.run([sys.executable, os.path.join(HERE, "scripts", "simulator_checks.py")], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          env=clean_environment(FULLDECK_SIMULATE="gcu:8", FULLDECK_SIMULATE_DIR=str(folder)), stderr=subprocess.PIPE,
+                          env=clean_environment(FULLDECK_SIMULATE="gcu:8", FULLDECK_SIMULATE_DIR=str(folder), PYTHONPATH=os.pathsep.join((PACKAGE, HERE))), stderr=subprocess.PIPE,
                           universal_newlines=True, timeout=400)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -268,12 +268,12 @@ def test_a_plugin_of_somebody_elses_is_loaded_and_its_failure_told(tmp_path):
 
 
 
-def test_a_rank_of_the_launcher_has_its_card(place):
+def test_a_rank_of_the_launcher_has_its_card(workspace):
     """No import, nothing on the path: the launcher's hook offers the package, and torch finds its entry point."""
-    program = os.path.join(place.folder, "rank.py")
+    program = os.path.join(workspace.folder, "rank.py")
     with open(program, "w") as file:
         file.write("import os, torch\nprint('sum', torch.ones(3, device=os.environ['FULLDECK_DEVICE']).sum().item())\n")
-    place.variables["FULLDECK_SIMULATE"] = "gcu:2"
-    place.devices = []
-    done = place.run("--nproc-per-node", 2, program, seconds=200)
+    workspace.variables["FULLDECK_SIMULATE"] = "gcu:2"
+    workspace.devices = []
+    done = workspace.run("--nproc-per-node", 2, program, seconds=200)
     assert done.code == 0 and done.out.count("sum 3.0") == 2, done

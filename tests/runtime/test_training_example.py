@@ -15,8 +15,8 @@ pytestmark = pytest.mark.skipif(not os.path.exists(PROGRAM), reason="this build 
 SECONDS = 240
 
 
-def train(place, ranks, *options, **settings):
-    return place.run("--nproc-per-node", ranks, "--no-python", PROGRAM, *options, seconds=SECONDS, **settings)
+def train(workspace, ranks, *options, **settings):
+    return workspace.run("--nproc-per-node", ranks, "--no-python", PROGRAM, *options, seconds=SECONDS, **settings)
 
 
 def loss_of(done):
@@ -34,45 +34,45 @@ def read_bytes(path):
         return file.read()
 
 
-def test_eight_ranks_end_where_one_does_and_twice_with_the_same_bits(place):
-    one = loss_of(train(place, 1, "--steps", 40))
-    eight = train(place, 8, "--steps", 40)
+def test_eight_ranks_end_where_one_does_and_twice_with_the_same_bits(workspace):
+    one = loss_of(train(workspace, 1, "--steps", 40))
+    eight = train(workspace, 8, "--steps", 40)
     assert loss_of(eight) == pytest.approx(one, abs=1e-6)
-    assert loss_of(train(place, 8, "--steps", 40)) == loss_of(eight)
+    assert loss_of(train(workspace, 8, "--steps", 40)) == loss_of(eight)
     assert one < 1.2, "it learnt nothing"
     for rank in range(8):
         assert re.search(r"fulldeck: rank %d/8, backend fulldeck \(.+\), device cpu" % rank, eight.err), eight
 
 
-def test_simulated_cards_give_the_same_losses_as_the_host(place):
-    host = loss_of(train(place, 8, "--steps", 40))
-    place.simulate("gcu:8")
-    cards = train(place, 8, "--steps", 40)
+def test_simulated_cards_give_the_same_losses_as_the_host(workspace):
+    host = loss_of(train(workspace, 8, "--steps", 40))
+    workspace.simulate("gcu:8")
+    cards = train(workspace, 8, "--steps", 40)
     assert loss_of(cards) == pytest.approx(host, abs=1e-5)
     for rank in range(8):
         assert "device gcu:%d, card serial SIM-gcu-000%d" % (rank, rank) in cards.err, cards
 
 
-def test_a_run_that_was_killed_resumes_to_the_same_bits(place):
-    straight = os.path.join(place.folder, "straight")
-    broken = os.path.join(place.folder, "broken")
-    running = place.start("--nproc-per-node", 4, "--no-python", PROGRAM, "--checkpoints", broken, "--save-every", 20,
+def test_a_run_that_was_killed_resumes_to_the_same_bits(workspace):
+    straight = os.path.join(workspace.folder, "straight")
+    broken = os.path.join(workspace.folder, "broken")
+    running = workspace.start("--nproc-per-node", 4, "--no-python", PROGRAM, "--checkpoints", broken, "--save-every", 20,
                           "--steps", 10000000)
     wait_until(lambda: glob.glob(os.path.join(broken, "step-*", "manifest.json")), "a checkpoint", SECONDS)
     running.signal(signal.SIGKILL)
     running.wait(SECONDS)
     reached = max(int(path.rsplit("-", 1)[1]) for path in glob.glob(os.path.join(broken, "step-*")))
     options = ("--steps", reached + 20, "--save-every", 20)
-    resumed = train(place, 4, "--checkpoints", broken, *options)
-    assert loss_of(resumed) == loss_of(train(place, 4, "--checkpoints", straight, *options))
+    resumed = train(workspace, 4, "--checkpoints", broken, *options)
+    assert loss_of(resumed) == loss_of(train(workspace, 4, "--checkpoints", straight, *options))
     assert weights_in(broken)[-1] == weights_in(straight)[-1]
 
 
-def test_a_checkpoint_of_eight_ranks_goes_on_with_two(place):
-    folder = os.path.join(place.folder, "checkpoints")
-    straight = loss_of(train(place, 8, "--steps", 40))
-    train(place, 8, "--steps", 20, "--save-every", 20, "--checkpoints", folder)
-    resumed = train(place, 2, "--steps", 40, "--save-every", 20, "--checkpoints", folder)
+def test_a_checkpoint_of_eight_ranks_goes_on_with_two(workspace):
+    folder = os.path.join(workspace.folder, "checkpoints")
+    straight = loss_of(train(workspace, 8, "--steps", 40))
+    train(workspace, 8, "--steps", 20, "--save-every", 20, "--checkpoints", folder)
+    resumed = train(workspace, 2, "--steps", 40, "--save-every", 20, "--checkpoints", folder)
     assert loss_of(resumed) == pytest.approx(straight, abs=1e-6)
     assert "example-train: begins at step 20" in resumed.err, resumed
 
@@ -81,19 +81,19 @@ def test_a_checkpoint_of_eight_ranks_goes_on_with_two(place):
     (("--batch", "3"), "what is --batch? Known: --global-batch N"),
     (("--global-batch", "3"), "global batch"),
 ])
-def test_bad_input_is_an_error_that_says_what_to_do(place, options, words):
-    done = train(place, 2, *options)
+def test_bad_input_is_an_error_that_says_what_to_do(workspace, options, words):
+    done = train(workspace, 2, *options)
     assert done.code != 0 and words in done.err, done
 
 
-def test_two_ranks_on_one_card_are_refused(place):
-    place.simulate("gcu:1")
-    done = train(place, 2, "--steps", 1)
+def test_two_ranks_on_one_card_are_refused(workspace):
+    workspace.simulate("gcu:1")
+    done = train(workspace, 2, "--steps", 1)
     # The launcher refuses before anything starts; src/rank/runtime/session/session_simulated_test.cc has the refusal of the session itself.
-    assert done.code == 83 and "final loss" not in done.out and not os.path.exists(place.runs), done
+    assert done.code == 83 and "final loss" not in done.out and not os.path.exists(workspace.runs), done
 
 
-def test_a_card_that_lies_is_found_before_training(place):
-    place.simulate("gcu:2,lying=1")
-    done = train(place, 2, "--steps", 1)
+def test_a_card_that_lies_is_found_before_training(workspace):
+    workspace.simulate("gcu:2,lying=1")
+    done = train(workspace, 2, "--steps", 1)
     assert done.code != 0 and "gcu:1" in done.err and "final loss" not in done.out, done

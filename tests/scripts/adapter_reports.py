@@ -96,7 +96,7 @@ from fulldeck.adapters import fingerprints  # noqa: E402
 keep = type("Wrapper", (), {})()
 fingerprints._watched[keep] = None
 for batch in ("text", {"x": torch.ones(2, device="cuda")}, torch.ones(2, device="cuda")):
-    fingerprints._look_at_batch(torch, batch, 0)
+    fingerprints._observe_batch(torch, batch, 0)
 del fingerprints._watched[keep]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from launching import BUILD, FULLDECK, TOP, read, wait_until
 
-DEMO = "demo.toml"  # in the place of each test
+DEMO = "demo.toml"  # in the workspace of each test
 RECIPE = """
 name = "demo"
 steps = 300
@@ -49,27 +49,27 @@ exit 5
 
 
 @pytest.fixture
-def train(place):
+def train(workspace):
     """Calls `fulldeck train`, or another command, of a fulldeck whose fulldeck-train is the stand-in."""
-    programs = os.path.join(place.folder, "installed", "bin")
+    programs = os.path.join(workspace.folder, "installed", "bin")
     os.makedirs(programs)
     shutil.copy(FULLDECK, programs)
-    os.symlink(os.path.join(BUILD, "lib"), os.path.join(place.folder, "installed", "lib"))
+    os.symlink(os.path.join(BUILD, "lib"), os.path.join(workspace.folder, "installed", "lib"))
     for name, text in (("fulldeck-train", TRAINER), ("fulldeck-predict", PREDICTOR)):
-        place.write(os.path.join("installed", "bin", name), text, 0o755)
-    place.write(DEMO, RECIPE)
-    place.simulate("gcu:8")
+        workspace.write(os.path.join("installed", "bin", name), text, 0o755)
+    workspace.write(DEMO, RECIPE)
+    workspace.simulate("gcu:8")
 
     def start(*arguments, **options):
         command = options.pop("command", "train")
-        return place.start_program([os.path.join(programs, "fulldeck"), command] + [str(each) for each in arguments], **options)
+        return workspace.start_program([os.path.join(programs, "fulldeck"), command] + [str(each) for each in arguments], **options)
 
     def call(*arguments, **options):
         return start(*arguments, **options).wait()
 
     call.start = start
-    call.place = place
-    call.folder = os.path.join(place.folder, "work_dirs", "demo")
+    call.workspace = workspace
+    call.folder = os.path.join(workspace.folder, "work_dirs", "demo")
     call.programs = programs
     return call
 
@@ -95,8 +95,8 @@ def test_every_config_of_the_project_is_understood(train, config):
     lines = done.err.splitlines()
     assert [line for line in lines if not re.search(r"error: (data\.root|model\.weights) = ", line)] == []
     # With those, it has a plan.
-    root = os.path.join(train.place.folder, "data")
-    weights = os.path.join(train.place.folder, "model.safetensors")
+    root = os.path.join(train.workspace.folder, "data")
+    weights = os.path.join(train.workspace.folder, "model.safetensors")
     with open(weights, "wb") as file:
         file.write(b"\x02\0\0\0\0\0\0\0{}")
     for part in ("Train/Rural", "Val/Urban"):
@@ -105,15 +105,15 @@ def test_every_config_of_the_project_is_understood(train, config):
     os.makedirs(os.path.join(root, "classification/NWPU-RESISC45/train/farm"))
     os.makedirs(os.path.join(root, "classification/NWPU-RESISC45/test/farm"))
     for number in range(64):
-        train.place.write("data/Train/Rural/images_png/%d.png" % number, "")
-        train.place.write("data/classification/NWPU-RESISC45/train/farm/%d.jpg" % number, "")
+        train.workspace.write("data/Train/Rural/images_png/%d.png" % number, "")
+        train.workspace.write("data/classification/NWPU-RESISC45/train/farm/%d.jpg" % number, "")
     done = train(config, "--dry-run", "--json", "--set", "data.root=" + root, "--set", "model.weights=" + weights)
     plan = json.loads(done.out)
     assert (plan["ranks"], plan["global_batch"], plan["lr"], plan["steps"], plan["steps_of_epoch"]) == (8, 16, 1e-4, 40000, 4)
 
 
 def test_mistakes_are_told_all_at_once_and_no_rank_starts(train):
-    config = train.place.write("bad.toml", "name = \"demo\"\nstepz = 10\n\n[train]\nlr = \"fast\"\n  batch = 0\nlerning = 3\n")
+    config = train.workspace.write("bad.toml", "name = \"demo\"\nstepz = 10\n\n[train]\nlr = \"fast\"\n  batch = 0\nlerning = 3\n")
     done = refused(train(config), 2)
     assert [line[len("fulldeck: error: ") + len(config):] for line in done.err.splitlines()] == [
         ":2:1: there is no key \"stepz\"; did you mean \"steps\"?",
@@ -158,7 +158,7 @@ def test_a_fulldeck_without_torch_says_so(train):
 
 
 def test_a_machine_without_cards_trains_on_the_processors(train):
-    del train.place.variables["FULLDECK_SIMULATE"]
+    del train.workspace.variables["FULLDECK_SIMULATE"]
     done = train(DEMO, "--devices", "cpu", "--dry-run")
     assert done.code == 0 and "1, on the processors: no card is used" in done.out, done
 
@@ -174,7 +174,7 @@ def test_a_dry_run_shows_the_plan_and_starts_nothing(train):
                  "loaders        4 threads (1 a rank) on ", "disk           up to ", "folder         work_dirs/demo\n"):
         assert text in done.out, done
     assert "--set epochs replaces steps = " in done.err
-    assert not os.path.exists(os.path.join(train.place.folder, "work_dirs"))
+    assert not os.path.exists(os.path.join(train.workspace.folder, "work_dirs"))
 
 
 # ---- a run
@@ -234,7 +234,7 @@ def test_a_folder_without_checkpoints_may_be_resumed_from_the_start(train):
 
 
 def test_a_job_that_runs_keeps_others_out(train):
-    hold = train.place.write("hold", "")
+    hold = train.workspace.write("hold", "")
     running = train.start(DEMO, "--devices", "1", extra={"HOLD": hold})
     wait_until(lambda: "rank 0 of 1" in running.out, "the first job's rank")
     shutil.rmtree(os.path.join(train.folder, "checkpoints"))
@@ -258,7 +258,7 @@ def test_a_rank_that_fails_is_started_again_and_its_code_is_returned(train):
 
 
 def test_ranks_may_share_cards(train):
-    train.place.simulate("gcu:2")
+    train.workspace.simulate("gcu:2")
     done = train(DEMO, "--devices", "4", "--share-cards")
     assert done.code == 0 and "demo: 4 ranks on 2 gcu cards" in done.err, done
     assert sorted(re.findall(r"rank (\d) of 4", done.out)) == ["0", "1", "2", "3"]
@@ -268,9 +268,9 @@ def test_ranks_may_share_cards(train):
 
 
 def test_predict_hands_its_arguments_on(train):
-    os.makedirs(os.path.join(train.place.folder, "job"))
+    os.makedirs(os.path.join(train.workspace.folder, "job"))
     for name in ("a b.png", "c.tif"):
-        train.place.write(name, "")
+        train.workspace.write(name, "")
     done = train("job", "a b.png", "c.tif", "-o", "out", "--flips", "--window", "64", "--stride", "32", "--device", "cpu", "--newest",
                  "--json", command="predict")
     assert done.code == 5, done
@@ -287,15 +287,15 @@ def test_predict_hands_its_arguments_on(train):
     (["job"], "IMAGE is required"),
 ])
 def test_predict_looks_for_its_files_first(train, arguments, text):
-    os.makedirs(os.path.join(train.place.folder, "job"))
-    train.place.write("a.png", "")
+    os.makedirs(os.path.join(train.workspace.folder, "job"))
+    train.workspace.write("a.png", "")
     refused(train(*arguments, command="predict"), 2, text)
 
 
 def test_predict_of_a_fulldeck_without_torch_says_so(train):
     os.remove(os.path.join(train.programs, "fulldeck-predict"))
-    os.makedirs(os.path.join(train.place.folder, "job"))
-    train.place.write("a.png", "")
+    os.makedirs(os.path.join(train.workspace.folder, "job"))
+    train.workspace.write("a.png", "")
     refused(train("job", "a.png", command="predict"), 88, "fulldeck-predict is not in ")
 
 

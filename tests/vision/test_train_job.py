@@ -61,14 +61,14 @@ threads = 1
 
 
 class Job:
-    def __init__(self, place, folder="job"):
-        self.place = place
-        self.folder = os.path.join(place.folder, "work_dirs", folder)
+    def __init__(self, workspace, folder="job"):
+        self.workspace = workspace
+        self.folder = os.path.join(workspace.folder, "work_dirs", folder)
         self.sets = ["--set", "name=" + folder]
-        self.config = place.write("job.toml", RECIPE)
+        self.config = workspace.write("job.toml", RECIPE)
 
     def start(self, *arguments):
-        return self.place.start_program([FULLDECK, "train", self.config] + self.sets + [str(each) for each in arguments])
+        return self.workspace.start_program([FULLDECK, "train", self.config] + self.sets + [str(each) for each in arguments])
 
     def run(self, *arguments):
         return self.start(*arguments).wait(SECONDS)
@@ -104,10 +104,10 @@ class Job:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """The job on eight cards, from its beginning to its end. What the other tests compare with."""
-    from launching import Place
-    place = Place(tmp_path_factory.mktemp("straight"))
-    place.simulate("gcu:8")
-    job = Job(place)
+    from launching import Workspace
+    workspace = Workspace(tmp_path_factory.mktemp("straight"))
+    workspace.simulate("gcu:8")
+    job = Job(workspace)
     job.done = job.finished()
     return job
 
@@ -130,23 +130,23 @@ def test_eight_cards_leave_curves_events_checkpoints_and_a_report(straight):
     assert "mIoU" in read(os.path.join(straight.folder, "report.html"))
 
 
-def test_a_tile_that_was_never_trained_on_is_predicted_as_the_report_shows(straight, place):
+def test_a_tile_that_was_never_trained_on_is_predicted_as_the_report_shows(straight, workspace):
     numpy, pictures = pytest.importorskip("numpy"), pytest.importorskip("PIL.Image")
     report = read(os.path.join(straight.folder, "report.html"))
     shown = {what: base64.b64decode(data) for data, what in
              re.findall(r'src="data:image/png;base64,([^"]+)" alt="(image|prediction) of synthetic val tile 0"', report)}
-    tile = os.path.join(place.folder, "tile.png")
+    tile = os.path.join(workspace.folder, "tile.png")
     with open(tile, "wb") as file:
         file.write(shown["image"])
-    done = place.start_program([FULLDECK, "predict", straight.folder, tile, "-o", place.folder, "--newest", "--device", "cpu"]).wait(SECONDS)
+    done = workspace.start_program([FULLDECK, "predict", straight.folder, tile, "-o", workspace.folder, "--newest", "--device", "cpu"]).wait(SECONDS)
     assert done.code == 0 and "tile_mask.png" in done.out and "averaged weights" in done.err, done
-    mine = numpy.asarray(pictures.open(os.path.join(place.folder, "tile_mask.png")).convert("RGB"))
+    mine = numpy.asarray(pictures.open(os.path.join(workspace.folder, "tile_mask.png")).convert("RGB"))
     theirs = numpy.asarray(pictures.open(io.BytesIO(shown["prediction"])).convert("RGB"))
     assert mine.shape == theirs.shape and (mine == theirs).all(axis=2).mean() > 0.98, (mine.shape, theirs.shape)
 
 
-def test_one_card_with_the_whole_batch_has_the_same_curve(straight, place):
-    one = Job(place)
+def test_one_card_with_the_whole_batch_has_the_same_curve(straight, workspace):
+    one = Job(workspace)
     one.finished("--devices", "cpu")
     mine, theirs = one.losses(), straight.losses()
     for step in range(1, 11):
@@ -154,12 +154,12 @@ def test_one_card_with_the_whole_batch_has_the_same_curve(straight, place):
     assert one.scores()[60] == pytest.approx(straight.scores()[60], abs=0.05)
 
 
-def test_a_killed_rank_changes_no_bit_of_the_result(straight, place):
-    place.simulate("gcu:8")
-    job = Job(place)
+def test_a_killed_rank_changes_no_bit_of_the_result(straight, workspace):
+    workspace.simulate("gcu:8")
+    job = Job(workspace)
     running = job.start("--max-restarts", 1)
     wait_until(job.checkpoints, "a checkpoint", SECONDS)
-    os.kill(place.ranks()[5], signal.SIGKILL)
+    os.kill(workspace.ranks()[5], signal.SIGKILL)
     done = running.wait(SECONDS)
     assert done.code == 0 and re.search(r"resumed at step [24]0 from \S+, which 8 ranks saved", done.out), done
     assert job.weights() == straight.weights()
@@ -169,9 +169,9 @@ def test_a_killed_rank_changes_no_bit_of_the_result(straight, place):
     assert "labels of the train part are classes" in read(os.path.join(job.folder, "report.txt"))
 
 
-def test_a_checkpoint_of_eight_cards_goes_on_with_four(straight, place):
-    place.simulate("gcu:4")
-    job = Job(place)
+def test_a_checkpoint_of_eight_cards_goes_on_with_four(straight, workspace):
+    workspace.simulate("gcu:4")
+    job = Job(workspace)
     shutil.copytree(straight.folder, job.folder)
     shutil.rmtree(os.path.join(job.folder, "checkpoints", "step-000000060"))
     done = job.finished("--resume")
@@ -183,9 +183,9 @@ def test_a_checkpoint_of_eight_cards_goes_on_with_four(straight, place):
     assert mine[41] == pytest.approx(theirs[41], abs=1e-5)
 
 
-def test_stopped_by_sigterm_it_saves_and_goes_on_to_the_same_bits(place):
-    place.simulate("gcu:2")
-    whole, job = Job(place, "whole"), Job(place)
+def test_stopped_by_sigterm_it_saves_and_goes_on_to_the_same_bits(workspace):
+    workspace.simulate("gcu:2")
+    whole, job = Job(workspace, "whole"), Job(workspace)
     short = ["--set", "steps=24"]
     whole.finished(*short)
     running = job.start(*short)
@@ -202,8 +202,8 @@ def test_stopped_by_sigterm_it_saves_and_goes_on_to_the_same_bits(place):
     assert job.weights(24) == whole.weights(24) and job.losses() == whole.losses()
 
 
-def test_sigusr1_saves_and_ends_well(place):
-    job = Job(place)
+def test_sigusr1_saves_and_ends_well(workspace):
+    job = Job(workspace)
     running = job.start("--devices", "cpu", "--set", "steps=100000")
     wait_until(lambda: len(job.lines()) > 2, "some steps", SECONDS)
     running.signal(signal.SIGUSR1)
@@ -226,9 +226,9 @@ def png(path, width, height, bands, value):
                    chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
-def folders(place, label=lambda x, y: x // 8 % 3, image=lambda x, y, band, number: x * 7 + y * 13 + band * 5 + number * 31):
+def folders(workspace, label=lambda x, y: x // 8 % 3, image=lambda x, y, band, number: x * 7 + y * 13 + band * 5 + number * 31):
     """A data set of masks in folders, in train/val parts of 8 and 2."""
-    root = os.path.join(place.folder, "data")
+    root = os.path.join(workspace.folder, "data")
     for part, count, first in (("train", 8, 0), ("val", 2, 100)):
         for number in range(count):
             name = "%03d.png" % (first + number)
@@ -253,65 +253,65 @@ def refused(done, *words):
     assert done.err.count(words[0]) <= 2, done
 
 
-def test_labels_are_looked_at_before_the_first_step(place):
+def test_labels_are_looked_at_before_the_first_step(workspace):
     """F7: labels that are out of range, or all the same."""
-    root = folders(place, label=lambda x, y: 3 if x < 4 else x // 8 % 3)
-    done = Job(place).run(*mmseg(root))
+    root = folders(workspace, label=lambda x, y: 3 if x < 4 else x // 8 % 3)
+    done = Job(workspace).run(*mmseg(root))
     refused(done, "Labels of 8 samples of train are out of range: 3", "data.kind = \"loveda\" or data.reduce_zero_label = true")
-    root = folders(place, label=lambda x, y: 0, image=lambda x, y, band, number: 100)
-    refused(Job(place, "b").run(*mmseg(root)), "8 of 8 samples of train", "have one value in all their pixels")
+    root = folders(workspace, label=lambda x, y: 0, image=lambda x, y, band, number: 100)
+    refused(Job(workspace, "b").run(*mmseg(root)), "8 of 8 samples of train", "have one value in all their pixels")
 
 
-def test_the_same_files_in_both_parts_are_refused(place):
+def test_the_same_files_in_both_parts_are_refused(workspace):
     """F6: a validation on the samples of the training."""
-    root = folders(place)
+    root = folders(workspace)
     os.remove(os.path.join(root, "img_dir", "val", "100.png"))
     os.remove(os.path.join(root, "ann_dir", "val", "100.png"))
     for kind in ("img_dir", "ann_dir"):
         os.link(os.path.join(root, kind, "train", "003.png"), os.path.join(root, kind, "val", "200.png"))
-    refused(Job(place).run(*mmseg(root)), "data.overlap_allowed", "200.png")
+    refused(Job(workspace).run(*mmseg(root)), "data.overlap_allowed", "200.png")
 
 
-def test_a_broken_file_is_named_and_counted_and_never_replaced(place):
-    """F2: no other sample takes its place."""
-    root = folders(place)
+def test_a_broken_file_is_named_and_counted_and_never_replaced(workspace):
+    """F2: no other sample takes its workspace."""
+    root = folders(workspace)
     with open(os.path.join(root, "img_dir", "train", "003.png"), "r+b") as file:
         file.truncate(60)
-    refused(Job(place).run(*mmseg(root)), "003.png", "data.corrupt_allowed")
-    allowed = Job(place, "allowed")
+    refused(Job(workspace).run(*mmseg(root)), "003.png", "data.corrupt_allowed")
+    allowed = Job(workspace, "allowed")
     allowed.finished(*mmseg(root, "data.corrupt_allowed=1"))
     assert "003.png" in read(os.path.join(allowed.folder, "report.txt"))
 
 
-def test_weights_that_do_not_fit_are_refused_with_every_key(place):
+def test_weights_that_do_not_fit_are_refused_with_every_key(workspace):
     """G2: none is left out without a word."""
     header = json.dumps({"norm.weight": {"dtype": "F32", "shape": [96], "data_offsets": [0, 384]}}).encode()
-    path = os.path.join(place.folder, "weights.safetensors")
+    path = os.path.join(workspace.folder, "weights.safetensors")
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)) + header + bytes(384))
-    done = Job(place).run("--devices", "cpu", "--set", "model.weights=" + path)
+    done = Job(workspace).run("--devices", "cpu", "--set", "model.weights=" + path)
     refused(done, "layer.0.attention.q_proj.weight", "norm.weight")
 
 
-def test_a_number_that_is_not_finite_stops_all_ranks_with_one_message(straight, place):
-    path = os.path.join(place.folder, "spoilt.safetensors")
+def test_a_number_that_is_not_finite_stops_all_ranks_with_one_message(straight, workspace):
+    path = os.path.join(workspace.folder, "spoilt.safetensors")
     data = bytearray(straight.weights()["model"])
     size = struct.unpack("<Q", data[:8])[0]
     begin = json.loads(data[8:8 + size].decode())["backbone.norm.weight"]["data_offsets"][0]
     data[8 + size + begin:8 + size + begin + 4] = struct.pack("<f", float("nan"))
     with open(path, "wb") as file:
         file.write(data)
-    place.simulate("gcu:2")
-    done = Job(place).run("--set", "model.weights=" + path, "--set", 'model.weights_may_have_more=["head.*", "auxiliary.*"]')
+    workspace.simulate("gcu:2")
+    done = Job(workspace).run("--set", "model.weights=" + path, "--set", 'model.weights_may_have_more=["head.*", "auxiliary.*"]')
     refused(done, "step 1: rank", "is not finite")
 
 
-def test_too_little_memory_halves_the_micro_batch_and_keeps_the_curve(place):
+def test_too_little_memory_halves_the_micro_batch_and_keeps_the_curve(workspace):
     """42 MiB hold 8 samples of a rank, not 16."""
     curves = {}
     for folder, cards in (("small", "gcu:2,memory=42MiB"), ("large", "gcu:2")):
-        place.simulate(cards)
-        job = Job(place, folder)
+        workspace.simulate(cards)
+        job = Job(workspace, folder)
         job.sets += ["--set", "steps=6", "--set", "train.global_batch=32", "--set", "train.batch=16", "--set", "train.oom=halve",
                      "--set", "data.size=64", "--set", "data.synthetic.size=64", "--set", "train.hash_every=2", "--set", "model.head=linear",
                      "--set", "model.auxiliary_weight=0"]
@@ -320,16 +320,16 @@ def test_too_little_memory_halves_the_micro_batch_and_keeps_the_curve(place):
         curves[folder] = job.losses()
     assert sorted(curves["small"]) == list(range(1, 7))
     assert curves["small"] == pytest.approx(curves["large"], rel=1e-5)
-    place.simulate("gcu:2,memory=42MiB")
-    job = Job(place, "small")
+    workspace.simulate("gcu:2,memory=42MiB")
+    job = Job(workspace, "small")
     job.sets += ["--set", "steps=6", "--set", "train.global_batch=32", "--set", "train.batch=16", "--set", "train.oom=fail",
                  "--set", "data.size=64", "--set", "data.synthetic.size=64", "--set", "model.head=linear", "--set", "model.auxiliary_weight=0"]
     done = job.run("--fresh")
     assert done.code == 1 and "known failure I1" in done.err, done
 
 
-def test_other_classes_are_refused_on_resume(place):
-    root = folders(place)
-    job = Job(place)
+def test_other_classes_are_refused_on_resume(workspace):
+    root = folders(workspace)
+    job = Job(workspace)
     job.finished(*mmseg(root))
     refused(job.run("--resume", *mmseg(root, 'data.classes=["a", "b", "c", "d"]', "steps=6")), "data.classes")

@@ -158,7 +158,7 @@ def adapt(module):
         say("warning: {} {} is left as it is: versions before {} are not known".format(
             name, getattr(module, "__version__", "of unknown version"), ".".join(map(str, OLDEST[name]))))
         return
-    begun = time.process_time()
+    started = time.process_time()
     done = []
     for adapter in TABLE[name]:
         try:
@@ -169,7 +169,7 @@ def adapt(module):
             say("warning: {} is left as it is ({}): {}".format(name, adapter, error))
         except Exception as error:
             say("warning: {} is not adapted ({}): {}: {}".format(name, adapter, type(error).__name__, error))
-    spent[name] = time.process_time() - begun
+    spent[name] = time.process_time() - started
     if done and not _child:
         say("adapted {} {}: {}".format(name, getattr(module, "__version__", "of unknown version"), "; ".join(done)))
 

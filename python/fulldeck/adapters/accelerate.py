@@ -22,18 +22,18 @@ def adapt(accelerate):
     done = []
     foreign = card.is_foreign() and not (card.kind() in NAMED and card.has_vendor_module())
     if foreign:
-        give_the_card(state)
+        set_device(state)
         done.append("device {}".format(card.name()))
         allow_half_precision(accelerator)
-        scale_on_the_card(accelerator, modeling)
-        on_import("safetensors.torch", load_by_way_of_the_host)
+        use_device_grad_scaler(accelerator, modeling)
+        on_import("safetensors.torch", load_via_host)
     elif card.on_processors():
-        wait_on_the_processors(state)
+        barrier_on_cpu(state)
         if world() > 1:
             done.append("ranks on the processors")
-    tell_of_dropped_precision(accelerator)
-    tell_the_loss(accelerator)
-    refuse_lone_ranks(state, foreign)
+    warn_dropped_precision(accelerator)
+    report_loss(accelerator)
+    reject_isolated_ranks(state, foreign)
     done += accelerate_settings.apply(accelerate)
     return "; ".join(done) or None
 
@@ -43,7 +43,7 @@ def world():
     return int(number) if number.isdigit() else 1
 
 
-def give_the_card(state):
+def set_device(state):
     chosen = os.environ.get(DEVICE)
     if chosen is None:
         os.environ[DEVICE] = card.name()
@@ -64,7 +64,7 @@ def give_the_card(state):
     state.PartialState._prepare_backend = _prepare_backend
 
 
-def wait_on_the_processors(state):
+def barrier_on_cpu(state):
     """wait_for_everyone() names a card for its barrier, and torch would take one that this rank was not given, if the machine has any."""
     original = state.PartialState.wait_for_everyone
 
@@ -78,30 +78,30 @@ def wait_on_the_processors(state):
     state.PartialState.wait_for_everyone = wait_for_everyone
 
 
-def refuse_lone_ranks(state, foreign):
+def reject_isolated_ranks(state, foreign):
     original = state.PartialState.__init__
 
     @functools.wraps(original)
     def __init__(self, cpu=False, **options):
-        fresh = state.PartialState._shared_state == {}
-        if fresh and foreign and cpu:
+        is_new = state.PartialState._shared_state == {}
+        if is_new and foreign and cpu:
             say("warning: the program asks Accelerate for the processors (cpu=True or ACCELERATE_USE_CPU), and gets them: {} stays idle. "
                 "Meant so? Then: fulldeck run --devices cpu".format(card.name()))
             os.environ.pop(DEVICE, None)
-        if fresh and not cpu and card.on_processors() and world() > 1:
+        if is_new and not cpu and card.on_processors() and world() > 1:
             cpu = True
         original(self, cpu, **options)
-        if fresh and world() > 1 and "LOCAL_RANK" in os.environ:
+        if is_new and world() > 1 and "LOCAL_RANK" in os.environ:
             check(self)
 
     state.PartialState.__init__ = __init__
 
-    def check(made):
+    def check(state_object):
         rank = int(os.environ.get("RANK", "0"))
-        if (made.num_processes, made.process_index) == (world(), rank):
+        if (state_object.num_processes, state_object.process_index) == (world(), rank):
             return
-        seen = "process {} of {}".format(made.process_index, made.num_processes)
-        device, backend = made.device, made.backend
+        seen = "process {} of {}".format(state_object.process_index, state_object.num_processes)
+        device, backend = state_object.device, state_object.backend
         state.PartialState._reset_state()
         raise RuntimeError(
             "fulldeck: Accelerate takes this rank for {}, and it is rank {} of {}: every rank would train by itself, and all would write "
@@ -121,7 +121,7 @@ def allow_half_precision(accelerator):
     getattr(function, "__wrapped__", function).__code__ = code.replace(co_consts=constants)
 
 
-def tell_of_dropped_precision(accelerator):
+def warn_dropped_precision(accelerator):
     original = accelerator.Accelerator.__init__
 
     @functools.wraps(original)
@@ -133,7 +133,7 @@ def tell_of_dropped_precision(accelerator):
     accelerator.Accelerator.__init__ = __init__
 
 
-def tell_the_loss(accelerator):
+def report_loss(accelerator):
     """For the rank board; the steps come from the optimizer itself, which Accelerate lets step when gradients are synchronised."""
     original = accelerator.Accelerator.backward
 
@@ -145,7 +145,7 @@ def tell_the_loss(accelerator):
     accelerator.Accelerator.backward = backward
 
 
-def scale_on_the_card(accelerator, modeling):
+def use_device_grad_scaler(accelerator, modeling):
     import torch
 
     original = modeling.get_grad_scaler
@@ -161,7 +161,7 @@ def scale_on_the_card(accelerator, modeling):
         accelerator.get_grad_scaler = get_grad_scaler
 
 
-def load_by_way_of_the_host(safetensors):
+def load_via_host(safetensors):
     """load_state() reads weights straight to the device, by a reader that has a list of devices too."""
     original = safetensors.load_file
 

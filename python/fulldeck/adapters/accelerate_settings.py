@@ -76,16 +76,16 @@ def variables(path, settings):
         arguments.mpirun_hostfile = None
         kind = settings.distributed_type.value
         if kind == "DEEPSPEED":
-            made = prepare.prepare_deepspeed_cmd_env(arguments)[1]
+            launcher_environment = prepare.prepare_deepspeed_cmd_env(arguments)[1]
         elif kind in ("NO", "MULTI_CPU", "XLA"):
-            made = prepare.prepare_simple_launcher_cmd_env(arguments)[1]
+            launcher_environment = prepare.prepare_simple_launcher_cmd_env(arguments)[1]
         else:
-            made = prepare.prepare_multi_gpu_env(arguments)
+            launcher_environment = prepare.prepare_multi_gpu_env(arguments)
     finally:
         for name in set(os.environ) - set(before):  # _validate_launch_command writes some into its own
             del os.environ[name]
         os.environ.update(before)
-    return {name: value for name, value in made.items() if name not in LAUNCHERS and before.get(name) != value}
+    return {name: value for name, value in launcher_environment.items() if name not in LAUNCHERS and before.get(name) != value}
 
 
 def summary(settings):

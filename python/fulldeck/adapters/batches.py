@@ -9,17 +9,17 @@ from fulldeck.adapters.observing import compiling, guarded, is_capturing, observ
 
 FIRST_BATCHES = 20       # in which batches are looked at for labels before any loss was
 LABEL_BATCHES = 100      # losses after which it is known whether the labels come from the batches
-FEWEST_BATCHES = 10      # fewer say nothing about labels
+MIN_BATCHES = 10      # fewer say nothing about labels
 ENOUGH_BATCHES = 50      # the launcher needs as many while the run goes on (script_faults.cc)
-MADE_LABELS = 3          # labels that are not in the batch: once may be the next batch, which a framework has read already
-MOST_BATCHES = 2000      # without an end of a pass
+SYNTHETIC_LABELS = 3          # labels that are not in the batch: once may be the next batch, which a framework has read already
+MAX_BATCHES = 2000      # without an end of a pass
 READ_EVERY = 10          # losses, when it is known what to compare with: of labels on a card
-MOST_ELEMENTS = 1 << 20  # of a tensor of integers in a batch
+MAX_ELEMENTS = 1 << 20  # of a tensor of integers in a batch
 BATCH_STEPS = 8          # a loss after more steps is not about the latest batch
 HASHED_BATCHES = 64      # of each DataLoader
 HASHED_ROWS = 32         # of each batch
 ROW_BYTES = 512          # of each row, taken from all over it
-MOST_LOADERS = 32        # a script may make a new one for each epoch
+MAX_LOADERS = 32        # a script may make a new one for each epoch
 
 
 # ---- labels
@@ -34,7 +34,7 @@ class Labels:
         self.batches = 0     # that have it
         self.passed = 0      # looks when a pass ended
         self.elements = 0    # of the latest labels
-        self.made = 0        # by the script: not in the batch
+        self.synthetic = 0        # by the script: not in the batch
         self.ignored = -100  # value of the latest labels that is none
         self.over = False
         self.differ = None   # on the card: whether any of the labels since the last copy is another one
@@ -84,11 +84,11 @@ def labels(torch, output, target, ignored, kind):
             or torch._C._functorch.maybe_current_level() is not None or is_capturing(torch, target)):
         return
     kind.elements, kind.ignored = target.numel(), ignored
-    # Labels of one class that are not in the batch were made by the script: contrastive losses and GANs have such. Masks may have been scaled.
+    # Labels of one class that are not in the batch were synthetic by the script: contrastive losses and GANs have such. Masks may have been scaled.
     from_data = kind.looks >= LABEL_BATCHES or [value for value, elements, is_map in _constants if (elements == kind.elements or (
         is_map and kind is _dense)) and steps < _fetched_at + BATCH_STEPS]
-    may_be_made = _constants_of_all
-    if kind.looks >= LABEL_BATCHES and kind.batches < FEWEST_BATCHES:
+    may_be_synthetic = _constants_of_all
+    if kind.looks >= LABEL_BATCHES and kind.batches < MIN_BATCHES:
         kind.over = True
         return
     kind.looks += 1
@@ -98,7 +98,7 @@ def labels(torch, output, target, ignored, kind):
             return
 
         def arrived(values):
-            _judge_labels(kind, values, from_data, may_be_made)
+            _judge_labels(kind, values, from_data, may_be_synthetic)
 
         if kind is _soft:
             few = _rows_alike(torch, target.detach())
@@ -149,16 +149,16 @@ def _read_labels(torch, kind):
         kind.judged += looks
 
 
-def _judge_labels(kind, values, from_data, may_be_made):
-    """`from_data`: whether the labels come from the batch, or the values of those tensors in it that they may come from; `may_be_made`: whether all
+def _judge_labels(kind, values, from_data, may_be_synthetic):
+    """`from_data`: whether the labels come from the batch, or the values of those tensors in it that they may come from; `may_be_synthetic`: whether all
     tensors were looked at."""
     least, largest = values
     kind.judged += 1
     if kind.over or least > largest:  # every label is ignored
         return
     if least == largest and from_data is not True and least not in from_data:
-        kind.made += may_be_made
-        kind.over = kind.made >= MADE_LABELS
+        kind.synthetic += may_be_synthetic
+        kind.over = kind.synthetic >= SYNTHETIC_LABELS
         return
     same = least == largest and kind.label in (None, least) and (kind is not _binary or least in (0, 1))
     kind.label = least
@@ -174,12 +174,12 @@ def _judge_same(kind, same, looks):
             observe(boards.CHECK_LABELS, 2)
         return
     kind.batches += looks
-    if kind.batches >= MOST_BATCHES or (kind.passed and kind.judged >= kind.passed):
+    if kind.batches >= MAX_BATCHES or (kind.passed and kind.judged >= kind.passed):
         _report_labels(kind)
 
 
 def _report_labels(kind):
-    if kind.batches >= FEWEST_BATCHES:
+    if kind.batches >= MIN_BATCHES:
         observe(boards.CHECK_LABELS, 1, value=int(kind.label) & (1 << 64) - 1, count=kind.batches)
         kind.over = kind.batches >= ENOUGH_BATCHES
 
@@ -190,7 +190,7 @@ def labels_passed(torch):
     for kind in _kinds:
         if not kind.over and kind.differ is not None and not is_capturing(torch, kind.differ):
             _read_labels(torch, kind)
-        if not kind.over and kind.batches >= FEWEST_BATCHES:
+        if not kind.over and kind.batches >= MIN_BATCHES:
             kind.passed = kind.looks
             if kind.judged >= kind.passed:
                 _report_labels(kind)
@@ -285,7 +285,7 @@ def a_batch(torch, iterator, batch):
         except (TypeError, NotImplementedError, AttributeError):
             samples = 0
         loaded = _loaders[sampler] = Loaded(samples, sources.of(iterator._dataset, sampler))
-        if len(_loaders) + len(_gone) <= MOST_LOADERS:
+        if len(_loaders) + len(_gone) <= MAX_LOADERS:
             weakref.finalize(sampler, _gone.append, loaded).atexit = False
         else:
             loaded.batches = HASHED_BATCHES
@@ -326,7 +326,7 @@ def _constants_in(torch, batch):
     sizes = [kind.elements for kind in open_kinds if kind.elements]
     for tensor in tensors_in(torch, batch) if open_kinds else ():
         whole = tensor.dtype in (torch.int64, torch.int32, torch.uint8)
-        if (whole and tensor.numel() <= MOST_ELEMENTS) or tensor.numel() in sizes:
+        if (whole and tensor.numel() <= MAX_ELEMENTS) or tensor.numel() in sizes:
             tensor, elements = tensor.detach(), tensor.numel()
             if elements == _soft.elements and tensor.dim() == 2 and tensor.is_floating_point():
                 least, largest = _rows_alike(torch, tensor).tolist()

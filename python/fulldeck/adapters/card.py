@@ -216,8 +216,8 @@ def current():
 def redirect(wanted):
     """gcu:3 of cuda:3 and gcu of cuda, for strings and torch.device; everything else as it is."""
     if isinstance(wanted, str):
-        asked, colon, number = wanted.partition(":")
-        if asked != "cuda":
+        kind_requested, colon, number = wanted.partition(":")
+        if kind_requested != "cuda":
             return wanted
         enter()
         return kind() + colon + number

@@ -23,7 +23,7 @@ _failed = []               # (command, status)
 _owner = os.getpid()
 _kills = False             # the script has started one of KILLERS
 # Children that may fail: they only ask something, or belong to a library that looks after them.
-ASKING = ("-c", "-V", "--version", "--help", "pip", "ensurepip", "venv", "torch._inductor", "compile_worker", "resource_tracker", "loky", "spawn_main",
+PROBE_COMMANDS = ("-c", "-V", "--version", "--help", "pip", "ensurepip", "venv", "torch._inductor", "compile_worker", "resource_tracker", "loky", "spawn_main",
           "forkserver")
 # Programs that start another one: its name comes after their own options.
 STARTERS = ("env", "nohup", "nice", "ionice", "setsid", "stdbuf", "taskset", "numactl", "time", "timeout", "sudo", "exec", "xvfb-run")
@@ -117,44 +117,44 @@ def watch_processes(process):
     util.Finalize(None, report_children, exitpriority=-100)
 
 
-def program_of(words):
-    """The words from the program's name on, without what only starts it: env A=1, nohup, nice -n 5, timeout 60, bash of a script."""
-    words = list(words)
+def program_of(argv):
+    """The argv from the program's name on, without what only starts it: env A=1, nohup, nice -n 5, timeout 60, bash of a script."""
+    argv = list(argv)
     starts = True
-    while words and starts:
-        name = os.path.basename(words[0])
+    while argv and starts:
+        name = os.path.basename(argv[0])
         starts = name in STARTERS or "=" in name
         if starts:
-            del words[0]
-            while words and (words[0].startswith("-") or NUMBER.fullmatch(words[0])):
-                del words[0]
-    if words and os.path.basename(words[0]) in SHELLS:
-        script = next((number for number, word in enumerate(words) if number and not word.startswith("-")), len(words))
-        if not any("c" in word for word in words[1:script] if not word.startswith("--")):
-            return words[:1] + words[script:]
-    return words
+            del argv[0]
+            while argv and (argv[0].startswith("-") or NUMBER.fullmatch(argv[0])):
+                del argv[0]
+    if argv and os.path.basename(argv[0]) in SHELLS:
+        script = next((number for number, arg in enumerate(argv) if number and not arg.startswith("-")), len(argv))
+        if not any("c" in arg for arg in argv[1:script] if not arg.startswith("--")):
+            return argv[:1] + argv[script:]
+    return argv
 
 
-def is_watched(words):
+def is_watched(argv):
     """A program in Python, or a shell script. What else a script may start asks something as often as not: which, diff, pgrep, git, test."""
-    words = program_of(words)
-    name = os.path.basename(words[0]) if words else ""
+    argv = program_of(argv)
+    name = os.path.basename(argv[0]) if argv else ""
     if name in SHELLS:
-        return len(words) > 1 and not words[1].startswith("-")
+        return len(argv) > 1 and not argv[1].startswith("-")
     return ((name.startswith(PROGRAMS) or name.endswith((".py", ".sh")))
-            and not any(part in word.split(".") or word == part for word in words[:8] for part in ASKING))
+            and not any(part in arg.split(".") or arg == part for arg in argv[:8] for part in PROBE_COMMANDS))
 
 
-def words_of(args):
+def argv_of(args):
     """Of a command; none where its errors are hidden: it only asks."""
     global _kills
     if isinstance(args, str):
-        words = [] if HIDES.search(args) else args.split()
-        _kills = _kills or any(word in KILLERS for word in args.split())
+        argv = [] if HIDES.search(args) else args.split()
+        _kills = _kills or any(arg in KILLERS for arg in args.split())
     else:
-        words = [os.fsdecode(word) for word in args] if isinstance(args, (list, tuple)) else []
-        _kills = _kills or any(os.path.basename(word) in KILLERS for word in words[:3])
-    return words
+        argv = [os.fsdecode(arg) for arg in args] if isinstance(args, (list, tuple)) else []
+        _kills = _kills or any(os.path.basename(arg) in KILLERS for arg in argv[:3])
+    return argv
 
 
 @guarded
@@ -162,10 +162,10 @@ def started(child, args, stdout, stderr):
     """Who reads the errors of a child itself looks at its exit status too, but a log file is for readers; asyncio waits in a way of its own."""
     if _package(_outside(sys._getframe(), "fulldeck")) == "asyncio":
         return
-    words = words_of(args)
+    argv = argv_of(args)
     to_log = stderr is not None and (stderr is stdout or stderr == STDOUT) and is_log(stdout)
-    if (stderr is None or to_log) and os.getpid() == _owner and is_watched(words):
-        _children[child] = " ".join(words)
+    if (stderr is None or to_log) and os.getpid() == _owner and is_watched(argv):
+        _children[child] = " ".join(argv)
 
 
 def is_log(file):
@@ -175,10 +175,10 @@ def is_log(file):
 
 @guarded
 def system_ended(command, status):
-    words = words_of(os.fsdecode(command))
+    argv = argv_of(os.fsdecode(command))
     status = -(status & 127) if status & 127 else status >> 8
-    if status and os.getpid() == _owner and is_watched(words) and not was_ended(status, words) and not is_looked_at(sys._getframe()):
-        _failed.append((" ".join(words), status))
+    if status and os.getpid() == _owner and is_watched(argv) and not was_ended(status, argv) and not is_status_used(sys._getframe()):
+        _failed.append((" ".join(argv), status))
 
 
 @guarded
@@ -208,16 +208,16 @@ def killed(is_meant, arguments):
 def seen(child, status):
     if status is not None and os.getpid() == _owner:
         command = _children.pop(child, None)
-        if status and command is not None and not was_ended(status, command.split()) and not is_looked_at(sys._getframe()):
+        if status and command is not None and not was_ended(status, command.split()) and not is_status_used(sys._getframe()):
             _failed.append((command, status))
 
 
-def was_ended(status, words):
+def was_ended(status, argv):
     number = -status if status < 0 else status - 128
-    return number in ENDED or (number == signal.SIGKILL and (_kills or "timeout" in [os.path.basename(word) for word in words]))
+    return number in ENDED or (number == signal.SIGKILL and (_kills or "timeout" in [os.path.basename(arg) for arg in argv]))
 
 
-def is_looked_at(frame):
+def is_status_used(frame):
     """Whether the script learns the exit status of the child for which this frame's callers wait."""
     frame = _outside(frame, "fulldeck")
     waits = "wait"  # the function that the script called

@@ -120,7 +120,7 @@ def adapt(torch):
         _report_settings(torch)
         return "what was written for CUDA goes to this rank's {}".format(card.name())
     if card.on_processors():
-        _explain_on_processors(torch)
+        _explain_on_cpu(torch)
     elif card.kind() == "cuda" and card.is_simulated():
         _refuse_real_cards(torch)
         return "there is no CUDA: {} is simulated".format(card.name())
@@ -666,7 +666,7 @@ def _refuse_real_cards(torch):
 
 # ---- ranks without a card
 
-def _explain_on_processors(torch):
+def _explain_on_cpu(torch):
     """Every way to a CUDA device goes through _lazy_init, or fails for want of a driver's function."""
     def lazy_init(*unused, **unused_too):
         raise NoCudaCard(

@@ -23,7 +23,7 @@ def adapt(torch):
             return init(self, *arguments, **named)
         trace.wrapped()
         if trace.is_on():
-            trace.say_report(module)
+            trace.log_report(module)
         check_place(module)
         if not card.has_cuda():
             choose_device_ids(call, module)
@@ -33,7 +33,7 @@ def adapt(torch):
             init(**call)
         except Exception:
             if not trace.is_on():
-                trace.say_report(module)
+                trace.log_report(module)
             raise
         fingerprints.watch(self)
 

@@ -1,5 +1,5 @@
 """torch.distributed in a rank of `fulldeck run`: a backend that can work on the rank's device where the program names none or one that
-cannot; one group however often it is asked for; a line that says what it is; the launcher's timeout; a group that is smaller than the
+cannot; one group however often it is requested for; a line that says what it is; the launcher's timeout; a group that is smaller than the
 run refused. docs/python.md"""
 import datetime
 import functools
@@ -28,19 +28,19 @@ def adapt(torch):
         call = signature.bind(*arguments, **named).arguments
         if c10d.is_initialized() and _is_the_same(torch, c10d, call):
             say_once("init_process_group was called again: the group of {} ranks that is there stays".format(c10d.get_world_size()))
-            wanted = asked_timeout() or call.get("timeout")
+            wanted = launcher_timeout() or call.get("timeout")
             if wanted is not None and wanted != _first.get("timeout", wanted):
                 say_once("warning: init_process_group was called again with timeout={}: it is not taken, the group has {}".format(
                     wanted, _first["timeout"]))
             return None
         trace.phase("in init_process_group")
         if not c10d.is_initialized():
-            _check_asked(call)
+            _check_requested_size(call)
         card.check_visibility()
-        _prove()
+        _probe_device()
         backend, reason = choose(torch, call.get("backend"))
         call["backend"] = backend
-        timeout = asked_timeout()
+        timeout = launcher_timeout()
         if timeout is not None:
             call["timeout"] = timeout
         device_id = call.get("device_id")
@@ -48,7 +48,7 @@ def adapt(torch):
             call["device_id"] = card.redirect(device_id)
         gloo_interface.choose()
         first = not c10d.is_initialized()
-        with recorder.Meeting():
+        with recorder.Rendezvous():
             result = real_init(**_flat(call, signature))
         if first:
             _first.clear()
@@ -62,12 +62,12 @@ def adapt(torch):
     @functools.wraps(real_new_group)
     def new_group(*arguments, **named):
         call = group_signature.bind(*arguments, **named).arguments
-        asked = call.get("backend")
-        impossible = why_impossible(torch, asked, for_card=False) if asked is not None else None
-        if impossible is not None:
-            call["backend"], _ = choose(torch, asked)
-            say_once("new_group: backend {} in place of {}: {}".format(call["backend"], asked, impossible))
-        timeout = asked_timeout()
+        requested = call.get("backend")
+        unusable = why_unusable(torch, requested, for_card=False) if requested is not None else None
+        if unusable is not None:
+            call["backend"], _ = choose(torch, requested)
+            say_once("new_group: backend {} in place of {}: {}".format(call["backend"], requested, unusable))
+        timeout = launcher_timeout()
         if timeout is not None:
             call["timeout"] = timeout
         return real_new_group(**_flat(call, group_signature))
@@ -81,7 +81,7 @@ def adapt(torch):
     @functools.wraps(real_barrier)
     def barrier(*arguments, **named):
         call = barrier_signature.bind(*arguments, **named).arguments
-        if call.get("device_ids") is not None and not _meets_on_a_card(torch, call.get("group")):
+        if call.get("device_ids") is not None and not _uses_device(torch, call.get("group")):
             del call["device_ids"]
             say_once("barrier: device_ids left out: the group has no backend for a card of this rank")
         return real_barrier(**call)
@@ -106,7 +106,7 @@ def _flat(call, signature):
 
 # ---- which backend
 
-def _parts(backend):
+def _backend_by_device(backend):
     """{"cpu": "gloo", "cuda": "nccl"} of "cpu:gloo,cuda:nccl"; {"": "nccl"} of "nccl"."""
     parts = {}
     for part in str(backend).lower().split(","):
@@ -115,11 +115,11 @@ def _parts(backend):
     return parts
 
 
-def why_impossible(torch, backend, for_card=True):
+def why_unusable(torch, backend, for_card=True):
     """Why a backend that the program named cannot work on this rank's device, in a few words; None where it can."""
     c10d = torch.distributed.distributed_c10d
     device = card.kind() or "cpu"
-    for where, name in _parts(backend).items():
+    for where, name in _backend_by_device(backend).items():
         if name == "nccl" and not card.has_cuda():
             return "nccl is for NVIDIA cards"
         if where == "cuda" and not card.has_cuda():
@@ -141,34 +141,34 @@ def _why_ours_is_not_usable():
         return str(error).replace("fulldeck: ", "", 1)
 
 
-def choose(torch, asked):
+def choose(torch, requested):
     """(backend, why) for this rank's device; the program's own where that can work."""
     if card.has_cuda():
-        return asked, "the program's"
+        return requested, "the program's"
     device = card.kind() or "cpu"
-    if asked is not None:
-        impossible = why_impossible(torch, asked)
-        if impossible is None:
-            return asked, "asked for by the program"
-        reason = "the program asks for {}, and {}".format(asked, impossible)
+    if requested is not None:
+        unusable = why_unusable(torch, requested)
+        if unusable is None:
+            return requested, "requested for by the program"
+        reason = "the program asks for {}, and {}".format(requested, unusable)
     else:
         reason = "the program names none"
     vendors = torch.distributed.Backend.default_device_backend_map.get(device)
     # "fake" is of torch itself, for tests: it communicates nothing, and stands in the map for hpu.
     if device != "cpu" and vendors not in (None, OURS, "fake"):
         return "cpu:gloo,{}:{}".format(device, vendors), reason + "; {} is the vendor's".format(vendors)
-    lacking = _why_ours_is_not_usable()
-    if lacking is None:
+    unavailable = _why_ours_is_not_usable()
+    if unavailable is None:
         return OURS, reason
     if device == "cpu":
-        return "gloo", "{}; {} cannot be used: {}".format(reason, OURS, lacking)
+        return "gloo", "{}; {} cannot be used: {}".format(reason, OURS, unavailable)
     raise RuntimeError("fulldeck: no backend of torch.distributed can work on {}: {}; the card's vendor registered none; {}: {}".format(
-        card.name(), reason, OURS, lacking))
+        card.name(), reason, OURS, unavailable))
 
 
 # ---- what is checked and said
 
-def asked_timeout():
+def launcher_timeout():
     """The launcher's --timeout; None where nothing was said."""
     text = os.environ.get(TIMEOUT)
     if not text:
@@ -194,7 +194,7 @@ def _is_the_same(torch, c10d, call):
         return True
     wanted = choose(torch, call["backend"])[0]
     there = getattr(c10d, "get_backend_config", c10d.get_backend)()
-    return wanted == _first.get("backend") or set(_parts(wanted).values()) <= set(_parts(there).values())
+    return wanted == _first.get("backend") or set(_backend_by_device(wanted).values()) <= set(_backend_by_device(there).values())
 
 
 def started_ranks():
@@ -219,7 +219,7 @@ def _why_not(size):
                 "one rank (--nproc-per-node 1)" if size == 1 else "{} ranks".format(size)))
 
 
-def _check_asked(call):
+def _check_requested_size(call):
     """Before anybody waits, as far as the size can be told."""
     size = call.get("world_size", -1)
     if size in (-1, None) and call.get("store") is None and call.get("init_method") in (None, "env://"):
@@ -246,14 +246,14 @@ def _line(c10d, reason, timeout):
         socket.gethostname(), ", timeout {:g} s".format(timeout.total_seconds()) if timeout else "")
 
 
-def _prove():
+def _probe_device():
     if card.is_foreign():
         card.enter()
     elif card.kind() == "cuda":
         probe.prove_once()
 
 
-def _meets_on_a_card(torch, group):
+def _uses_device(torch, group):
     """Whether device_ids of a barrier can mean something: torch makes a tensor on the machine's card for it, in whatever group."""
     if card.kind() in (None, "cpu"):
         return False

@@ -3,7 +3,7 @@ in every epoch, replicas that differ, gradients that nobody reduced, one file th
 
 Each rank puts short numbers on the rank board, beside its step (loop.py), and the launcher compares those of its host and names the row. What
 no launcher sees, ranks of other hosts, the first ranks of the hosts compare through the store of the default group: rank 0 does, when all have
-told, and nobody waits. Without a board all ranks compare there, and each rank says itself what it can see alone. Only models are looked at that
+reported, and nobody waits. Without a board all ranks compare there, and each rank says itself what it can see alone. Only models are looked at that
 DistributedDataParallel wraps for all ranks of the run. After the first steps a step costs a few counters."""
 import functools
 import hashlib
@@ -18,20 +18,20 @@ FIRST_HASH = 10          # step after which the parameters are compared for the 
 HASH_EVERY = 1000
 HASH_STEPS = 5           # after which the number of parameters on a card is reported: the same on all ranks, and by then its copy has arrived
 ROUNDS = 50              # steps that rank 0 waits for the others' numbers
-MOST_OF_A_TENSOR = 4096  # bytes
+MAX_SAMPLED_BYTES = 4096  # bytes
 
 _batch = 0               # of the latest batch from a DataLoader, while they count
 _shapes = []             # of its tensors
-_part = None             # of what forwards since the latest step were given, where that is a part of the batch; 0: not known
-_batches = 0             # steps whose batch was told
-_mixed = 0               # of the batches that were told
+_shard = None             # of what forwards since the latest step were given, where that is a part of the batch; 0: not known
+_batches = 0             # steps whose batch was reported
+_mixed = 0               # of the batches that were reported
 _hashed = 0              # step after which the parameters were hashed last
-_parts = []              # of that hash: names and totals of each device, None for totals that have not arrived; empty when it was reported
+_pending_totals = []              # of that hash: names and totals of each device, None for totals that have not arrived; empty when it was reported
 _watched = weakref.WeakKeyDictionary()     # wrapper -> Watched
 _optimizers = weakref.WeakKeyDictionary()  # optimizer -> Steps
 _others = weakref.WeakKeyDictionary()      # optimizer of no wrapped model -> wrappers that were there when that was found
 _open = {}               # what rank 0 waits for: name -> step of the first question
-_said = set()
+_warned = set()
 
 
 class Watched:
@@ -52,8 +52,8 @@ class Steps:
 
 
 def warn(row, text):
-    if row not in _said:
-        _said.add(row)
+    if row not in _warned:
+        _warned.add(row)
         say("WARNING: {}: {}".format(row, text))
 
 
@@ -63,10 +63,10 @@ def adapt(torch):
     except ImportError:
         return None  # before torch 2.0
     register_optimizer_step_post_hook(observing.untraced(torch, lambda optimizer, *unused: loop.quietly(after_step, torch, optimizer)))
-    _look_at_loaders(torch)
-    _look_at_saves(torch)
+    _watch_loaders(torch)
+    _watch_saves(torch)
     if torch.distributed.is_available():
-        _look_at_forward(torch)
+        _watch_forward(torch)
     return None
 
 
@@ -103,11 +103,11 @@ def after_step(torch, optimizer):
         else:
             _not_reduced(steps)
         if begins and _batches < BATCH_STEPS and _batch:
-            _tell_batch(torch)
+            _publish_batch(torch)
         if (loop.steps == FIRST_HASH or loop.steps % HASH_EVERY == 0) and _hashed != loop.steps and steps.watched.averages:
             _hash_parameters(torch, steps.wrapper())
-        if _parts and loop.steps >= _hashed + HASH_STEPS:
-            _tell_parameters(torch)
+        if _pending_totals and loop.steps >= _hashed + HASH_STEPS:
+            _publish_parameters(torch)
         if _open:
             _compare(torch)
     if begins:
@@ -116,17 +116,17 @@ def after_step(torch, optimizer):
 
 def _not_reduced(steps):
     steps.unreduced += 1
-    told = loop.figures()
-    told.unreduced_steps = max(told.unreduced_steps, steps.unreduced)
+    reported = loop.figures()
+    reported.unreduced_steps = max(reported.unreduced_steps, steps.unreduced)
     if steps.unreduced == 2 and not loop.board().is_open:
         warn("J4", "the optimizer steps without a forward through DistributedDataParallel that reduces gradients: each rank trains on its own. "
                    "Call the wrapped model, not .module(x), and leave no_sync() before the last backward of a step")
 
 
-def _tell_batch(torch):
-    global _batch, _part, _batches, _mixed
-    number = _batch if _part is None else _part and zlib.crc32(b"%d" % _batch, _part)
-    _batch, _part = 0, None  # of one step
+def _publish_batch(torch):
+    global _batch, _shard, _batches, _mixed
+    number = _batch if _shard is None else _shard and zlib.crc32(b"%d" % _batch, _shard)
+    _batch, _shard = 0, None  # of one step
     if not number:
         _not_compared("each rank takes a part of the batch that the DataLoader gave, and that part is not in host memory")
         return
@@ -142,7 +142,7 @@ def _hash_parameters(torch, wrapper):
     global _hashed
     if wrapper is None:  # gone, and its parameters trained on
         return
-    _hashed, _parts[:] = loop.steps, []
+    _hashed, _pending_totals[:] = loop.steps, []
     found = _totals(torch, wrapper.module, getattr(wrapper, "parameters_to_ignore", ()))
     if found is None:
         return
@@ -155,15 +155,15 @@ def _hash_parameters(torch, wrapper):
             if not observing.has_to_wait(torch, totals.device.type):
                 return
             part[1] = totals.tolist()
-    _parts[:] = parts
+    _pending_totals[:] = parts
     if all(values is not None for _, values in parts):
-        _tell_parameters(torch)
+        _publish_parameters(torch)
 
 
-def _tell_parameters(torch):
+def _publish_parameters(torch):
     if observing.pending:
         observing.arrived()
-    parts, _parts[:] = list(_parts), []
+    parts, _pending_totals[:] = list(_pending_totals), []
     if all(values is not None for _, values in parts):
         number = _number_of(parts)
         loop.figures().parameters_fingerprint = number or 1
@@ -272,12 +272,12 @@ def _compare(torch):
     dist = torch.distributed
     store = dist.distributed_c10d._get_default_store()
     _, count, called = _peers(dist)
-    for name, asked_at in list(_open.items()):
-        if loop.steps <= asked_at:
+    for name, opened_at in list(_open.items()):
+        if loop.steps <= opened_at:
             continue
         keys = [_key(name, peer) for peer in range(count)]
         if not store.check(keys):
-            if loop.steps > asked_at + ROUNDS:
+            if loop.steps > opened_at + ROUNDS:
                 del _open[name]
             continue
         numbers = [store.get(key).decode() for key in keys]
@@ -305,7 +305,7 @@ def fingerprint(torch, batch, found=0, depth=0):
         if batch.device.type != "cpu" or batch.layout is not torch.strided or not batch.numel():
             return found
         # Odd, so that it does not stay in one column of an image.
-        stride = batch.numel() * batch.element_size() // MOST_OF_A_TENSOR | 1
+        stride = batch.numel() * batch.element_size() // MAX_SAMPLED_BYTES | 1
         few = batch.detach().reshape(-1)[::stride].contiguous()
         return zlib.crc32(few.view(torch.uint8).numpy().tobytes(), found)
     if depth < 3:
@@ -322,7 +322,7 @@ def shapes_in(torch, batch, depth=0):
     return [shape for part in list(parts)[:8] for shape in shapes_in(torch, part, depth + 1)] if depth < 3 else []
 
 
-def is_part(shape, whole, ranks):
+def is_shard(shape, whole, ranks):
     """Whether a tensor of this shape may be one rank's part of one of the shape `whole`: of its samples, whatever was done with them, or of each sample."""
     if shape and whole and shape[0] * ranks == whole[0]:
         return True
@@ -330,16 +330,16 @@ def is_part(shape, whole, ranks):
     return len(shape) == len(whole) and len(smaller) == 1 and 2 * smaller[0][0] <= smaller[0][1]
 
 
-def _look_at_inputs(torch, inputs, ranks):
+def _observe_inputs(torch, inputs, ranks):
     """A script may read the same batch on all ranks, and give each rank its part of it: then both have to be the same."""
-    global _part
+    global _shard
     cut = [shape for shape in shapes_in(torch, inputs) if shape not in _shapes]  # another one of the batch may have such a shape
-    if _part is not None or any(is_part(shape, whole, ranks) for shape in cut for whole in _shapes):
-        _part = fingerprint(torch, inputs, _part or 0)
+    if _shard is not None or any(is_shard(shape, whole, ranks) for shape in cut for whole in _shapes):
+        _shard = fingerprint(torch, inputs, _shard or 0)
 
 
 def samples_in(torch, batch):
-    """The rows of a batch whose tensors all have as many; 0 where that cannot be told."""
+    """The rows of a batch whose tensors all have as many; 0 where that cannot be reported."""
     if isinstance(batch, torch.Tensor):
         return len(batch) if batch.dim() else 0
     parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
@@ -352,7 +352,7 @@ def samples_in(torch, batch):
     return rows
 
 
-def _look_at_loaders(torch):
+def _watch_loaders(torch):
     loader = torch.utils.data.DataLoader
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
     real_iter, real_next = loader.__iter__, iterator.__next__
@@ -372,7 +372,7 @@ def _look_at_loaders(torch):
 
     @functools.wraps(real_next)
     def following(self):
-        begun = loop.quietly(loop.data_begins, torch.is_grad_enabled())
+        wait_started = loop.quietly(loop.data_begins, torch.is_grad_enabled())
         try:
             batch = real_next(self)
         except StopIteration:
@@ -381,7 +381,7 @@ def _look_at_loaders(torch):
             if isinstance(sampler, torch.utils.data.distributed.DistributedSampler) and sampler in epochs and torch.is_grad_enabled():
                 epochs[sampler] = (epochs[sampler][0], True)
             raise
-        loop.quietly(_look_at_batch, torch, batch, begun)
+        loop.quietly(_observe_batch, torch, batch, wait_started)
         return batch
 
     loader.__iter__, iterator.__next__ = begin, following
@@ -401,12 +401,12 @@ def _same_order():
 
 def _not_compared(reason):
     """J1 is off, and why: once per run, by its first rank."""
-    if "J1 off" not in _said and _number("RANK", 0) == 0:
+    if "J1 off" not in _warned and _number("RANK", 0) == 0:
         say("note: J1 (all ranks train on the same batches) is not checked: {}".format(reason))
-    _said.add("J1 off")
+    _warned.add("J1 off")
 
 
-def _look_at_batch(torch, batch, begun):
+def _observe_batch(torch, batch, wait_started):
     global _batch, _shapes
     if _watched and _batches < BATCH_STEPS and torch.is_grad_enabled():
         try:
@@ -416,11 +416,11 @@ def _look_at_batch(torch, batch, begun):
         except Exception as error:  # a batch of a kind that nobody thought of
             _batch = 0
             _not_compared("a batch of type {}: {}: {}".format(type(batch).__name__, type(error).__name__, error))
-    if begun:
-        loop.data_ended(begun, samples_in(torch, batch) if begun > 0 else 0)
+    if wait_started:
+        loop.data_ended(wait_started, samples_in(torch, batch) if wait_started > 0 else 0)
 
 
-def _look_at_saves(torch):
+def _watch_saves(torch):
     real = torch.save
 
     @functools.wraps(real)
@@ -443,7 +443,7 @@ def _saved(path):
 AVERAGING_HOOKS = ("default_hooks", "powerSGD_hook", "quantization_hooks", "optimizer_overlap_hooks", "mixed_precision_hooks", "debugging_hooks")
 
 
-def _look_at_forward(torch):
+def _watch_forward(torch):
     wrapper = torch.nn.parallel.DistributedDataParallel
     real, real_register = wrapper.forward, wrapper.register_comm_hook
     is_compiling = observing.compiling(torch)
@@ -462,7 +462,7 @@ def _look_at_forward(torch):
             watched.forwards += 1
             loop.figures().reductions += 1
             if _batch and _batches < BATCH_STEPS and not is_compiling():
-                loop.quietly(_look_at_inputs, torch, [list(inputs), named], torch.distributed.get_world_size())
+                loop.quietly(_observe_inputs, torch, [list(inputs), named], torch.distributed.get_world_size())
         return real(self, *inputs, **named)
 
     wrapper.forward, wrapper.register_comm_hook = forward, register_comm_hook

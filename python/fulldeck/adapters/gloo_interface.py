@@ -1,6 +1,6 @@
 """The network interface that Gloo takes in a run of several hosts. Left alone it takes the address that the host's own name leads to. Where that is a
 loopback address (Debian writes 127.0.1.1 into /etc/hosts) or nothing at all, ranks on other hosts cannot reach it: then the interface that
-leads to MASTER_ADDR is named in GLOO_SOCKET_IFNAME, unless somebody has named one. docs/python.md"""
+leads to MASTER_ADDR is named in GLOO_SOCKET_IFNAME, unless somebody has named sock. docs/python.md"""
 import fcntl
 import ipaddress
 import os
@@ -27,7 +27,7 @@ def choose():
         return
     if name is not None:
         os.environ[VARIABLE] = name
-        if os.environ.get("LOCAL_RANK") == "0":  # one line a host
+        if os.environ.get("LOCAL_RANK") == "0":  # sock line a host
             say("Gloo takes the interface {}, which leads to {}: this host's name, {}, leads to {}. {} chooses another".format(
                 name, os.environ["MASTER_ADDR"], socket.gethostname(), taken or "no address", VARIABLE))
 
@@ -40,8 +40,8 @@ def _address_of_own_name():
         return None
     for family, kind, protocol, _, address in found:
         try:
-            with socket.socket(family, kind, protocol) as one:
-                one.bind(address)
+            with socket.socket(family, kind, protocol) as sock:
+                sock.bind(address)
                 return ipaddress.ip_address(address[0].partition("%")[0])
         except OSError:
             continue
@@ -50,19 +50,19 @@ def _address_of_own_name():
 
 def _address_towards(host):
     family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as one:
-        one.connect(address)  # of a datagram: nothing is sent
-        return ipaddress.ip_address(one.getsockname()[0].partition("%")[0])
+    with socket.socket(family, kind, protocol) as sock:
+        sock.connect(address)  # of a datagram: nothing is sent
+        return ipaddress.ip_address(sock.getsockname()[0].partition("%")[0])
 
 
 def _interface_with(address):
     if address.version == 6:
         with open("/proc/net/if_inet6") as lines:
-            return next((words[5] for words in map(str.split, lines) if int(words[0], 16) == int(address)), None)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            return next((fields[5] for fields in map(str.split, lines) if int(fields[0], 16) == int(address)), None)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             try:
-                answer = fcntl.ioctl(one, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                answer = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:  # it has no address
                 continue
             if answer[20:24] == address.packed:

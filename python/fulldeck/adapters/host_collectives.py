@@ -29,8 +29,8 @@ def reduction(op):
     """"sum" of torch's ReduceOp.SUM, a vendor's own, "SUM" or None."""
     if op is None:
         return "sum"
-    words = re.findall("[A-Z]+", (getattr(op, "name", None) or str(op)).upper())
-    found = [REDUCTIONS[word] for word in words if word in REDUCTIONS]
+    names = re.findall("[A-Z]+", (getattr(op, "name", None) or str(op)).upper())
+    found = [REDUCTIONS[name] for name in names if name in REDUCTIONS]
     if len(found) != 1:
         raise ValueError("fulldeck: {} is no reduction that can be computed here; there are {}.".format(op, ", ".join(REDUCTIONS)))
     return found[0]
@@ -41,14 +41,14 @@ def type_of(tensor):
 
 
 class Staged:
-    """A tensor's numbers in host memory during one call: its own memory where it lies there in one piece, else a copy, which leave()
+    """A tensor's numbers in host memory during one call: its own memory where it lies there in one piece, else a copy, which write_back()
     brings back."""
 
     def __init__(self, tensor, read=True):
         self.tensor = tensor
         plain = tensor.detach()
-        self.apart = plain.device.type != "cpu" or not plain.is_contiguous()
-        if not self.apart:
+        self.is_copy = plain.device.type != "cpu" or not plain.is_contiguous()
+        if not self.is_copy:
             self.host = plain
         elif read:
             self.host = plain.to("cpu").contiguous()
@@ -59,8 +59,8 @@ class Staged:
     def buffer(self):
         return memory_of(self.host)
 
-    def leave(self):
-        if self.apart:
+    def write_back(self):
+        if self.is_copy:
             self.tensor.detach().copy_(self.host)
 
 
@@ -81,7 +81,7 @@ class Team:
         self.group = Group(self.rank, self.size, name=name, timeout=timeout)
 
     @classmethod
-    def of_the_run(cls, timeout=None):
+    def for_run(cls, timeout=None):
         """All ranks, which must be of this host: fulldeck.errors.ArgumentError says so where they are not."""
         group = Group.from_environment(name="host-staged", timeout=timeout)
         team = cls.__new__(cls)
@@ -106,14 +106,14 @@ class Team:
         staged = Staged(tensor)
         if staged.host.numel():
             self.group.all_reduce(staged.buffer, reduction(op), dtype=type_of(tensor))
-        staged.leave()
+        staged.write_back()
 
     def reduce(self, tensor, to, op=None):
         staged = Staged(tensor)
         if staged.host.numel():
             self.group.reduce(staged.buffer, self.place(to), reduction(op), dtype=type_of(tensor))
         if self.place(to) == self.rank:
-            staged.leave()
+            staged.write_back()
 
     def broadcast(self, tensor, source):
         source = self.place(source)
@@ -121,7 +121,7 @@ class Team:
         if staged.host.numel():
             self.group.broadcast(staged.buffer, source, dtype="uint8")
         if source != self.rank:
-            staged.leave()
+            staged.write_back()
 
     def all_gather(self, tensors, tensor):
         if len(tensors) != self.size:
@@ -145,7 +145,7 @@ class Team:
     def receive(self, tensor, source=None, tag=0):
         staged = Staged(tensor, read=False)
         came = self.group.receive(staged.buffer, -1 if source is None else self.place(source), tag=tag)
-        staged.leave()
+        staged.write_back()
         return self.ranks[came]
 
     # ---- objects

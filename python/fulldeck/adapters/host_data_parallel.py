@@ -7,15 +7,15 @@ import hashlib
 
 from fulldeck.adapters import say_once
 
-# Gradients that go through host memory in one piece.
-PIECE_BYTES = 64 << 20
+# Gradients that go through host memory in one chunk.
+CHUNK_BYTES = 64 << 20
 # Positions of the arguments of torch's DistributedDataParallel behind the module; the rest is given by name everywhere.
 ORDER = ("device_ids", "output_device", "dim", "broadcast_buffers", "process_group")
 # Arguments that change how gradients travel and not what they are: here they travel in another way.
 WITHOUT_EFFECT = {"bucket_cap_mb": (None, 25), "gradient_as_bucket_view": (None, False), "check_reduction": (None, False),
                   "skip_all_reduce_unused_params": (None, False)}
-# Arguments that are honoured, or hold here whatever is asked for.
-HONOURED = frozenset(ORDER + ("module", "find_unused_parameters", "static_graph"))
+# Arguments that are honoured, or hold here whatever is requested for.
+HONORED = frozenset(ORDER + ("module", "find_unused_parameters", "static_graph"))
 
 
 class Replica:
@@ -33,7 +33,7 @@ class Replica:
         for tensor in list(module.parameters()) + list(module.buffers()):
             team.broadcast(tensor, team.ranks[0])
         for parameter in self.trained:
-            parameter.register_hook(self.gradient_is_there)
+            parameter.register_hook(self.on_gradient)
 
     def check_models(self, module):
         text = "\n".join("{} {} {} {}".format(name, tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
@@ -54,7 +54,7 @@ class Replica:
             for buffer in self.buffers:
                 self.team.broadcast(buffer, self.team.ranks[0])
 
-    def gradient_is_there(self, gradient):
+    def on_gradient(self, gradient):
         """Called in a backward for each parameter; what is queued is called when it has ended and all gradients are in .grad."""
         if self.is_wanted and not self.is_queued:
             self.is_queued = True
@@ -70,23 +70,23 @@ class Replica:
                 if parameter.grad is not None and parameter.grad.is_sparse:
                     raise RuntimeError("fulldeck: sparse gradients cannot be averaged through host memory: make the layer dense.")
             # What no rank used has no gradient on any; what some used counts as 0 on the others.
-            for piece in self.pieces([parameter for parameter, count in zip(self.trained, used.tolist()) if count]):
-                self.average_piece(piece)
+            for chunk in self.chunks([parameter for parameter, count in zip(self.trained, used.tolist()) if count]):
+                self.average_chunk(chunk)
 
-    def pieces(self, parameters):
-        """The same on all ranks: one type and at most PIECE_BYTES each, or one tensor."""
-        piece, held = [], 0
+    def chunks(self, parameters):
+        """The same on all ranks: one type and at most CHUNK_BYTES each, or one tensor."""
+        chunk, held = [], 0
         for parameter in parameters:
             size = parameter.numel() * parameter.element_size()
-            if piece and (held + size > PIECE_BYTES or parameter.dtype != piece[0].dtype):
-                yield piece
-                piece, held = [], 0
-            piece.append(parameter)
+            if chunk and (held + size > CHUNK_BYTES or parameter.dtype != chunk[0].dtype):
+                yield chunk
+                chunk, held = [], 0
+            chunk.append(parameter)
             held += size
-        if piece:
-            yield piece
+        if chunk:
+            yield chunk
 
-    def average_piece(self, parameters):
+    def average_chunk(self, parameters):
         torch = self.torch
         for parameter in parameters:
             if parameter.grad is None:
@@ -114,16 +114,16 @@ def moved(torch, thing, device):
     return thing
 
 
-def check_arguments(name, asked):
+def check_arguments(name, requested):
     """An argument that would change the mathematics and is not known here is refused; one that changes nothing is reported once."""
-    unknown = sorted(each for each in asked if each not in HONOURED and each not in WITHOUT_EFFECT and asked[each] not in (None, False))
+    unknown = sorted(each for each in requested if each not in HONORED and each not in WITHOUT_EFFECT and requested[each] not in (None, False))
     if unknown:
         raise RuntimeError("fulldeck: {}: {} cannot be honored where gradients go through host memory. Fix: leave it out.".format(
-            name, ", ".join("{}={!r}".format(each, asked[each]) for each in unknown)))
-    dropped = sorted(each for each in asked if each in WITHOUT_EFFECT and asked[each] not in WITHOUT_EFFECT[each])
+            name, ", ".join("{}={!r}".format(each, requested[each]) for each in unknown)))
+    dropped = sorted(each for each in requested if each in WITHOUT_EFFECT and requested[each] not in WITHOUT_EFFECT[each])
     if dropped:
         say_once("{}: {} without effect: gradients go through host memory, in chunks of at most {} MiB".format(
-            name, ", ".join("{}={!r}".format(each, asked[each]) for each in dropped), PIECE_BYTES >> 20))
+            name, ", ".join("{}={!r}".format(each, requested[each]) for each in dropped), CHUNK_BYTES >> 20))
 
 
 def adopt(torch, wrapper, team_for, check_place):
@@ -134,21 +134,21 @@ def adopt(torch, wrapper, team_for, check_place):
     @functools.wraps(init)
     def wrap(self, *arguments, **named):
         module = arguments[0] if arguments else named.get("module")
-        asked = dict(zip(ORDER, arguments[1:]))
-        asked.update(named)
-        team = team_for(asked.get("process_group")) if isinstance(module, torch.nn.Module) else None
+        requested = dict(zip(ORDER, arguments[1:]))
+        requested.update(named)
+        team = team_for(requested.get("process_group")) if isinstance(module, torch.nn.Module) else None
         if team is None:
             return init(self, *arguments, **named)
-        check_arguments(type(self).__name__, asked)
+        check_arguments(type(self).__name__, requested)
         check_place(module)
         torch.nn.Module.__init__(self)
         first = next(module.parameters())
-        self.module, self.device, self.dim = module, first.device, asked.get("dim", 0)
+        self.module, self.device, self.dim = module, first.device, requested.get("dim", 0)
         self.device_type, self.is_multi_device_module = first.device.type, False
-        self.device_ids, self.output_device = asked.get("device_ids"), asked.get("output_device")
-        self.process_group, self.broadcast_buffers = asked.get("process_group"), asked.get("broadcast_buffers", True)
-        self.find_unused_parameters = asked.get("find_unused_parameters", False)
-        self.static_graph = asked.get("static_graph", False)
+        self.device_ids, self.output_device = requested.get("device_ids"), requested.get("output_device")
+        self.process_group, self.broadcast_buffers = requested.get("process_group"), requested.get("broadcast_buffers", True)
+        self.find_unused_parameters = requested.get("find_unused_parameters", False)
+        self.static_graph = requested.get("static_graph", False)
         self.require_backward_grad_sync = self.require_forward_param_sync = True
         object.__setattr__(self, "_fulldeck_replica", Replica(torch, self, module, team, self.broadcast_buffers))
         say_once("{}: parameters are those of rank {}, and gradients go through host memory".format(type(self).__name__, team.ranks[0]))

@@ -78,27 +78,27 @@ def stepped(optimizer):
 
 def tell():
     """After stepped(), and after what else is to be reported of this step."""
-    if not _leads and not board().steps_are_told:
+    if not _leads and not board().steps_reported:
         figures().step = steps
-        _tell()
+        _publish_step()
 
 
 def lead(on):
-    """Whether a framework tells the steps itself, by tell_step()."""
+    """Whether a framework tells the steps itself, by report_step()."""
     global _leads
     _leads = on
 
 
-def tell_step(step, total_steps=0, epoch=0):
+def report_step(step, total_steps=0, epoch=0):
     """Steps that the framework's loop has done."""
     reported = figures()
     reported.step = max(reported.step, step)
     reported.total_steps = max(0, total_steps)
     reported.epoch = max(0, epoch)
-    _tell()
+    _publish_step()
 
 
-def _tell():
+def _publish_step():
     global _loss, _loss_read_at
     if _loss is not None:
         device = getattr(_loss, "device", None)
@@ -154,12 +154,12 @@ def data_begins(trains):
     return now
 
 
-def data_ended(begun, samples):
+def data_ended(wait_started, samples):
     global _mark
     now = _now()
-    if begun > 0:
+    if wait_started > 0:
         reported = figures()
-        reported.data_ns += now - begun
+        reported.data_ns += now - wait_started
         reported.samples += samples
         board().phase(boards.COMPUTE)
     _mark = now

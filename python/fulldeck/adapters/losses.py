@@ -14,7 +14,7 @@ READ_EVERY = 7           # of them on a card: a copy costs more than a number of
 IDLE = 4                 # losses without a step: fewer are several losses of one step, or accumulation
 
 
-class Row:
+class NonfiniteStreak:
     """Of losses that were not finite."""
 
     def __init__(self):
@@ -24,7 +24,7 @@ class Row:
         self.began = 0       # step
 
 
-_backward, _computed = Row(), Row()
+_backward, _computed = NonfiniteStreak(), NonfiniteStreak()
 _reported = False
 _steps = None            # gives the number of steps so far
 _report = None           # gets the step in which it began
@@ -40,7 +40,7 @@ def watch_losses(torch, steps, report):
     @functools.wraps(real)
     def backward(tensors, grad_tensors=None, *arguments, **named):
         if grad_tensors is None and not is_compiling():
-            look_at(torch, tensors[0] if isinstance(tensors, (tuple, list)) and len(tensors) == 1 else tensors, _backward)
+            check_loss(torch, tensors[0] if isinstance(tensors, (tuple, list)) and len(tensors) == 1 else tensors, _backward)
         return real(tensors, grad_tensors, *arguments, **named)
 
     autograd.backward = backward  # torch.Tensor.backward calls it there
@@ -49,39 +49,39 @@ def watch_losses(torch, steps, report):
 def computed(torch, loss):
     _computed.since += 1
     if _computed.since > IDLE:
-        look_at(torch, loss, _computed)
+        check_loss(torch, loss, _computed)
 
 
 @guarded
-def look_at(torch, loss, row):
+def check_loss(torch, loss, streak):
     if (_reported or type(loss) is not torch.Tensor or loss.numel() != 1 or not loss.requires_grad or torch.jit.is_tracing()
             or torch._C._len_torch_dispatch_stack() or torch._C._functorch.maybe_current_level() is not None):
         return
     if loss.device.type == "cpu":
-        judge(row, [loss.item()], 1, _steps())
+        judge(streak, [loss.item()], 1, _steps())
         return
-    if pending and row is _computed:  # there are no steps in which values arrive
+    if pending and streak is _computed:  # there are no steps in which values arrive
         arrived()
-    row.seen += 1
-    if row.seen % READ_EVERY == 0 and not is_capturing(torch, loss):
+    streak.seen += 1
+    if streak.seen % READ_EVERY == 0 and not is_capturing(torch, loss):
         step = _steps()
-        read_later(torch, loss.detach().reshape(1), lambda values: judge(row, values, READ_EVERY, step))
+        read_later(torch, loss.detach().reshape(1), lambda values: judge(streak, values, READ_EVERY, step))
 
 
-def judge(row, values, count, step):
+def judge(streak, values, count, step):
     """`count`: losses for which this one stands."""
     global _reported
     if math.isfinite(values[0]):
-        row.length = 0
-        if row is _backward:
+        streak.length = 0
+        if streak is _backward:
             _computed.length = 0
         return
-    if not row.length:
-        row.began = step + 1
-    row.length += count
-    if row.length >= ENOUGH and not _reported:
+    if not streak.length:
+        streak.began = step + 1
+    streak.length += count
+    if streak.length >= ENOUGH and not _reported:
         _reported = True
-        _report(row.began)
+        _report(streak.began)
 
 
 def after_step():

@@ -27,28 +27,28 @@ def version_of(module):
 def adapt(mmengine):
     if not VERSIONS[0] <= version_of(mmengine) < VERSIONS[1]:
         raise NotKnown("this is MMEngine {}, and 0.7 to 0.10 are known".format(getattr(mmengine, "__version__", "without a version")))
-    on_import("mmengine.dist.utils", one_launcher)
+    on_import("mmengine.dist.utils", use_pytorch_launcher)
     on_import("mmengine.runner.checkpoint", allow_history)
-    on_import("mmengine.runner.runner", lambda module: tell_steps(module.Runner))
-    on_import("mmengine.runner._flexible_runner", lambda module: tell_steps(module.FlexibleRunner))
+    on_import("mmengine.runner.runner", lambda module: report_steps(module.Runner))
+    on_import("mmengine.runner._flexible_runner", lambda module: report_steps(module.FlexibleRunner))
     if card.on_processors():
-        on_import("mmengine.dist.utils", start_without_cuda)
+        on_import("mmengine.dist.utils", init_without_cuda)
         return "init_dist without CUDA, resume"
     if not card.is_foreign():
         return "resume"
     # Also where MMEngine has branches for the card: it asks for CUDA before some of them, and torch.cuda.is_available() is True.
-    on_import("mmengine.device.utils", name_the_device)
-    on_import("mmengine.logging.logger", number_the_device)
+    on_import("mmengine.device.utils", set_device_type)
+    on_import("mmengine.logging.logger", set_device_index)
     if own_name():
         return "device {} as MMEngine has it, resume".format(card.kind())
-    on_import("mmengine.dist.utils", start_without_cuda)
-    on_import("mmengine.dist.utils", talk_on_the_card)
-    on_import("mmengine.runner.amp", autocast_on_the_card)
-    on_import("mmengine.optim.optimizer.amp_optimizer_wrapper", scale_on_the_card)
-    on_import("mmengine.model.utils", torchs_sync_bn)
+    on_import("mmengine.dist.utils", init_without_cuda)
+    on_import("mmengine.dist.utils", communicate_on_device)
+    on_import("mmengine.runner.amp", autocast_on_device)
+    on_import("mmengine.optim.optimizer.amp_optimizer_wrapper", use_device_grad_scaler)
+    on_import("mmengine.model.utils", use_torch_sync_bn)
     if card.kind() == "npu":
-        on_import("mmengine.model.base_model.base_model", lambda module: name_no_device(module.torch, module.BaseModel))
-        on_import("mmengine.model.base_model.data_preprocessor", lambda module: name_no_device(module.torch, module.BaseDataPreprocessor))
+        on_import("mmengine.model.base_model.base_model", lambda module: pass_device_object(module.torch, module.BaseModel))
+        on_import("mmengine.model.base_model.data_preprocessor", lambda module: pass_device_object(module.torch, module.BaseDataPreprocessor))
     return "device {}, init_dist, AMP, SyncBN, resume".format(card.kind())
 
 
@@ -71,21 +71,21 @@ def replace(module, name, new):
         place = place.rpartition(".")[0]
 
 
-def name_the_device(utils):
+def set_device_type(utils):
     # get_device() returns this constant, and everybody asks get_device().
     if utils.DEVICE not in ("cpu", "cuda", card.kind()):
         raise NotKnown("it has chosen the device {} itself".format(utils.DEVICE))
     utils.DEVICE = card.kind()
 
 
-def number_the_device(logger):
+def set_device_index(logger):
     """For the names of the log files. MMEngine reads the number from CUDA_VISIBLE_DEVICES where torch.cuda.is_available(): a simulated card is
     not in that list."""
     if hasattr(logger, "_get_device_id") and card.is_simulated():
         replace(logger, "_get_device_id", lambda: card.index())
 
 
-def name_no_device(torch, model):
+def pass_device_object(torch, model):
     """MMEngine's own to() imports torch_npu where the device is a text with npu in it; a torch.device passes."""
     original = model.to
 
@@ -100,7 +100,7 @@ def name_no_device(torch, model):
     model.to = to
 
 
-def one_launcher(utils):
+def use_pytorch_launcher(utils):
     """The variables of Slurm and of MPI are those of the launcher, the same in all ranks that it has started: with them every rank
     would take the number of its host for its own."""
     original = utils.init_dist
@@ -116,7 +116,7 @@ def one_launcher(utils):
     replace(utils, "init_dist", init_dist)
 
 
-def start_without_cuda(utils):
+def init_without_cuda(utils):
     original = utils._init_dist_pytorch
 
     def _init_dist_pytorch(backend, init_backend="torch", **options):
@@ -129,7 +129,7 @@ def start_without_cuda(utils):
     replace(utils, "_init_dist_pytorch", _init_dist_pytorch)
 
 
-def talk_on_the_card(utils):
+def communicate_on_device(utils):
     def get_comm_device(group=None):
         backend = utils.get_backend(group)
         if backend in (None, "gloo", "mpi"):
@@ -139,7 +139,7 @@ def talk_on_the_card(utils):
     replace(utils, "get_comm_device", get_comm_device)
 
 
-def autocast_on_the_card(amp):
+def autocast_on_device(amp):
     original = amp.autocast
 
     @contextlib.contextmanager
@@ -155,7 +155,7 @@ def autocast_on_the_card(amp):
     replace(amp, "autocast", autocast)
 
 
-def scale_on_the_card(wrapper):
+def use_device_grad_scaler(wrapper):
     torch = wrapper.torch
     if not hasattr(getattr(torch, "amp", None), "GradScaler"):
         raise NotKnown("torch {} has no loss scaling for cards other than CUDA's".format(torch.__version__))
@@ -170,7 +170,7 @@ def scale_on_the_card(wrapper):
     wrapper.is_cuda_available = lambda: True
 
 
-def torchs_sync_bn(utils):
+def use_torch_sync_bn(utils):
     original = utils.convert_sync_batchnorm
 
     def convert_sync_batchnorm(module, implementation="torch"):
@@ -188,7 +188,7 @@ PHASES = {"before_train": board.INIT, "before_val": board.VALIDATION, "before_te
           "before_save_checkpoint": board.CHECKPOINT, "after_load_checkpoint": board.LOADING, "after_run": board.FINISHED}
 
 
-def tell_steps(runner):
+def report_steps(runner):
     """Every loop of MMEngine's calls the hooks of its Runner, with the number of the iteration, how many there will be, and the loss."""
     original = runner.call_hook
 
@@ -197,7 +197,7 @@ def tell_steps(runner):
             if isinstance(outputs, dict) and "loss" in outputs:
                 loop.note_loss(outputs["loss"])
             # The loop counts this iteration after its hooks.
-            loop.tell_step(self.iter + 1, self.max_iters or 0, self.epoch)
+            loop.report_step(self.iter + 1, self.max_iters or 0, self.epoch)
         elif point in ("before_train", "after_train"):
             loop.lead(point == "before_train")
         if point in PHASES:

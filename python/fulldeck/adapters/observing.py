@@ -7,7 +7,7 @@ import functools
 from fulldeck import board as boards
 from fulldeck.adapters import loop
 
-MOST_PENDING = 8         # copies from a card that have not arrived
+MAX_PENDING = 8         # copies from a card that have not arrived
 
 _functions = {}          # check -> the function that is guarded; tests replace them
 _off = {}                # check -> why it is off
@@ -43,9 +43,9 @@ def _disable(name, error):
 def compiling(torch):
     """The function that says whether torch.compile traces right now, under its newer or its older name."""
     for name in ("compiler", "_dynamo"):
-        ask = getattr(getattr(torch, name, None), "is_compiling", None)
-        if ask is not None:
-            return ask
+        is_compiling = getattr(getattr(torch, name, None), "is_compiling", None)
+        if is_compiling is not None:
+            return is_compiling
     return lambda: False
 
 
@@ -66,22 +66,22 @@ _no_copies = set()             # kinds of card that have no pinned memory
 
 
 def _on(module, device):
-    """Makes this card the current one: an event is recorded on a stream of the current card, and a capture asked for there."""
+    """Makes this card the current one: an event is recorded on a stream of the current card, and a capture is_stream_capturing for there."""
     context = getattr(module, "device", None)
     return contextlib.nullcontext() if context is None else context(device)
 
 
 def _is_capturing(module, device):
-    asked = getattr(module, "is_current_stream_capturing", None)
-    if asked is None:
+    is_stream_capturing = getattr(module, "is_current_stream_capturing", None)
+    if is_stream_capturing is None:
         return False
     with _on(module, device):
-        return asked()
+        return is_stream_capturing()
 
 
 def is_capturing(torch, tensor):
-    """Whether a CUDA graph is being captured on the tensor's card. To be asked before a check launches anything there: a kernel of fulldeck would become
-    a part of the program's graph, and an event that is asked for, or a value that is waited for, would break the capture."""
+    """Whether a CUDA graph is being captured on the tensor's card. To be is_stream_capturing before a check launches anything there: a kernel of fulldeck would become
+    a part of the program's graph, and an event that is is_stream_capturing for, or a value that is waited for, would break the capture."""
     kind = tensor.device.type
     return kind != "cpu" and _is_capturing(getattr(torch, kind, None), tensor.device)
 
@@ -98,7 +98,7 @@ def read_later(torch, tensor, then):
     if kind == "cpu":
         then(tensor.tolist())
         return True
-    if has_to_wait(torch, kind) or len(pending) >= MOST_PENDING or is_capturing(torch, tensor):
+    if has_to_wait(torch, kind) or len(pending) >= MAX_PENDING or is_capturing(torch, tensor):
         return False
     module = getattr(torch, kind)
     try:

@@ -6,14 +6,14 @@ VARIABLE = "FULLDECK_OPENCV_THREADS"
 
 
 def adapt(cv2):
-    asked = os.environ.get(VARIABLE)
-    if not asked:
+    requested = os.environ.get(VARIABLE)
+    if not requested:
         return None
     try:
-        threads = int(asked)
+        threads = int(requested)
         if threads < 0:
-            raise ValueError(asked)
+            raise ValueError(requested)
     except ValueError:
-        raise ValueError("{}={}: it must be a whole number from 0".format(VARIABLE, asked)) from None
+        raise ValueError("{}={}: it must be a whole number from 0".format(VARIABLE, requested)) from None
     cv2.setNumThreads(threads)
     return "{} threads".format(threads)

@@ -38,14 +38,14 @@ def prove_once():
 def prove(device, seconds=SECONDS):
     found = {}
 
-    def try_it():
+    def run_in_thread():
         try:
-            found["wrong"] = what_is_wrong(device)
+            found["wrong"] = find_error(device)
         except BaseException as error:  # of a thread of ours: it is told to the one that waits
             found["failure"] = error
 
     # A thread, because a card that hangs does not come back; as a daemon it keeps nobody from ending.
-    prover = threading.Thread(target=try_it, name="fulldeck-proof", daemon=True)
+    prover = threading.Thread(target=run_in_thread, name="fulldeck-proof", daemon=True)
     prover.start()
     prover.join(seconds)
     if prover.is_alive():
@@ -60,7 +60,7 @@ def prove(device, seconds=SECONDS):
                          "(fulldeck run --devices).".format(device, found["wrong"]))
 
 
-def what_is_wrong(device):
+def find_error(device):
     """Empty: it computes as the host does. Whole numbers of at most 8 in size, so that every sum is exact whatever the order."""
     import torch
 

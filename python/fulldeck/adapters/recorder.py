@@ -22,12 +22,12 @@ import time
 from fulldeck import board
 from fulldeck.adapters import say
 
-EVERY = 0.05    # seconds between two looks
-RARELY = 0.1    # at most so many
-SHARE = 0.001   # of the time, which looks may cost
-DETAILS = 1.0   # seconds that a call is under way before it is looked up
-TRIES = 20      # looks at a group whose name is in no record yet
-RARE = 1.0      # seconds between two looks at what changes rarely
+POLL_INTERVAL = 0.05    # seconds between two looks
+MAX_POLL_INTERVAL = 0.1    # at most so many
+MAX_OVERHEAD = 0.001   # of the time, which looks may cost
+DETAIL_DELAY = 1.0   # seconds that a call is under way before it is looked up
+MAX_NAME_LOOKUPS = 20      # looks at a group whose name is in no record yet
+SLOW_POLL_INTERVAL = 1.0      # seconds between two looks at what changes rarely
 THREAD = "fulldeck_record"  # the kernel keeps 15 characters; src/control/diagnosis/hangs/thread_wait.cc has the same
 
 # Between the steps of a training the caches are cold, and every line that a look needs costs: it is one search, not a whole json.
@@ -111,7 +111,7 @@ def states_of_gloo_threads():
 
 
 class Group:
-    """One group, as its counters were told last."""
+    """One group, as its counters were reported last."""
 
     def __init__(self):
         self.slot = None      # on the board; None: its name is not known yet
@@ -119,7 +119,7 @@ class Group:
         self.gone = False     # the program has destroyed it
         self.tries = 0
         self.enqueued = self.completed = 0
-        self.told = (0, 0)    # under way, completed
+        self.reported = (0, 0)    # under way, completed
         self.since = 0.0      # the counters stand so since (time.monotonic)
         self.detailed = 0     # the call of which the board has everything
 
@@ -132,10 +132,10 @@ class Recorder:
         self.groups = {}
         self.failure = None  # why it ended
         self.lost_peer = False  # a call of a group failed: from then on the groups stay on the board as they were
-        self.rare = 0.0  # the next look at what changes rarely
-        self.ending = threading.Lock()
-        self.ending.acquire()
-        self.looking = threading.Lock()  # the thread, and whoever leaves a group, look one at a time
+        self.next_slow_poll = 0.0  # the next look at what changes rarely
+        self.stopping = threading.Lock()
+        self.stopping.acquire()
+        self.poll_lock = threading.Lock()  # the thread, and whoever leaves a group, look one at a time
         self.thread = threading.Thread(target=self.run, name="fulldeck_recorder", daemon=True)
 
     def start(self):
@@ -147,8 +147,8 @@ class Recorder:
             self.thread.start()
 
     def end(self):
-        self.tell_failure()
-        self.ending.release()
+        self.report_failure()
+        self.stopping.release()
         self.thread.join(2.0)
         if not self.thread.is_alive():
             self.quietly()
@@ -156,35 +156,35 @@ class Recorder:
 
     def run(self):
         name_thread()
-        pause = EVERY
-        while not self.ending.acquire(timeout=pause):
+        pause = POLL_INTERVAL
+        while not self.stopping.acquire(timeout=pause):
             begin = time.thread_time()
             if not self.quietly():
                 say("warning: which collective of torch this rank is in is no longer recorded, so that a hang there is named later or not at "
                     "all: {}".format(self.failure))
                 return
-            wanted = min(max(EVERY, (time.thread_time() - begin) / SHARE), RARELY)
+            wanted = min(max(POLL_INTERVAL, (time.thread_time() - begin) / MAX_OVERHEAD), MAX_POLL_INTERVAL)
             pause += (wanted - pause) / 8
 
-    def tell_failure(self):
+    def report_failure(self):
         """Reports a call of a group that failed: a peer is lost, and the error does not say which. True if there is one: the exception
         that ends the program, or the one that is being handled."""
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
         while error is not None and not is_communication(error):
             error = error.__cause__ or error.__context__
         if error is not None and not self.lost_peer:
-            self.tell_last_calls()
+            self.report_last_calls()
             self.lost_peer = True
             self.board.set_failure("peer-lost", None, "{}: {}".format(type(error).__name__, error))
         return self.lost_peer
 
-    def tell_last_calls(self):
+    def report_last_calls(self):
         """What the last call of each group is, also if it ended a moment after it began: the launcher compares those of a run that failed."""
         try:
             self.quietly()
-            with self.looking:
+            with self.poll_lock:
                 for (name, key), group in self.groups.items():
-                    number, completed = group.told
+                    number, completed = group.reported
                     if group.slot is None or group.gone or number in (0, group.detailed):
                         continue
                     call = self.call(dict(self.sources)[name], key, number)
@@ -198,7 +198,7 @@ class Recorder:
 
     def quietly(self):
         try:
-            with self.looking:
+            with self.poll_lock:
                 self.look()
             return True
         except Exception as error:  # a record of another form: nothing is reported, and nothing may break
@@ -207,24 +207,24 @@ class Recorder:
 
     def look(self):
         now = time.monotonic()
-        if now >= self.rare:
-            self.rare = now + RARE
+        if now >= self.next_slow_poll:
+            self.next_slow_poll = now + SLOW_POLL_INTERVAL
             self.leave_destroyed()
             self.board.heartbeat()
         for name, dump in self.sources:
             for key, completed, enqueued in counters(dump(False, False)):
-                self.look_at(name, dump, int(key), max(0, int(enqueued)), max(0, int(completed)), now)
+                self.poll_group(name, dump, int(key), max(0, int(enqueued)), max(0, int(completed)), now)
 
     def leave(self, process_group=None):
         """The program is about to destroy one group, or all of them. On the board before any peer can notice: a rank whose peer left names
         that peer by it. A rank that cleans up because a call failed does not leave; it reports the failure."""
         try:
             self.quietly()  # groups that were made, used and destroyed between two looks
-            if self.tell_failure():
+            if self.report_failure():
                 return
             name = self.c10d._world.pg_names.get(process_group)
             everything = process_group is None or process_group == self.c10d.GroupMember.WORLD
-            with self.looking:
+            with self.poll_lock:
                 for group in self.groups.values():
                     if group.name is not None and not group.gone and (everything or group.name == name):
                         group.gone = True
@@ -241,7 +241,7 @@ class Recorder:
                 self.board.group_leave(group.slot)
                 group.gone = True
 
-    def look_at(self, name, dump, key, enqueued, completed, now):
+    def poll_group(self, name, dump, key, enqueued, completed, now):
         group = self.groups.get((name, key))
         if group is None:
             group = self.groups[(name, key)] = Group()
@@ -255,20 +255,20 @@ class Recorder:
                 return
         # Of several calls under way the oldest one is what this rank waits for.
         under_way = completed + 1 if enqueued > completed else completed
-        stuck = enqueued > completed and now - group.since >= DETAILS and group.detailed != under_way
-        if (under_way, completed) != group.told or stuck:
+        stuck = enqueued > completed and now - group.since >= DETAIL_DELAY and group.detailed != under_way
+        if (under_way, completed) != group.reported or stuck:
             call = self.call(dump, key, under_way) if stuck else None
             if call is not None:
                 group.detailed = under_way
             operation, datatype, count, size, fingerprint = call or ("other", "other", 0, 0, 1)
-            if under_way != group.told[0] or stuck:
+            if under_way != group.reported[0] or stuck:
                 self.board.collective_begin(group.slot, operation, datatype, count, size, sequence=under_way, fingerprint=fingerprint)
             self.board.collective_end(group.slot, completed)
-            group.told = (under_way, completed)
+            group.reported = (under_way, completed)
 
     def join(self, group, dump, key):
         group.tries += 1
-        if group.tries > TRIES:
+        if group.tries > MAX_NAME_LOOKUPS:
             return
         found = None
         for found in re.finditer(rb'"pg_id":%d,"process_group":\["((?:[^"\\]|\\.)*)"' % key, dump(True, False)):
@@ -308,7 +308,7 @@ class Recorder:
         return None
 
 
-class Meeting:
+class Rendezvous:
     """The time in init_process_group, as a call of a group of its own: who has not come there yet is waited for too."""
 
     def __init__(self):

@@ -17,7 +17,7 @@ from fulldeck.adapters import batches, card, child_failures, is_child, loop, los
 from fulldeck.adapters.observing import arrived, guarded, is_capturing, observe, pending, read_later, untraced
 
 FIRST_STEPS = 20         # of each optimizer: all of them are sampled, and a parameter has to have a gradient in one
-FEWEST_STEPS = 10        # a shorter run says nothing about gradients
+MIN_STEPS = 10        # a shorter run says nothing about gradients
 SAMPLE_EVERY = 50        # steps, later: for NaN and Inf
 LATE_STEPS = 200         # layers may join later, and rewards be reached later: until then a missing gradient is only a note …
 LATE_EVERY = 10          # … and gradients are sampled at this interval, in steps
@@ -397,7 +397,7 @@ def random_state(torch):
 
 # ---- weights
 
-LEAST_PART = 0.1         # of a module's tensors, and of those that were given: fewer are a misfit
+MIN_FRACTION = 0.1         # of a module's tensors, and of those that were given: fewer are a misfit
 
 _loads = 0               # that gave a module tensors
 _read_names = collections.Counter()  # last parts of names of tensors in checkpoints that were read: how many
@@ -445,7 +445,7 @@ def weights(module, state_dict, keys):
     given = len(state_dict) or filtered_out(module)
     own = size_of(module)
     matched = max(0, len(state_dict) - unexpected)
-    if given >= 2 and own >= 2 and matched < LEAST_PART * given and missing > (1 - LEAST_PART) * own:
+    if given >= 2 and own >= 2 and matched < MIN_FRACTION * given and missing > (1 - MIN_FRACTION) * own:
         number = id(module)
         _misfits[number] = (weakref.ref(module, lambda gone: _module_gone(number)), matched, given, type(module).__name__, batches.fetched)
     elif matched:
@@ -478,7 +478,7 @@ def fitted(module, loaded):
     parts = {id(part) for part in module.modules()}
     for number, (reference, *_) in list(_misfits.items()):
         owner = reference()
-        if owner is not None and (number in parts or (any(part is module for part in owner.modules()) and loaded >= LEAST_PART * size_of(owner))):
+        if owner is not None and (number in parts or (any(part is module for part in owner.modules()) and loaded >= MIN_FRACTION * size_of(owner))):
             del _misfits[number]
 
 
@@ -535,7 +535,7 @@ def at_exit(torch):
     if _steps:
         group(torch)
     for optimizer, steps in list(_optimizers.items()):
-        if steps.trainable is not None and steps.samples >= FEWEST_STEPS:
+        if steps.trainable is not None and steps.samples >= MIN_STEPS:
             judge_gradients(torch, optimizer, steps, True)
         if 3 <= steps.count < FIRST_STEPS:
             device(torch, optimizer, steps.count)

@@ -7,7 +7,7 @@ import re
 import weakref
 
 LISTS = ("samples", "imgs", "data_list", "img_infos", "data_bytes")  # torchvision, timm, MMEngine, MMDetection
-FEWEST = 16
+MIN_SAMPLES = 16
 COMPARED = 64            # entries, from all over a list
 WHOLE_SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "DefaultSampler", "OrderedDistributedSampler")
 AUGMENTS = re.compile(r"(transforms?|augment\w*|aug|pipeline|flip|crop|jitter|noise|normalize|test_mode)")
@@ -48,9 +48,9 @@ def listed(data):
         if found is None or not hasattr(found, "__len__"):
             continue
         if name == "data_bytes":  # all entries, pickled, one behind the other
-            if len(found) >= FEWEST and len(data) >= FEWEST:
+            if len(found) >= MIN_SAMPLES and len(data) >= MIN_SAMPLES:
                 return found
-        elif isinstance(found, (list, tuple)) and FEWEST <= len(found) == len(data) and any(mark in repr(found[0])[:1000] for mark in "'\""):
+        elif isinstance(found, (list, tuple)) and MIN_SAMPLES <= len(found) == len(data) and any(mark in repr(found[0])[:1000] for mark in "'\""):
             return found
     return None
 

@@ -6,13 +6,13 @@ VARIABLE = "FULLDECK_MP_START_METHOD"
 
 
 def adapt(multiprocessing):
-    asked = os.environ.get(VARIABLE)
-    if not asked:
+    requested = os.environ.get(VARIABLE)
+    if not requested:
         return None
-    if asked not in multiprocessing.get_all_start_methods():
-        raise ValueError("{}={}: this Python has {}".format(VARIABLE, asked, ", ".join(multiprocessing.get_all_start_methods())))
+    if requested not in multiprocessing.get_all_start_methods():
+        raise ValueError("{}={}: this Python has {}".format(VARIABLE, requested, ", ".join(multiprocessing.get_all_start_methods())))
     default = multiprocessing.context._default_context
     if default._actual_context is not None:  # the program has chosen before this was imported
         return None
-    default._default_context = multiprocessing.get_context(asked)
-    return "children start by {}".format(asked)
+    default._default_context = multiprocessing.get_context(requested)
+    return "children start by {}".format(requested)

@@ -23,15 +23,15 @@ def adapt(torch):
 
     @functools.wraps(real, updated=())
     def tcp_store(*arguments, **named):
-        asked = dict(zip(PARAMETERS, arguments), **named)
-        host, port = asked.get("host_name"), asked.get("port")
-        if len(arguments) > len(PARAMETERS) or not asked.get("is_master") or not is_loopback(host) or "master_listen_fd" in asked:
+        requested = dict(zip(PARAMETERS, arguments), **named)
+        host, port = requested.get("host_name"), requested.get("port")
+        if len(arguments) > len(PARAMETERS) or not requested.get("is_master") or not is_loopback(host) or "master_listen_fd" in requested:
             return real(*arguments, **named)
         listener = listen(port)
         if listener is None:  # taken, by an earlier store of this process for example: torch knows, or says what is wrong
             return real(*arguments, **named)
         try:
-            store = real(master_listen_fd=listener.fileno(), **asked)
+            store = real(master_listen_fd=listener.fileno(), **requested)
         except TypeError:  # a torch whose store takes no socket
             listener.close()
             say_once("warning: the store of this torch listens on every interface of this node, port {}, without access control; "

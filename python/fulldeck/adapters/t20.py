@@ -77,9 +77,9 @@ def launched():
 
 
 def timeout_of(call):
-    from fulldeck.adapters.distributed import asked_timeout
+    from fulldeck.adapters.distributed import launcher_timeout
 
-    given = asked_timeout() or call.get("timeout")
+    given = launcher_timeout() or call.get("timeout")
     return given if isinstance(given, (int, float, datetime.timedelta)) else None
 
 
@@ -107,8 +107,8 @@ def begin(torch, module, real, arguments, named):
             say("the vendor's collectives cannot be used, and ours through host memory are for the ranks of one host: there are {}, {} of them "
                 "here".format(world, here))
             raise
-    check_place_of_group(named)
-    team = host_collectives.Team.of_the_run(timeout_of(named))
+    check_group_arguments(named)
+    team = host_collectives.Team.for_run(timeout_of(named))
     every = team.gather_objects(why_not(module))
     result = None
     if not any(every):
@@ -133,7 +133,7 @@ def begin(torch, module, real, arguments, named):
     return None
 
 
-def check_place_of_group(named):
+def check_group_arguments(named):
     """A program that says another size or rank than the launcher would train alone."""
     for name, variable in (("world_size", "WORLD_SIZE"), ("rank", "RANK")):
         value = named.get(name)
@@ -345,11 +345,11 @@ def help_torch(torch):
             reason = "the program asks for {}, and torch {} has none that knows the card".format(backend or "none", torch.__version__)
             arguments = ("gloo",) + tuple(arguments[1:])
             named.pop("backend", None)
-        check_place_of_group(named)
+        check_group_arguments(named)
         prove()
         result = real_init(*arguments, **named)
         if world > 1 and world == here and dist.get_world_size() == world:
-            _torch_team = host_collectives.Team.of_the_run(timeout_of(named))
+            _torch_team = host_collectives.Team.for_run(timeout_of(named))
         say(line(dist.get_backend() + (", tensors of the card through host memory" if _torch_team else ""), reason))
         return result
 

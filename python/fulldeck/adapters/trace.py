@@ -7,7 +7,7 @@ import sys
 from fulldeck.adapters import FINDER, asked, card, say
 
 SHOWN = 5
-MOST_OF_A_VALUE = 120
+MAX_VALUE_LENGTH = 120
 # Those that decide which card a rank gets.
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES",
              "TOPS_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ECCL_BACKEND", "ECCL_DEVICE_TYPE",
@@ -120,7 +120,7 @@ def report(module, wanted=None):
             lines.append("    {}  {}  {}".format(printable(name), tensor.device, "[" + ", ".join(map(str, tensor.shape)) + "]"))
         if len(placement.parameters) > SHOWN:
             lines.append("    … and {} more".format(len(placement.parameters) - SHOWN))
-        environment = " ".join("{}={}".format(name, printable(os.environ[name][:MOST_OF_A_VALUE])) for name in VARIABLES if name in os.environ)
+        environment = " ".join("{}={}".format(name, printable(os.environ[name][:MAX_VALUE_LENGTH])) for name in VARIABLES if name in os.environ)
         lines += ["  environment       {}".format(environment or "none of the variables that place a rank is set"),
                   "  verdict           {}".format(verdict(placement, wanted))]
     except Exception as error:
@@ -144,7 +144,7 @@ def current_devices(placement, wanted):
     return ", ".join(found) or "cpu alone"
 
 
-def say_report(module, wanted=None):
+def log_report(module, wanted=None):
     for line in report(module, wanted).split("\n"):
         say(line)
 
@@ -154,7 +154,7 @@ def before_wrap(model):
     that traces already, the wrapper itself does it a moment later. Never raises."""
     try:
         if not (is_on() and FINDER in sys.meta_path):
-            say_report(model, None if card.name() else device_of_this_process())
+            log_report(model, None if card.name() else device_of_this_process())
     except Exception as error:
         say("the report before the wrap could not be made: {}".format(printable(error)))
 

@@ -13,12 +13,12 @@ from fulldeck import board as boards
 from fulldeck.adapters import sources
 from fulldeck.adapters.observing import guarded, observe
 
-FEWEST_ROWS = 16
+MIN_ROWS = 16
 DEBUG_ROWS = 64          # of a training set with which somebody only tries whether the model can learn it by heart
 WATCHED_BATCHES = 4      # in which the model has to run, each time
-MOST_WATCHES = 8         # of one DataLoader
+MAX_WATCHES = 8         # of one DataLoader
 DEPTH = 4                # of the modules that are watched
-MOST_SEARCHES = 4        # for them
+MAX_SEARCHES = 4        # for them
 FRAMES = 10
 
 # Parts of names: run_val_epoch, ValLoop, evaluate, testloader.
@@ -73,7 +73,7 @@ def follow(torch, iterator, loaded, loaders, tensors, steps):
     iterator._fulldeck_is_read = True
     read.batches = 1 if first else read.batches + 1
     # Comparing costs more than a counter: it is done a few times a pass.
-    if (_watch is not None or read.same is False or read.scored or read.watches >= MOST_WATCHES or read.batches & (read.batches - 1)
+    if (_watch is not None or read.same is False or read.scored or read.watches >= MAX_WATCHES or read.batches & (read.batches - 1)
             or not (loaded.trains or is_same(loaded, loaders))):
         return
     models = models_that_train(torch)
@@ -133,14 +133,14 @@ def pass_read(loaders, loaded, steps):
 def is_same(loaded, loaders):
     """Whether the samples of a loader are training samples; None where too few could be recognized."""
     trains = [each for each in loaders if each.trains and each.seen and each.repeated <= 0.1 * each.seen]
-    if not trains or len(loaded.rows) < FEWEST_ROWS:
+    if not trains or len(loaded.rows) < MIN_ROWS:
         return None
     if any(sources.are_same(loaded.source, each.source) for each in trains):  # whatever augmentation made of them
         return True
     rows = set().union(*(each.rows for each in trains))
     samples = max(each.samples or len(each.rows) for each in trains)
     expected = min(1.0, len(rows) / max(1, samples)) * len(loaded.rows)  # how many rows of a copy of the training set would be recognized
-    return len(rows & loaded.rows) >= max(FEWEST_ROWS, 0.5 * expected) if expected >= FEWEST_ROWS else None
+    return len(rows & loaded.rows) >= max(MIN_ROWS, 0.5 * expected) if expected >= MIN_ROWS else None
 
 
 @guarded
@@ -178,7 +178,7 @@ def models_that_train(torch):
     """The outer modules that hold parameters of an optimizer. Not the layers: those may take another way when they have hooks."""
     global _searches
     found = [model for model in (reference() for reference in _models) if model is not None]
-    if found or _searches >= MOST_SEARCHES:
+    if found or _searches >= MAX_SEARCHES:
         return found
     _searches += 1
     wanted = trained()
@@ -213,7 +213,7 @@ def words_of(name):
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_")
 
 
-def _says(pattern, name):
+def _matches_name(pattern, name):
     return any(pattern.fullmatch(word) for word in words_of(name))
 
 
@@ -237,13 +237,13 @@ def names_on(torch, frame, iterator):
                 searched.add(id(frame.f_globals))
                 loaders += [name for name, value in list(frame.f_globals.items())
                             if issubclass(type(value), torch.utils.data.DataLoader) and value._index_sampler is iterator._index_sampler]
-            if function in ("<module>", "main", "fit") or _says(TRAINS, function):
+            if function in ("<module>", "main", "fit") or _matches_name(TRAINS, function):
                 break
             functions.append(function)
             types.append(type(owner).__name__)
         frame = frame.f_back
     reads = any(word in READS for name in functions + loaders for word in words_of(name))
-    on_purpose = [name for name in loaders if _says(TRAINS, name)]
-    validates = [name for name in functions + types + loaders + data if _says(VALIDATES, name) and name not in on_purpose]
+    on_purpose = [name for name in loaders if _matches_name(TRAINS, name)]
+    validates = [name for name in functions + types + loaders + data if _matches_name(VALIDATES, name) and name not in on_purpose]
     held = any(name in validates for name in loaders)
     return bool(validates), reads or (bool(on_purpose) and not held), held

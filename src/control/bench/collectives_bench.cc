@@ -15,15 +15,15 @@
 #include "bench/host_memory.h"
 #include "bench/rank_protocol.h"
 #include "bench/rank_set.h"
-#include "bench/recipes.h"
-#include "bench/work_folder.h"
+#include "bench/rank_commands.h"
+#include "bench/temporary_run_folder.h"
 
 namespace fulldeck::bench {
 namespace {
 
-constexpr int kMostRanks = 256;
-constexpr int kLeastCalls = 3;
-constexpr int kMostCalls = 2000;
+constexpr int kMaxRanks = 256;
+constexpr int kMinCalls = 3;
+constexpr int kMaxCalls = 2000;
 // What a rank needs besides its buffers.
 constexpr std::uint64_t kBytesOfARank = std::uint64_t{32} << 20;
 constexpr std::uint64_t kBytesOfAPythonRank = std::uint64_t{300} << 20;
@@ -52,34 +52,34 @@ std::string NameOfCell(const Operation& operation, std::uint64_t bytes, int rank
 class Bench {
  public:
   Bench(const BenchPlan& plan, const base::Environment& environment, std::string folder,
-        const std::function<void(const std::string&)>& tell)
-      : plan_(plan), tell_(tell) {
-    kitchen_.environment = environment;
-    kitchen_.folder = std::move(folder);
-    kitchen_.own_program = base::OwnProgram();
-    kitchen_.python = plan.python;
-    kitchen_.timeout_seconds = plan.timeout_seconds;
+        const std::function<void(const std::string&)>& log_line)
+      : plan_(plan), log_line_(log_line) {
+    launcher_config_.environment = environment;
+    launcher_config_.folder = std::move(folder);
+    launcher_config_.executable_path = base::ExecutablePath();
+    launcher_config_.python = plan.python;
+    launcher_config_.timeout_seconds = plan.timeout_seconds;
   }
 
   base::Result<BenchFigures> Run() {
     if (auto heard = loop_.OnSignals({SIGINT, SIGTERM, SIGHUP}, [this](int) { interrupted_ = true; }); !heard) {
       return heard.error();
     }
-    const std::vector<int> processors = UsableProcessors();
-    figures_.processors = static_cast<int>(processors.size());
+    const std::vector<int> cpus = UsableCpus();
+    figures_.cpus = static_cast<int>(cpus.size());
     if (const auto load = base::SystemRoot().ReadLine("/proc/loadavg")) {
       figures_.load_before = base::Printable(load->substr(0, load->find(' ')));
     }
-    const bool bound_wanted = std::find(plan_.operations.begin(), plan_.operations.end(),
-                                        FindOperation("all_reduce")) != plan_.operations.end() &&
-                              std::any_of(plan_.sizes.begin(), plan_.sizes.end(),
-                                          [](std::uint64_t size) { return size >= kLeastBoundBytes; });
-    if (bound_wanted) figures_.memory_bytes_per_second = MeasureMemorySpeed(processors);
+    const bool bound_wanted =
+        std::find(plan_.operations.begin(), plan_.operations.end(), FindOperation("all_reduce")) !=
+            plan_.operations.end() &&
+        std::any_of(plan_.sizes.begin(), plan_.sizes.end(), [](std::uint64_t size) { return size >= kMinBoundBytes; });
+    if (bound_wanted) figures_.memory_bytes_per_second = MeasureMemorySpeed(cpus);
     for (const int ranks : plan_.ranks) {
       if (!interrupted_) MeasureWith(ranks);
     }
     if (bound_wanted && !interrupted_) {
-      figures_.memory_bytes_per_second = std::max(figures_.memory_bytes_per_second, MeasureMemorySpeed(processors));
+      figures_.memory_bytes_per_second = std::max(figures_.memory_bytes_per_second, MeasureMemorySpeed(cpus));
     }
     figures_.interrupted = interrupted_;
     return std::move(figures_);
@@ -101,22 +101,22 @@ class Bench {
     sets_.clear();
   }
 
-  base::Result<RankRecipe> RecipeFor(Contender contender, int ranks) const {
-    if (contender == Contender::kGloo) return TorchRecipe(kitchen_, ranks, "gloo");
-    if (contender == Contender::kTorch) return TorchRecipe(kitchen_, ranks, "fulldeck");
-    if (contender == Contender::kOpenMpi) return OpenMpiRecipe(kitchen_, ranks);
-    return FulldeckRecipe(kitchen_, ranks);
+  base::Result<RankCommand> CommandFor(Contender contender, int ranks) const {
+    if (contender == Contender::kGloo) return TorchCommand(launcher_config_, ranks, "gloo");
+    if (contender == Contender::kTorch) return TorchCommand(launcher_config_, ranks, "fulldeck");
+    if (contender == Contender::kOpenMpi) return OpenMpiCommand(launcher_config_, ranks);
+    return FulldeckCommand(launcher_config_, ranks);
   }
 
   void StartRanks(Contender contender, int ranks) {
     if (interrupted_ || RanksOf(contender) != contender) return;
     Presence presence{contender, ranks, "", std::nullopt};
-    auto recipe = RecipeFor(contender, ranks);
-    if (!recipe) {
-      presence.absent = recipe.error().message;
+    auto command = CommandFor(contender, ranks);
+    if (!command) {
+      presence.absent = command.error().message;
     } else {
-      auto started =
-          RankSet::Start(loop_, interrupted_, std::move(*recipe), kitchen_.folder, Seconds(plan_.timeout_seconds));
+      auto started = RankSet::Start(loop_, interrupted_, std::move(*command), launcher_config_.folder,
+                                    Seconds(plan_.timeout_seconds));
       if (started.set) {
         presence.about = started.set->about();
         sets_[contender] = std::move(started.set);
@@ -131,7 +131,7 @@ class Bench {
     if (presence.absent && !interrupted_) {
       why_not_[contender] = *presence.absent;
       if (contender != Contender::kFulldeck)
-        tell_(fmt::format("{} is left out with {} ranks: {}", NameOf(contender), ranks, *presence.absent));
+        log_line_(fmt::format("{} is left out with {} ranks: {}", NameOf(contender), ranks, *presence.absent));
     }
     figures_.present.push_back(std::move(presence));
   }
@@ -150,7 +150,7 @@ class Bench {
           why_not[contender] = why_not_[set];
           continue;
         }
-        auto measured = Ask(contender, operation, bytes, ranks);
+        auto measured = Request(contender, operation, bytes, ranks);
         if (!measured) {
           why_not[contender] = measured.error().message;
           continue;
@@ -177,7 +177,7 @@ class Bench {
   };
 
   // An error: why there are no times. What is worse than that has then been noted.
-  base::Result<Answers> Ask(Contender contender, const Operation& operation, std::uint64_t bytes, int ranks) {
+  base::Result<Answers> Request(Contender contender, const Operation& operation, std::uint64_t bytes, int ranks) {
     Cell cell;
     cell.operation = &operation;
     cell.element = plan_.element;
@@ -185,16 +185,16 @@ class Bench {
     cell.shared = contender == Contender::kFulldeckShared;
     cell.on_cuda = plan_.on_cuda;
     cell.seconds = plan_.seconds / plan_.rounds;
-    cell.least_calls = kLeastCalls;
-    cell.most_calls = kMostCalls;
+    cell.min_calls = kMinCalls;
+    cell.max_calls = kMaxCalls;
     cell.spoil = plan_.spoiled == contender;
     const std::string name = NameOf(contender) + (": " + NameOfCell(operation, bytes, ranks));
     RankSet& set = *sets_[RanksOf(contender)];
-    const auto is_last_word = [](const std::string& line) {
+    const auto is_final = [](const std::string& line) {
       const auto measurement = ReadMeasurement(line);
       return !measurement || measurement->failed || measurement->wrong;
     };
-    const auto answers = set.Ask(LineOf(Order::Kind::kMeasure, cell), Seconds(plan_.timeout_seconds), is_last_word);
+    const auto answers = set.Request(LineOf(Order::Kind::kMeasure, cell), Seconds(plan_.timeout_seconds), is_final);
     if (!answers) return GiveUp(contender, name, answers.error().message);
 
     Answers found;
@@ -229,7 +229,7 @@ class Bench {
       if (IsOurs(contender)) {
         figures_.failures.push_back(name + ": " + why);
       } else {
-        tell_(name + ": " + why + "; it is left out from here on");
+        log_line_(name + ": " + why + "; it is left out from here on");
       }
     }
     why_not_[RanksOf(contender)] = kFailedBefore;
@@ -248,12 +248,12 @@ class Bench {
       cell.bytes = bytes;
       cell.shared = contender == Contender::kFulldeckShared;
       const std::string name = fmt::format("{}: timeline of {}", NameOf(contender), base::FormatByteSize(bytes));
-      const auto is_last_word = [](const std::string& line) {
+      const auto is_final = [](const std::string& line) {
         const auto timeline = ReadTimeline(line);
         return !timeline || timeline->failed;
       };
-      const auto answers = sets_[Contender::kFulldeck]->Ask(LineOf(Order::Kind::kTimeline, cell),
-                                                            Seconds(plan_.timeout_seconds), is_last_word);
+      const auto answers = sets_[Contender::kFulldeck]->Request(LineOf(Order::Kind::kTimeline, cell),
+                                                                Seconds(plan_.timeout_seconds), is_final);
       CellTimeline timeline{ranks, bytes, cell.shared, {}};
       std::optional<std::string> failed;
       if (!answers) failed = answers.error().message;
@@ -275,8 +275,8 @@ class Bench {
   }
 
   const BenchPlan& plan_;
-  const std::function<void(const std::string&)>& tell_;
-  Kitchen kitchen_;
+  const std::function<void(const std::string&)>& log_line_;
+  RankLauncherConfig launcher_config_;
   base::EventLoop loop_;
   bool interrupted_ = false;
   std::map<Contender, std::unique_ptr<RankSet>> sets_;
@@ -312,8 +312,8 @@ MemoryNeed NeedOf(const BenchPlan& plan) {
 
 base::Result<void> CheckPlan(const BenchPlan& plan, std::optional<std::uint64_t> available_memory) {
   for (const int ranks : plan.ranks) {
-    if (ranks < 1 || ranks > kMostRanks) {
-      return base::Error{fmt::format("--nproc {}: a group has 1 to {} ranks", ranks, kMostRanks)};
+    if (ranks < 1 || ranks > kMaxRanks) {
+      return base::Error{fmt::format("--nproc {}: a group has 1 to {} ranks", ranks, kMaxRanks)};
     }
   }
   for (const std::uint64_t bytes : plan.sizes) {
@@ -333,10 +333,10 @@ base::Result<void> CheckPlan(const BenchPlan& plan, std::optional<std::uint64_t>
 }
 
 base::Result<BenchFigures> RunCollectivesBench(const BenchPlan& plan, const base::Environment& environment,
-                                               const std::function<void(const std::string&)>& tell) {
-  auto folder = WorkFolder::Make(environment);
+                                               const std::function<void(const std::string&)>& log_line) {
+  auto folder = TemporaryRunFolder::Make(environment);
   if (!folder) return folder.error();
-  return Bench(plan, environment, folder->path(), tell).Run();
+  return Bench(plan, environment, folder->path(), log_line).Run();
 }
 
 }  // namespace fulldeck::bench

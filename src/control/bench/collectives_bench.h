@@ -95,7 +95,7 @@ struct Presence {
 
 struct BenchFigures {
   double memory_bytes_per_second = 0;  // see MeasureMemorySpeed; the better of before and after; 0: no cell needs it
-  int processors = 0;
+  int cpus = 0;
   std::string load_before;
   std::vector<Presence> present;
   std::vector<CellFigures> cells;
@@ -106,7 +106,7 @@ struct BenchFigures {
 };
 
 // Below this the caches hold the data, and memory is not what bounds it.
-inline constexpr std::uint64_t kLeastBoundBytes = std::uint64_t{16} << 20;
+inline constexpr std::uint64_t kMinBoundBytes = std::uint64_t{16} << 20;
 
 // The shortest possible time of an all_reduce, in seconds, if memory is the only limit: (5N−2)·S bytes to be loaded and
 // stored on the whole host with private buffers, 2N·S with shared ones. Nothing for other operations, for torch and
@@ -114,9 +114,9 @@ inline constexpr std::uint64_t kLeastBoundBytes = std::uint64_t{16} << 20;
 std::optional<double> MemoryBound(Contender contender, const Operation& operation, int ranks, std::uint64_t bytes,
                                   double memory_bytes_per_second);
 
-// Runs it all. `tell` gets a line now and then for a person who waits; `done` every cell when it is finished. Ctrl-C
-// and SIGTERM end it early, with what there is. An error: it could not begin.
+// Runs it all. `log_line` gets a line now and then for a person who waits; `done` every cell when it is finished.
+// Ctrl-C and SIGTERM end it early, with what there is. An error: it could not begin.
 base::Result<BenchFigures> RunCollectivesBench(const BenchPlan& plan, const base::Environment& environment,
-                                               const std::function<void(const std::string&)>& tell);
+                                               const std::function<void(const std::string&)>& log_line);
 
 }  // namespace fulldeck::bench

@@ -29,7 +29,7 @@ class FulldeckLibrary final : public Library {
 
   base::Result<void> Barrier() override { return Outcome(fulldeck_barrier(group_)); }
 
-  base::Result<std::int64_t> AsRankZeroSays(std::int64_t value) override {
+  base::Result<std::int64_t> BroadcastFromRankZero(std::int64_t value) override {
     const int code = fulldeck_broadcast(group_, &value, 1, FULLDECK_INT64, 0);
     if (code != FULLDECK_OK) return base::Error{fulldeck_error_text()};
     return value;

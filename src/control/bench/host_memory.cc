@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kArrayBytesTogether = std::uint64_t{512} << 20;  // all threads' arrays
-constexpr std::uint64_t kLeastArrayBytes = std::uint64_t{16} << 20;      // of one thread
+constexpr std::uint64_t kMinArrayBytes = std::uint64_t{16} << 20;        // of one thread
 constexpr int kPasses = 7;
 
 std::optional<std::uint64_t> NumberIn(const base::SystemRoot& root, const std::string& path) {
@@ -60,7 +60,7 @@ void AddPlain(Block* a, const Block* b, std::size_t blocks) {
 }
 
 #if defined(__x86_64__)
-// The same, with wider registers: one processor alone gets more out of memory with them.
+// The same, with wider registers: one cpu alone gets more out of memory with them.
 __attribute__((target("avx512f"))) void AddWide(Block* a, const Block* b, std::size_t blocks) {
   for (std::size_t i = 0; i < blocks; ++i) a[i] += b[i];
 }
@@ -84,11 +84,11 @@ class Passes {
   Passes(int threads, std::uint64_t array_bytes)
       : threads_(threads), blocks_(array_bytes / kBlockBytes), begins_(threads), ends_(threads) {}
 
-  void Work(int thread, int processor) {
+  void Work(int thread, int cpu) {
     pthread_setname_np(pthread_self(), "bench-memory");
     cpu_set_t one;
     CPU_ZERO(&one);
-    CPU_SET(static_cast<std::size_t>(processor), &one);
+    CPU_SET(static_cast<std::size_t>(cpu), &one);
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
     const auto bytes = blocks_ * kBlockBytes;
     const std::unique_ptr<void, decltype(&std::free)> a(std::aligned_alloc(kBlockBytes, bytes), &std::free);
@@ -101,12 +101,12 @@ class Passes {
       failed_.store(true);
     }
     for (int pass = 0; pass < kPasses; ++pass) {
-      Meet();
+      Barrier();
       if (failed_.load()) return;
       begins_[static_cast<std::size_t>(thread)] = Clock::now();
       add_(static_cast<Block*>(a.get()), static_cast<const Block*>(b.get()), blocks_);
       ends_[static_cast<std::size_t>(thread)] = Clock::now();
-      Meet();
+      Barrier();
       if (thread == 0) Note();
     }
   }
@@ -114,11 +114,11 @@ class Passes {
   double bytes_per_second() const { return failed_.load() ? 0 : best_; }
 
  private:
-  // Yields: there is one thread a processor, but others may run on it too.
-  void Meet() {
+  // Yields: there is one thread a cpu, but others may run on it too.
+  void Barrier() {
     const int round = round_.load();
-    if (met_.fetch_add(1) + 1 == threads_) {
-      met_.store(0);
+    if (arrived_.fetch_add(1) + 1 == threads_) {
+      arrived_.store(0);
       round_.fetch_add(1);
       return;
     }
@@ -138,7 +138,7 @@ class Passes {
   const AddFunction add_ = WidestAdd();
   std::vector<Clock::time_point> begins_;
   std::vector<Clock::time_point> ends_;
-  std::atomic<int> met_{0};
+  std::atomic<int> arrived_{0};
   std::atomic<int> round_{0};
   std::atomic<bool> failed_{false};
   double best_ = 0;
@@ -162,25 +162,25 @@ std::optional<std::uint64_t> AvailableMemory(const base::SystemRoot& root) {
   return std::min(*available, *left);
 }
 
-std::vector<int> UsableProcessors() {
-  std::vector<int> processors;
-  cpu_set_t mine;
-  if (sched_getaffinity(0, sizeof mine, &mine) == 0) {
-    for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
-      if (CPU_ISSET(static_cast<std::size_t>(processor), &mine)) processors.push_back(processor);
+std::vector<int> UsableCpus() {
+  std::vector<int> cpus;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(static_cast<std::size_t>(cpu), &allowed)) cpus.push_back(cpu);
     }
   }
-  if (processors.empty()) processors.push_back(0);
-  return processors;
+  if (cpus.empty()) cpus.push_back(0);
+  return cpus;
 }
 
-double MeasureMemorySpeed(const std::vector<int>& processors) {
-  const auto threads = static_cast<int>(processors.size());
-  const std::uint64_t each = std::max(kLeastArrayBytes, kArrayBytesTogether / 2 / static_cast<std::uint64_t>(threads));
+double MeasureMemorySpeed(const std::vector<int>& cpus) {
+  const auto threads = static_cast<int>(cpus.size());
+  const std::uint64_t each = std::max(kMinArrayBytes, kArrayBytesTogether / 2 / static_cast<std::uint64_t>(threads));
   Passes passes(threads, each / kBlockBytes * kBlockBytes);
   std::vector<std::thread> workers;
   for (int i = 0; i < threads; ++i) {
-    workers.emplace_back([&passes, &processors, i] { passes.Work(i, processors[static_cast<std::size_t>(i)]); });
+    workers.emplace_back([&passes, &cpus, i] { passes.Work(i, cpus[static_cast<std::size_t>(i)]); });
   }
   for (std::thread& worker : workers) worker.join();
   return passes.bytes_per_second();

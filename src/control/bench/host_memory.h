@@ -13,13 +13,13 @@ namespace fulldeck::bench {
 // kernel does not say.
 std::optional<std::uint64_t> AvailableMemory(const base::SystemRoot& root);
 
-// The processors that this process may run on.
-std::vector<int> UsableProcessors();
+// The cpus that this process may run on.
+std::vector<int> UsableCpus();
 
-// Bytes a second that all usable processors load and store together while each adds one array to another (a += b: two
+// Bytes a second that all usable cpus load and store together while each adds one array to another (a += b: two
 // loads and one store, so three bytes for each byte of an array), with the widest registers that there are and with
 // pages as malloc gives them. The arrays are larger than any cache that the threads share. Best of a few passes; takes
 // about half a second. Makes one thread a processor, bound to it, and joins them.
-double MeasureMemorySpeed(const std::vector<int>& processors);
+double MeasureMemorySpeed(const std::vector<int>& cpus);
 
 }  // namespace fulldeck::bench

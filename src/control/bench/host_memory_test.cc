@@ -15,7 +15,7 @@ class AvailableMemoryTest : public ::testing::Test {
   fulldeck::testing::TemporaryFolder folder_;
 };
 
-TEST_F(AvailableMemoryTest, IsNotKnownWhereTheKernelSaysNothing) {
+TEST_F(AvailableMemoryTest, IsNotKnownWhereTheKernelReportsNothing) {
   EXPECT_EQ(Available(), std::nullopt);
   folder_.Write("proc/meminfo", "MemTotal: 100 kB\nMemAvailable: lots\n");
   EXPECT_EQ(Available(), std::nullopt);
@@ -40,10 +40,10 @@ TEST_F(AvailableMemoryTest, IsBoundedByTheCgroupOfEitherVersion) {
   EXPECT_EQ(Available(), 0u);
 }
 
-TEST(MemorySpeed, IsMeasuredOnTheProcessorsThatMayBeUsed) {
-  const auto processors = UsableProcessors();
-  ASSERT_FALSE(processors.empty());
-  const double speed = MeasureMemorySpeed({processors.front()});
+TEST(MemorySpeed, IsMeasuredOnTheCpusThatMayBeUsed) {
+  const auto cpus = UsableCpus();
+  ASSERT_FALSE(cpus.empty());
+  const double speed = MeasureMemorySpeed({cpus.front()});
   EXPECT_GT(speed, 1e7);
   EXPECT_LT(speed, 1e13);
 }

@@ -37,7 +37,7 @@ class Library {
 
   virtual base::Result<void> Barrier() = 0;
   // The value that rank 0 gave.
-  virtual base::Result<std::int64_t> AsRankZeroSays(std::int64_t value) = 0;
+  virtual base::Result<std::int64_t> BroadcastFromRankZero(std::int64_t value) = 0;
   virtual base::Result<void> Do(const Call& call) = 0;
 
   // Memory that the other members can reach, where the library has such a thing.

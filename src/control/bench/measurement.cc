@@ -99,7 +99,7 @@ class CellRun {
     const Clock::time_point began = Clock::now();
     int made = 0;
     for (;;) {
-      const auto batch = library_.AsRankZeroSays(NextBatch(cell_, made, SecondsSince(began)));
+      const auto batch = library_.BroadcastFromRankZero(NextBatch(cell_, made, SecondsSince(began)));
       if (!batch) return Fail(batch.error().message);
       if (*batch <= 0) return;
       for (std::int64_t i = 0; i < *batch; ++i, ++made) {
@@ -113,13 +113,13 @@ class CellRun {
     pattern_.Write(input_.data(), shape_.input_count, library_.rank(), 0, call_number);
     std::byte* const output = cell_.operation->in_place ? input_.data() : output_.data();
     const Call call{cell_.operation, cell_.element, shape_.count, input_.data(), output};
-    if (const auto met = library_.Barrier(); !met) return FailedCall(call_number, met.error());
+    if (const auto barrier = library_.Barrier(); !barrier) return FailedCall(call_number, barrier.error());
     const Clock::time_point began = Clock::now();
     const auto done = library_.Do(call);
     const Clock::time_point ended = Clock::now();
     if (!done) return FailedCall(call_number, done.error());
-    // Looking through the result would take the processors away from ranks that are still in the call.
-    if (const auto met = library_.Barrier(); !met) return FailedCall(call_number, met.error());
+    // Looking through the result would take the cpus away from ranks that are still in the call.
+    if (const auto barrier = library_.Barrier(); !barrier) return FailedCall(call_number, barrier.error());
     result_.times_ns.push_back(
         static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(ended - began).count()));
     if (cell_.spoil && call_number == 0 && library_.rank() == library_.ranks() - 1 && output != nullptr) {
@@ -136,27 +136,27 @@ class CellRun {
 
   bool CheckResult(const std::byte* output, std::uint64_t call_number) {
     const auto rank = static_cast<std::uint64_t>(library_.rank());
-    const std::uint64_t part = shape_.count;
+    const std::uint64_t chunk = shape_.count;
     switch (cell_.operation->kind) {
       case OperationKind::kAllReduce:
-        return CheckPart(output, 0, part, Pattern::kSumOfAll, 0, call_number);
+        return CheckChunk(output, 0, chunk, Pattern::kSumOfAll, 0, call_number);
       case OperationKind::kReduce:
-        return rank != 0 || CheckPart(output, 0, part, Pattern::kSumOfAll, 0, call_number);
+        return rank != 0 || CheckChunk(output, 0, chunk, Pattern::kSumOfAll, 0, call_number);
       case OperationKind::kBroadcast:
-        return CheckPart(output, 0, part, 0, 0, call_number);
+        return CheckChunk(output, 0, chunk, 0, 0, call_number);
       case OperationKind::kReduceScatter:
-        return CheckPart(output, 0, part, Pattern::kSumOfAll, rank * part, call_number);
+        return CheckChunk(output, 0, chunk, Pattern::kSumOfAll, rank * chunk, call_number);
       case OperationKind::kScatter:
-        return CheckPart(output, 0, part, 0, rank * part, call_number);
+        return CheckChunk(output, 0, chunk, 0, rank * chunk, call_number);
       case OperationKind::kGather:
-        return rank != 0 || CheckParts(output, 0, call_number);
+        return rank != 0 || CheckChunks(output, 0, call_number);
       case OperationKind::kAllGather:
-        return CheckParts(output, 0, call_number);
+        return CheckChunks(output, 0, call_number);
       case OperationKind::kAllToAll:
-        return CheckParts(output, rank * part, call_number);
+        return CheckChunks(output, rank * chunk, call_number);
       case OperationKind::kSendReceive: {
         const int partner = PartnerOf(library_.rank(), library_.ranks());
-        return partner < 0 || CheckPart(output, 0, part, partner, 0, call_number);
+        return partner < 0 || CheckChunk(output, 0, chunk, partner, 0, call_number);
       }
       case OperationKind::kBarrier:
         return true;
@@ -164,16 +164,16 @@ class CellRun {
     return true;
   }
 
-  bool CheckParts(const std::byte* output, std::uint64_t first, std::uint64_t call_number) {
+  bool CheckChunks(const std::byte* output, std::uint64_t first, std::uint64_t call_number) {
     for (int from = 0; from < library_.ranks(); ++from) {
       const std::uint64_t offset = static_cast<std::uint64_t>(from) * shape_.count;
-      if (!CheckPart(output, offset, shape_.count, from, first, call_number)) return false;
+      if (!CheckChunk(output, offset, shape_.count, from, first, call_number)) return false;
     }
     return true;
   }
 
-  bool CheckPart(const std::byte* output, std::uint64_t offset, std::uint64_t count, int from, std::uint64_t first,
-                 std::uint64_t call_number) {
+  bool CheckChunk(const std::byte* output, std::uint64_t offset, std::uint64_t count, int from, std::uint64_t first,
+                  std::uint64_t call_number) {
     const auto wrong = pattern_.Check(output + offset * cell_.element->bytes, count, from, first, call_number);
     result_.checked += count;
     if (!wrong) return true;
@@ -196,14 +196,14 @@ class CellRun {
 }  // namespace
 
 int NextBatch(const Cell& cell, int made, double seconds_passed) {
-  if (made < cell.least_calls) return cell.least_calls - made;
+  if (made < cell.min_calls) return cell.min_calls - made;
   const double left = cell.seconds - seconds_passed;
-  if (left <= 0 || made >= cell.most_calls) return 0;
+  if (left <= 0 || made >= cell.max_calls) return 0;
   const double one = seconds_passed / made;
   // Half of what would fit: the first calls may not tell what the later ones take.
-  const double fitting = one > 0 ? left / one / 2 : cell.most_calls;
+  const double fitting = one > 0 ? left / one / 2 : cell.max_calls;
   if (fitting < 0.5) return 0;
-  return std::clamp(static_cast<int>(std::min<double>(fitting, cell.most_calls)), 1, cell.most_calls - made);
+  return std::clamp(static_cast<int>(std::min<double>(fitting, cell.max_calls)), 1, cell.max_calls - made);
 }
 
 Measurement Measure(Library& library, const Cell& cell) {

@@ -19,8 +19,8 @@ struct Cell {
   bool on_cuda = false;  // buffers on a card; torch's ranks only
   // Calls go on until this time is over, rewriting and checking included, within these numbers of calls.
   double seconds = 1;
-  int least_calls = 3;
-  int most_calls = 2000;
+  int min_calls = 3;
+  int max_calls = 2000;
   // For tests: the last rank changes one value of its first result, as a library that calculates wrongly would.
   bool spoil = false;
 };

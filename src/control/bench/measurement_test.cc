@@ -23,7 +23,7 @@ class LonelyLibrary final : public Library {
     ++barriers;
     return {};
   }
-  base::Result<std::int64_t> AsRankZeroSays(std::int64_t value) override { return value; }
+  base::Result<std::int64_t> BroadcastFromRankZero(std::int64_t value) override { return value; }
   base::Result<void> Do(const Call& call) override {
     if (calls++ == fails_at) return base::Error{"the peer died"};
     if (call.input != call.output && call.output != nullptr && call.input != nullptr && calls - 1 != forgets_at) {
@@ -54,7 +54,7 @@ Cell CellOf(const char* operation) {
   cell.element = FindElement("float32");
   cell.bytes = 40000;
   cell.seconds = 0.01;
-  cell.most_calls = 50;
+  cell.max_calls = 50;
   return cell;
 }
 
@@ -89,7 +89,7 @@ TEST(Measurement, SpoilingForTestsIsFound) {
   EXPECT_TRUE(Measure(library, cell).wrong);
 }
 
-TEST(Measurement, AFailedCallIsToldInItsOwnWords) {
+TEST(Measurement, AFailedCallIsReportedWithItsOwnMessage) {
   LonelyLibrary library;
   library.fails_at = 4;
   const Measurement result = Measure(library, CellOf("broadcast"));
@@ -115,8 +115,8 @@ TEST(Measurement, SharedBuffersAreTheLibrarysAndAreGivenBack) {
 TEST(NextBatch, MakesTheLeastNumberHoweverSlowAndNeverMoreThanTheMost) {
   Cell cell = CellOf("all_reduce");
   cell.seconds = 1;
-  cell.least_calls = 3;
-  cell.most_calls = 100;
+  cell.min_calls = 3;
+  cell.max_calls = 100;
   EXPECT_EQ(NextBatch(cell, 0, 0), 3);
   EXPECT_EQ(NextBatch(cell, 2, 50), 1);
   EXPECT_EQ(NextBatch(cell, 3, 50), 0);

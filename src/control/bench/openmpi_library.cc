@@ -149,7 +149,7 @@ class OpenMpiLibrary final : public Library {
 
   base::Result<void> Barrier() override { return Outcome(mpi_.barrier(world_)); }
 
-  base::Result<std::int64_t> AsRankZeroSays(std::int64_t value) override {
+  base::Result<std::int64_t> BroadcastFromRankZero(std::int64_t value) override {
     if (auto done = Outcome(mpi_.bcast(&value, 1, int64_, 0, world_)); !done) return done.error();
     return value;
   }
@@ -231,8 +231,8 @@ base::Result<std::unique_ptr<Library>> JoinOpenMpi() {
   // Its plugins look for symbols of the library that loaded them, so these must be global.
   void* const opened = dlopen(kLibraryName, RTLD_NOW | RTLD_GLOBAL);
   if (opened == nullptr) {
-    const char* said = dlerror();
-    return base::Error{base::Printable(said != nullptr ? said : "libmpi cannot be loaded")};
+    const char* reason = dlerror();
+    return base::Error{base::Printable(reason != nullptr ? reason : "libmpi cannot be loaded")};
   }
   auto library = std::make_unique<OpenMpiLibrary>(opened);
   if (auto started = library->Start(); !started) return started.error();

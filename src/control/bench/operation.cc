@@ -6,7 +6,7 @@ namespace {
 using enum OperationKind;
 
 constexpr Operation kOperations[] = {
-    // kind, name, has_size, reduces, in_parts, has_root, in_place
+    // kind, name, has_size, reduces, in_chunks, has_root, in_place
     {kAllReduce, "all_reduce", true, true, false, false, true},
     {kReduce, "reduce", true, true, false, true, true},
     {kBroadcast, "broadcast", true, false, false, true, true},
@@ -41,20 +41,20 @@ int PartnerOf(int rank, int ranks) {
 
 Shape ShapeOf(const Operation& operation, const Element& element, std::uint64_t bytes, int rank, int ranks) {
   if (!operation.has_size) return {};
-  const auto parts = static_cast<std::uint64_t>(ranks);
+  const auto chunks = static_cast<std::uint64_t>(ranks);
   const std::uint64_t all = bytes / element.bytes;
-  const std::uint64_t part = all / parts + (all % parts != 0 ? 1 : 0);
+  const std::uint64_t chunk = all / chunks + (all % chunks != 0 ? 1 : 0);
   switch (operation.kind) {
     case kAllGather:
-      return {part, part, part * parts};
+      return {chunk, chunk, chunk * chunks};
     case kReduceScatter:
-      return {part, part * parts, part};
+      return {chunk, chunk * chunks, chunk};
     case kGather:
-      return {part, part, rank == 0 ? part * parts : 0};
+      return {chunk, chunk, rank == 0 ? chunk * chunks : 0};
     case kScatter:
-      return {part, rank == 0 ? part * parts : 0, part};
+      return {chunk, rank == 0 ? chunk * chunks : 0, chunk};
     case kAllToAll:
-      return {part, part * parts, part * parts};
+      return {chunk, chunk * chunks, chunk * chunks};
     case kSendReceive:
       if (PartnerOf(rank, ranks) < 0) return {};
       return {all, all, all};

@@ -1,7 +1,7 @@
 // The operations that can be measured, and what each rank's buffers hold before and after one.
 //
-// A size is that of the whole: the buffer that all have in all_reduce, the N parts together in all_gather,
-// reduce_scatter, gather, scatter and all_to_all. A part is rounded up to whole elements.
+// A size is that of the whole: the buffer that all have in all_reduce, the N chunks together in all_gather,
+// reduce_scatter, gather, scatter and all_to_all. A chunk is rounded up to whole elements.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,11 @@ enum class OperationKind {
 struct Operation {
   OperationKind kind;
   const char* name;
-  bool has_size;  // barrier has none
-  bool reduces;   // a sum
-  bool in_parts;  // one part for each rank
-  bool has_root;  // which is rank 0
-  bool in_place;  // input and output are one buffer
+  bool has_size;   // barrier has none
+  bool reduces;    // a sum
+  bool in_chunks;  // one chunk for each rank
+  bool has_root;   // which is rank 0
+  bool in_place;   // input and output are one buffer
 };
 
 // nullptr: not known.
@@ -42,7 +42,7 @@ std::vector<std::string> OperationNames();
 
 // What one rank needs for a call.
 struct Shape {
-  std::uint64_t count = 0;         // as the C interface takes it: of the buffer, or of one part
+  std::uint64_t count = 0;         // as the C interface takes it: of the buffer, or of one chunk
   std::uint64_t input_count = 0;   // elements of this rank's input; 0: none
   std::uint64_t output_count = 0;  // likewise; 0 where the buffer is the input's
 };

@@ -6,13 +6,13 @@
 namespace fulldeck::bench {
 namespace {
 
-constexpr std::uint64_t kMostValues = 13;
+constexpr std::uint64_t kMaxValues = 13;
 // From one call to the next the numbers move by this many elements; it and the period have no common factor.
 constexpr std::uint64_t kShift = 1009;
 
 // So many that the sum of the largest is still exact.
 std::uint64_t ValuesFor(const Element& element, int ranks) {
-  return std::min(kMostValues - 1, element.exact_to / static_cast<std::uint64_t>(ranks)) + 1;
+  return std::min(kMaxValues - 1, element.exact_to / static_cast<std::uint64_t>(ranks)) + 1;
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST_P(EveryElement, StaleSwappedAndShiftedDataIsFound) {
   }
 }
 
-TEST_P(EveryElement, APartOfTheNumbersIsWhatStandsThereInTheWhole) {
+TEST_P(EveryElement, ARangeOfTheNumbersEqualsTheSameRangeOfTheWhole) {
   Pattern pattern(element(), 3);
   const auto data = Written(pattern, element(), 1, 4);
   constexpr std::uint64_t kFirst = Pattern::kPeriod - 5;
@@ -93,7 +93,7 @@ TEST(Element, HalvesAreThoseOfTheStandard) {
   EXPECT_EQ(FindElement("float23"), nullptr);
 }
 
-TEST(Operation, BuffersOfPartsHoldOnePartForEachRank) {
+TEST(Operation, BuffersOfChunksHoldOneChunkForEachRank) {
   const Element& element = *FindElement("float32");
   const Operation& gather = *FindOperation("gather");
   // 25 elements for 4 ranks: parts of 7.

@@ -18,7 +18,7 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// mpirun tells each rank its number before MPI is there; it is only said if there is none.
+// mpirun tells each rank its number before MPI is there; it is only sent if there is none.
 int RankBeforeMpi() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   // Anything that is no number is rank 0.
@@ -39,11 +39,11 @@ int RunRankProcess(const RankProcess& process) {
   auto library = process.fulldeck ? JoinFulldeck(*process.fulldeck) : JoinOpenMpi();
   if (!library) {
     const Greeting greeting{process.fulldeck ? process.fulldeck->rank : RankBeforeMpi(), "", library.error().message};
-    const auto said = socket->Send(Dump(ToJson(greeting)));
-    return said ? EXIT_SUCCESS : Fail(said.error().message);
+    const auto sent = socket->Send(Dump(ToJson(greeting)));
+    return sent ? EXIT_SUCCESS : Fail(sent.error().message);
   }
   const Greeting greeting{(*library)->rank(), (*library)->About(), std::nullopt};
-  if (const auto said = socket->Send(Dump(ToJson(greeting))); !said) return Fail(said.error().message);
+  if (const auto sent = socket->Send(Dump(ToJson(greeting))); !sent) return Fail(sent.error().message);
 
   int timelines = 0;
   while (const auto line = socket->Receive()) {
@@ -57,7 +57,7 @@ int RunRankProcess(const RankProcess& process) {
       member.key += "-timeline-" + std::to_string(timelines++);
       answer = ToJson(TraceAllReduce(member, *order->cell.element, order->cell.bytes, order->cell.shared));
     }
-    if (const auto said = socket->Send(Dump(answer)); !said) return Fail(said.error().message);
+    if (const auto sent = socket->Send(Dump(answer)); !sent) return Fail(sent.error().message);
   }
   return EXIT_SUCCESS;
 }

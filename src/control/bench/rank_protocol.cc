@@ -34,10 +34,10 @@ class Fields {
     const Json* field = Find(name);
     if (field == nullptr) return std::nullopt;
     if (!field->is_string()) return Wrong(name), std::nullopt;
-    const std::string said = field->get_ref<const std::string&>().substr(0, kLongestText);
+    const std::string received_text = field->get_ref<const std::string&>().substr(0, kLongestText);
     std::string text;
     // Printable takes out newlines too, and a peer's words may have several lines.
-    for (const std::string_view part : base::Split(said, '\n')) {
+    for (const std::string_view part : base::Split(received_text, '\n')) {
       if (!text.empty()) text += '\n';
       text += base::Printable(part);
     }
@@ -100,8 +100,8 @@ Json ToJson(const Cell& cell) {
           {"bytes", cell.bytes},
           {"shared", cell.shared},
           {"seconds", cell.seconds},
-          {"least_calls", cell.least_calls},
-          {"most_calls", cell.most_calls},
+          {"least_calls", cell.min_calls},
+          {"most_calls", cell.max_calls},
           {"device", cell.on_cuda ? "cuda" : "cpu"},
           {"spoil", cell.spoil}};
 }
@@ -118,7 +118,7 @@ Json ToJson(const RankTimeline& timeline) {
   Json json = {{"about", timeline.about}, {"begin_ns", timeline.begin_ns}, {"end_ns", timeline.end_ns}};
   Json& events = json["events"] = Json::array();
   for (const StageEvent& event : timeline.events) {
-    events.push_back({NameOf(event.stage), event.piece, event.begin_ns, event.end_ns});
+    events.push_back({NameOf(event.stage), event.chunk, event.begin_ns, event.end_ns});
   }
   if (timeline.failed) json["failed"] = *timeline.failed;
   return json;
@@ -202,8 +202,8 @@ base::Result<Order> ReadOrder(const std::string& line) {
   order.cell.shared = fields.Flag("shared");
   order.cell.on_cuda = fields.Text("device").value_or("cpu") == "cuda";
   order.cell.seconds = fields.NumberOr<double>("seconds", 0);
-  order.cell.least_calls = fields.NumberOr<int>("least_calls", 1);
-  order.cell.most_calls = fields.NumberOr<int>("most_calls", 1);
+  order.cell.min_calls = fields.NumberOr<int>("least_calls", 1);
+  order.cell.max_calls = fields.NumberOr<int>("most_calls", 1);
   order.cell.spoil = fields.Flag("spoil");
   if (!fields.wrong().empty()) return Unreadable(fields.wrong());
   return order;

@@ -21,8 +21,8 @@ TEST(RankProtocol, AnOrderArrivesAsItWasGiven) {
   cell.shared = true;
   cell.on_cuda = true;
   cell.seconds = 0.25;
-  cell.least_calls = 4;
-  cell.most_calls = 7;
+  cell.min_calls = 4;
+  cell.max_calls = 7;
   cell.spoil = true;
   const auto order = ReadOrder(LineOf(Order::Kind::kTimeline, cell));
   ASSERT_TRUE(order) << order.error().message;
@@ -33,8 +33,8 @@ TEST(RankProtocol, AnOrderArrivesAsItWasGiven) {
   EXPECT_TRUE(order->cell.shared);
   EXPECT_TRUE(order->cell.on_cuda);
   EXPECT_DOUBLE_EQ(order->cell.seconds, 0.25);
-  EXPECT_EQ(order->cell.least_calls, 4);
-  EXPECT_EQ(order->cell.most_calls, 7);
+  EXPECT_EQ(order->cell.min_calls, 4);
+  EXPECT_EQ(order->cell.max_calls, 7);
   EXPECT_TRUE(order->cell.spoil);
 }
 
@@ -64,7 +64,7 @@ TEST(RankProtocol, ATimelineArrivesAsItWasMade) {
   ASSERT_TRUE(read) << read.error().message;
   ASSERT_EQ(read->events.size(), 4u);
   EXPECT_EQ(read->events[3].stage, Stage::kOut);
-  EXPECT_EQ(read->events[3].piece, 1u);
+  EXPECT_EQ(read->events[3].chunk, 1u);
   const StageSums sums = SumOf(*read);
   EXPECT_DOUBLE_EQ(sums.work(), 700e-9);
   EXPECT_DOUBLE_EQ(sums.wait, 100e-9);
@@ -91,7 +91,7 @@ TEST(RankProtocol, WhatIsNotUnderstoodIsAnErrorThatNamesTheField) {
   EXPECT_THAT(ReadGreeting(R"({"rank": 1.5})").error().message, HasSubstr("rank"));
 }
 
-TEST(RankProtocol, APeersWordsComeOutPrintableLineByLine) {
+TEST(RankProtocol, TextFromAPeerComesOutPrintableLineByLine) {
   EXPECT_EQ(ReadMeasurement(R"({"failed": "one\ntwo\u001b[2J"})")->failed, "one\ntwo?[2J");
   const std::string text(100000, 'x');
   EXPECT_LT(ReadMeasurement(Line({{"failed", text}}))->failed->size(), 5000u);

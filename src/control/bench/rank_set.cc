@@ -25,10 +25,10 @@ constexpr seconds kTimeToEnd(10);     // after the end of the connection: MPI_Fi
 constexpr seconds kTimeAfterTerm(3);  // mpirun takes its files away
 constexpr std::chrono::milliseconds kTimeAfterExit(200);
 constexpr seconds kTimeAfterSilence(1);
-constexpr off_t kMostOutput = 16 << 10;
+constexpr off_t kMaxOutput = 16 << 10;
 constexpr std::size_t kLinesShown = 6;
 
-std::string EndingText(std::optional<int> status) {
+std::string DescribeExit(std::optional<int> status) {
   if (!status) return "ended";
   if (WIFSIGNALED(*status)) return fmt::format("was ended by signal {}", WTERMSIG(*status));
   return fmt::format("ended with code {}", WEXITSTATUS(*status));
@@ -36,28 +36,28 @@ std::string EndingText(std::optional<int> status) {
 
 }  // namespace
 
-std::string RankSet::SocketPath(const std::string& folder, const RankRecipe& recipe) {
-  return fmt::format("{}/{}-{}", folder, recipe.name, recipe.ranks);
+std::string RankSet::SocketPath(const std::string& folder, const RankCommand& command) {
+  return fmt::format("{}/{}-{}", folder, command.name, command.ranks);
 }
 
-RankSet::RankSet(base::EventLoop& loop, const bool& interrupted, RankRecipe recipe, std::string folder)
+RankSet::RankSet(base::EventLoop& loop, const bool& interrupted, RankCommand command, std::string folder)
     : loop_(loop),
       interrupted_(interrupted),
-      recipe_(std::move(recipe)),
+      command_(std::move(command)),
       folder_(std::move(folder)),
-      output_path_(SocketPath(folder_, recipe_) + ".output") {}
+      output_path_(SocketPath(folder_, command_) + ".output") {}
 
 RankSet::~RankSet() {
   End();
 }
 
-RankSet::Started RankSet::Start(base::EventLoop& loop, const bool& interrupted, RankRecipe recipe,
-                                const std::string& folder, base::Duration patience) {
-  std::unique_ptr<RankSet> set(new RankSet(loop, interrupted, std::move(recipe), folder));
+RankSet::Started RankSet::Start(base::EventLoop& loop, const bool& interrupted, RankCommand command,
+                                const std::string& folder, base::Duration timeout) {
+  std::unique_ptr<RankSet> set(new RankSet(loop, interrupted, std::move(command), folder));
   if (auto done = set->Listen(); !done) return {nullptr, std::nullopt, done.error().message};
   if (auto done = set->Spawn(); !done) return {nullptr, std::nullopt, done.error().message};
   const bool in_time =
-      set->WaitUntil(patience, [&] { return set->absent_ || set->failed_ || set->greeted_ == set->recipe_.ranks; });
+      set->WaitUntil(timeout, [&] { return set->absent_ || set->failed_ || set->greeted_ == set->command_.ranks; });
   if (set->absent_) return {nullptr, set->absent_, std::nullopt};
   if (!in_time) set->Fail(fmt::format("{} of {} ranks did not come", set->ranks() - set->greeted_, set->ranks()));
   if (set->failed_) return {nullptr, std::nullopt, set->failed_};
@@ -65,7 +65,7 @@ RankSet::Started RankSet::Start(base::EventLoop& loop, const bool& interrupted, 
 }
 
 base::Result<void> RankSet::Listen() {
-  const std::string path = SocketPath(folder_, recipe_);
+  const std::string path = SocketPath(folder_, command_);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
@@ -76,7 +76,7 @@ base::Result<void> RankSet::Listen() {
   unlink(path.c_str());
   listener_.Reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener_.valid() || bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      listen(listener_.get(), recipe_.ranks) != 0) {
+      listen(listener_.get(), command_.ranks) != 0) {
     return base::ErrnoError("cannot listen at " + base::Printable(path));
   }
   auto watch = loop_.WhenReadable(listener_.get(), [this] { Accept(); });
@@ -88,7 +88,7 @@ base::Result<void> RankSet::Listen() {
 base::Result<void> RankSet::Spawn() {
   base::UniqueFd output(open(output_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!output.valid()) return base::ErrnoError("cannot write " + base::Printable(output_path_));
-  for (int index = 0; base::SpawnOptions options : recipe_.processes) {
+  for (int index = 0; base::SpawnOptions options : command_.processes) {
     options.descriptors = {{STDOUT_FILENO, output.get()}, {STDERR_FILENO, output.get()}};
     options.new_session = true;
     options.parent_death_signal = SIGKILL;
@@ -98,10 +98,10 @@ base::Result<void> RankSet::Spawn() {
     const int process = index++;
     auto watch = loop_.WhenExited(child, [this, child, process](std::optional<int> status) {
       processes_.erase(child);
-      if (ending_) return;
+      if (stopping_) return;
       ended_.push_back({process, status});
       // What it said last may still be on its way.
-      FailAfter(kTimeAfterExit, fmt::format("process {} {}", child, EndingText(status)));
+      FailAfter(kTimeAfterExit, fmt::format("process {} {}", child, DescribeExit(status)));
     });
     if (!watch) return watch.error();
     processes_[child] = *watch;
@@ -158,16 +158,16 @@ void RankSet::Greet(Connection& connection, const std::string& line) {
   }
   const bool taken = std::any_of(connections_.begin(), connections_.end(),
                                  [&](const auto& other) { return other->rank == greeting->rank; });
-  if (greeting->rank < 0 || greeting->rank >= recipe_.ranks || taken) {
-    return Fail(fmt::format("a rank {} of {} came twice or is none", greeting->rank, recipe_.ranks));
+  if (greeting->rank < 0 || greeting->rank >= command_.ranks || taken) {
+    return Fail(fmt::format("a rank {} of {} came twice or is none", greeting->rank, command_.ranks));
   }
   connection.rank = greeting->rank;
   if (greeting->rank == 0) about_ = greeting->about;
   ++greeted_;
 }
 
-bool RankSet::WaitUntil(base::Duration patience, const std::function<bool()>& condition) {
-  const base::TimePoint deadline = loop_.clock().Now() + patience;
+bool RankSet::WaitUntil(base::Duration timeout, const std::function<bool()>& condition) {
+  const base::TimePoint deadline = loop_.clock().Now() + timeout;
   while (!condition()) {
     if (interrupted_) {
       Fail("interrupted");
@@ -180,10 +180,10 @@ bool RankSet::WaitUntil(base::Duration patience, const std::function<bool()>& co
   return true;
 }
 
-base::Result<std::vector<std::optional<std::string>>> RankSet::Ask(
-    const std::string& line, base::Duration patience, const std::function<bool(const std::string&)>& final) {
+base::Result<std::vector<std::optional<std::string>>> RankSet::Request(
+    const std::string& line, base::Duration timeout, const std::function<bool(const std::string&)>& final) {
   if (failed_) return base::Error{*failed_};
-  answers_.assign(static_cast<std::size_t>(recipe_.ranks), std::nullopt);
+  answers_.assign(static_cast<std::size_t>(command_.ranks), std::nullopt);
   const std::string text = line + "\n";
   for (const auto& connection : connections_) {
     // An order is short and the rank waits for it: it fits the socket's buffer.
@@ -191,14 +191,14 @@ base::Result<std::vector<std::optional<std::string>>> RankSet::Ask(
     if (sent != static_cast<ssize_t>(text.size())) Fail(fmt::format("rank {} does not listen", connection->rank));
   }
   const auto answered = [](const auto& answer) { return answer.has_value(); };
-  const bool in_time = WaitUntil(patience, [&] {
+  const bool in_time = WaitUntil(timeout, [&] {
     return failed_ || std::all_of(answers_.begin(), answers_.end(), answered) ||
            std::any_of(answers_.begin(), answers_.end(), [&](const auto& answer) { return answer && final(*answer); });
   });
   if (!in_time) {
     const auto missing = std::count(answers_.begin(), answers_.end(), std::nullopt);
-    Fail(fmt::format("{} of {} ranks gave no answer in {} s", missing, recipe_.ranks,
-                     std::chrono::duration_cast<seconds>(patience).count()));
+    Fail(fmt::format("{} of {} ranks gave no answer in {} s", missing, command_.ranks,
+                     std::chrono::duration_cast<seconds>(timeout).count()));
   }
   if (failed_) return base::Error{*failed_};
   in_step_ = std::all_of(answers_.begin(), answers_.end(), answered);
@@ -217,8 +217,8 @@ std::string RankSet::EndOfOutput() const {
   const base::UniqueFd file(open(output_path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return "";
   const off_t size = lseek(file.get(), 0, SEEK_END);
-  std::string output(static_cast<std::size_t>(std::min(size, kMostOutput)), '\0');
-  const ssize_t got = pread(file.get(), output.data(), output.size(), std::max<off_t>(0, size - kMostOutput));
+  std::string output(static_cast<std::size_t>(std::min(size, kMaxOutput)), '\0');
+  const ssize_t got = pread(file.get(), output.data(), output.size(), std::max<off_t>(0, size - kMaxOutput));
   output.resize(static_cast<std::size_t>(std::max<ssize_t>(0, got)));
   std::vector<std::string> lines;
   for (const std::string_view line : base::Split(base::Trim(output), '\n')) {
@@ -230,7 +230,7 @@ std::string RankSet::EndOfOutput() const {
 
 void RankSet::End() {
   const bool will_end = !failed_ && !absent_ && in_step_;
-  ending_ = true;
+  stopping_ = true;
   for (const base::EventLoop::Id timer : timers_) loop_.Remove(timer);
   for (const auto& connection : connections_) {
     if (!connection->closed) loop_.Remove(connection->watch);
@@ -238,8 +238,8 @@ void RankSet::End() {
   connections_.clear();
   loop_.Remove(listener_watch_);
   listener_.Reset();
-  const auto gone_within = [&](base::Duration patience) {
-    const base::TimePoint deadline = loop_.clock().Now() + patience;
+  const auto gone_within = [&](base::Duration timeout) {
+    const base::TimePoint deadline = loop_.clock().Now() + timeout;
     while (!processes_.empty() && loop_.clock().Now() < deadline) loop_.RunOnce(deadline - loop_.clock().Now());
     return processes_.empty();
   };

@@ -2,7 +2,7 @@
 // same order and collects the answers. Between orders they sleep in a read, so several sets can wait without disturbing
 // the one that is measured.
 //
-// Not thread safe; everything happens inside Start, Ask and End, on the caller's event loop.
+// Not thread safe; everything happens inside Start, Request and End, on the caller's event loop.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +21,7 @@
 
 namespace fulldeck::bench {
 
-struct RankRecipe {
+struct RankCommand {
   std::string name;  // for messages and file names: "gloo"
   int ranks = 1;
   std::vector<base::SpawnOptions> processes;  // one a rank, or one that starts them all
@@ -36,11 +36,11 @@ class RankSet {
     std::optional<std::string> failed;
   };
 
-  // `folder` takes the socket (whose path the processes get from `recipe`'s maker, see SocketPath) and what the
+  // `folder` takes the socket (whose path the processes get from `command`'s maker, see SocketPath) and what the
   // processes print. `interrupted` is looked at while waiting.
-  static Started Start(base::EventLoop& loop, const bool& interrupted, RankRecipe recipe, const std::string& folder,
-                       base::Duration patience);
-  static std::string SocketPath(const std::string& folder, const RankRecipe& recipe);
+  static Started Start(base::EventLoop& loop, const bool& interrupted, RankCommand command, const std::string& folder,
+                       base::Duration timeout);
+  static std::string SocketPath(const std::string& folder, const RankCommand& command);
   ~RankSet();
   RankSet(const RankSet&) = delete;
   RankSet& operator=(const RankSet&) = delete;
@@ -48,12 +48,12 @@ class RankSet {
   // Sends the line to all, and waits until all have answered, one answer is `final` (the others may then be waiting for
   // that rank), a process has ended, or the time is over. Answers by rank; the error says what went wrong otherwise,
   // after which the set is of no more use.
-  base::Result<std::vector<std::optional<std::string>>> Ask(const std::string& line, base::Duration patience,
-                                                            const std::function<bool(const std::string&)>& final);
+  base::Result<std::vector<std::optional<std::string>>> Request(const std::string& line, base::Duration timeout,
+                                                                const std::function<bool(const std::string&)>& final);
 
   // A process that has ended before it was told to.
   struct Ended {
-    int process = 0;            // its place in the recipe
+    int process = 0;            // its place in the command
     std::optional<int> status;  // as waitpid gives it
   };
   const std::vector<Ended>& ended() const { return ended_; }
@@ -61,8 +61,8 @@ class RankSet {
   const std::vector<std::optional<std::string>>& answers() const { return answers_; }
 
   const std::string& about() const { return about_; }  // of rank 0
-  const std::string& name() const { return recipe_.name; }
-  int ranks() const { return recipe_.ranks; }
+  const std::string& name() const { return command_.name; }
+  int ranks() const { return command_.ranks; }
 
  private:
   struct Connection {
@@ -73,7 +73,7 @@ class RankSet {
     bool closed = false;
   };
 
-  RankSet(base::EventLoop& loop, const bool& interrupted, RankRecipe recipe, std::string folder);
+  RankSet(base::EventLoop& loop, const bool& interrupted, RankCommand command, std::string folder);
   base::Result<void> Listen();
   base::Result<void> Spawn();
   void Accept();
@@ -81,7 +81,7 @@ class RankSet {
   void TakeLine(Connection& connection, const std::string& line);
   void Greet(Connection& connection, const std::string& line);
   // False when the time is over.
-  bool WaitUntil(base::Duration patience, const std::function<bool()>& condition);
+  bool WaitUntil(base::Duration timeout, const std::function<bool()>& condition);
   void Fail(std::string text);
   void FailAfter(base::Duration delay, std::string text);
   std::string EndOfOutput() const;
@@ -89,7 +89,7 @@ class RankSet {
 
   base::EventLoop& loop_;
   const bool& interrupted_;
-  RankRecipe recipe_;
+  RankCommand command_;
   const std::string folder_;
   const std::string output_path_;
   base::UniqueFd listener_;
@@ -104,7 +104,7 @@ class RankSet {
   std::optional<std::string> absent_;
   std::optional<std::string> failed_;
   bool in_step_ = true;  // no rank is left waiting for another
-  bool ending_ = false;
+  bool stopping_ = false;
 };
 
 }  // namespace fulldeck::bench

@@ -21,16 +21,16 @@ constexpr char kPrelude[] =
 
 class RankSetTest : public ::testing::Test {
  protected:
-  RankSet::Started Start(const std::string& script, int ranks, seconds patience = seconds(60)) {
-    RankRecipe recipe{"script", ranks, {}};
+  RankSet::Started Start(const std::string& script, int ranks, seconds timeout = seconds(60)) {
+    RankCommand command{"script", ranks, {}};
     for (int rank = 0; rank < ranks; ++rank) {
       base::SpawnOptions options;
       options.arguments = {
-          "/usr/bin/env",      "python3", "-c", kPrelude + script, RankSet::SocketPath(folder_.string(), recipe),
+          "/usr/bin/env",      "python3", "-c", kPrelude + script, RankSet::SocketPath(folder_.string(), command),
           std::to_string(rank)};
-      recipe.processes.push_back(options);
+      command.processes.push_back(options);
     }
-    return RankSet::Start(loop_, interrupted_, std::move(recipe), folder_.string(), patience);
+    return RankSet::Start(loop_, interrupted_, std::move(command), folder_.string(), timeout);
   }
 
   static bool Never(const std::string&) { return false; }
@@ -40,12 +40,12 @@ class RankSetTest : public ::testing::Test {
   fulldeck::testing::TemporaryFolder folder_;
 };
 
-TEST_F(RankSetTest, AllAreAskedAndAnswersComeByRank) {
+TEST_F(RankSetTest, AllGetTheRequestAndAnswersComeByRank) {
   const auto started = Start("greet()\nfor line in f: say('%d heard %s' % (R, line.strip()))\n", 3);
   ASSERT_TRUE(started.set) << started.failed.value_or("");
   EXPECT_EQ(started.set->about(), "a script");
   for (const char* word : {"one", "two"}) {
-    const auto answers = started.set->Ask(word, seconds(60), Never);
+    const auto answers = started.set->Request(word, seconds(60), Never);
     ASSERT_TRUE(answers) << answers.error().message;
     for (std::size_t rank = 0; rank < 3; ++rank) {
       EXPECT_EQ((*answers)[rank], std::to_string(rank) + " heard " + word);
@@ -53,13 +53,13 @@ TEST_F(RankSetTest, AllAreAskedAndAnswersComeByRank) {
   }
 }
 
-TEST_F(RankSetTest, ALibraryThatIsNotThereIsAbsentInItsOwnWords) {
+TEST_F(RankSetTest, ALibraryThatIsNotThereIsAbsentWithItsOwnMessage) {
   const auto started = Start("say(json.dumps({'rank': R, 'absent': 'no torch'}))\n", 2);
   EXPECT_FALSE(started.set);
   EXPECT_EQ(started.absent, "no torch");
 }
 
-TEST_F(RankSetTest, AProcessThatEndsIsToldWithItsLastLines) {
+TEST_F(RankSetTest, AProcessThatEndsIsReportedWithItsLastLines) {
   const auto started = Start("greet() if R == 0 else sys.exit('the reason\\x1b[2J')\nf.readline()\n", 2);
   EXPECT_FALSE(started.set);
   ASSERT_TRUE(started.failed);
@@ -70,16 +70,16 @@ TEST_F(RankSetTest, AProcessThatEndsIsToldWithItsLastLines) {
 TEST_F(RankSetTest, ARankThatIsKilledEndsTheQuestion) {
   const auto started = Start("greet()\nfor line in f:\n  if R == 1: os.kill(os.getpid(), 9)\n  time.sleep(100)\n", 2);
   ASSERT_TRUE(started.set);
-  const auto answers = started.set->Ask("go", seconds(60), Never);
+  const auto answers = started.set->Request("go", seconds(60), Never);
   ASSERT_FALSE(answers);
   EXPECT_THAT(answers.error().message, HasSubstr("ended by signal 9"));
-  EXPECT_FALSE(started.set->Ask("again", seconds(60), Never)) << "it is of no more use";
+  EXPECT_FALSE(started.set->Request("again", seconds(60), Never)) << "it is of no more use";
 }
 
 TEST_F(RankSetTest, ASilentRankEndsInATimeOut) {
   const auto started = Start("greet()\nfor line in f:\n  if R == 0: say('here')\n  else: time.sleep(100)\n", 2);
   ASSERT_TRUE(started.set);
-  const auto answers = started.set->Ask("go", seconds(1), Never);
+  const auto answers = started.set->Request("go", seconds(1), Never);
   ASSERT_FALSE(answers);
   EXPECT_THAT(answers.error().message, HasSubstr("1 of 2 ranks gave no answer in 1 s"));
 }
@@ -87,7 +87,8 @@ TEST_F(RankSetTest, ASilentRankEndsInATimeOut) {
 TEST_F(RankSetTest, AFinalAnswerIsNotKeptWaitingForTheOthers) {
   const auto started = Start("greet()\nfor line in f:\n  if R == 1: say('wrong')\n  else: time.sleep(100)\n", 2);
   ASSERT_TRUE(started.set);
-  const auto answers = started.set->Ask("go", seconds(60), [](const std::string& answer) { return answer == "wrong"; });
+  const auto answers =
+      started.set->Request("go", seconds(60), [](const std::string& answer) { return answer == "wrong"; });
   ASSERT_TRUE(answers);
   EXPECT_EQ((*answers)[0], std::nullopt);
   EXPECT_EQ((*answers)[1], "wrong");
@@ -106,7 +107,7 @@ TEST_F(RankSetTest, AnInterruptEndsTheWait) {
   const auto started = Start("greet()\nfor line in f: time.sleep(100)\n", 2);
   ASSERT_TRUE(started.set);
   loop_.After(std::chrono::milliseconds(50), [this] { interrupted_ = true; });
-  const auto answers = started.set->Ask("go", seconds(60), Never);
+  const auto answers = started.set->Request("go", seconds(60), Never);
   ASSERT_FALSE(answers);
   EXPECT_THAT(answers.error().message, HasSubstr("interrupted"));
 }

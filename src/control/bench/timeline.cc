@@ -145,15 +145,15 @@ RankTimeline TraceAllReduce(const FulldeckMember& member, const Element& element
   group.SetTrace([&](std::span<const collectives::TraceEvent> events) {
     timeline.events.clear();
     for (const collectives::TraceEvent& event : events) {
-      timeline.events.push_back({StageOf(event.kind), event.piece, event.begin_ns, event.end_ns});
+      timeline.events.push_back({StageOf(event.kind), event.chunk, event.begin_ns, event.end_ns});
     }
   });
   Pattern pattern(element, member.ranks);
   const std::uint64_t count = bytes / element.bytes;
   for (std::uint64_t call = 0; call < kCalls; ++call) {
     pattern.Write(data, count, member.rank, 0, call);
-    if (const auto met = group.Barrier(); !met.ok()) {
-      timeline.failed = met.text();
+    if (const auto barrier = group.Barrier(); !barrier.ok()) {
+      timeline.failed = barrier.text();
       return timeline;
     }
     timeline.begin_ns = NowNs();

@@ -1,4 +1,4 @@
-// What every rank did during one call, piece by piece: the proof that stages overlap. For fulldeck's own engine, which
+// What every rank did during one call, chunk by chunk: the proof that stages overlap. For fulldeck's own engine, which
 // tells it through Group::SetTrace.
 #pragma once
 
@@ -19,7 +19,7 @@ std::optional<Stage> FindStage(std::string_view name);
 // Times are CLOCK_MONOTONIC, the same on all ranks.
 struct StageEvent {
   Stage stage = Stage::kIn;
-  std::uint64_t piece = 0;
+  std::uint64_t chunk = 0;
   std::uint64_t begin_ns = 0;
   std::uint64_t end_ns = 0;
 };

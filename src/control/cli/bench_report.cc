@@ -49,7 +49,7 @@ const Figures* FiguresOf(const CellFigures& cell, Contender contender) {
 
 std::optional<double> ShareOfBound(const CellFigures& cell, Contender contender, const BenchFigures& figures) {
   const Figures* found = FiguresOf(cell, contender);
-  if (found == nullptr || cell.bytes < bench::kLeastBoundBytes || found->median <= 0) return std::nullopt;
+  if (found == nullptr || cell.bytes < bench::kMinBoundBytes || found->median <= 0) return std::nullopt;
   const auto bound =
       bench::MemoryBound(contender, *cell.operation, cell.ranks, cell.bytes, figures.memory_bytes_per_second);
   if (!bound) return std::nullopt;
@@ -85,11 +85,11 @@ Cell TimeCell(const CellFigures& cell, Contender contender) {
 Cell BesideCell(const CellFigures& cell, Contender contender, const BenchPlan& plan) {
   const auto beside = BesideFirst(cell, contender, plan);
   if (!beside) return {kAbsent};
-  return {TimesText(*beside), *beside < 1 ? Colour::kRed : Colour::kNone};
+  return {TimesText(*beside), *beside < 1 ? Color::kRed : Color::kNone};
 }
 
 std::string CellTable(const BenchPlan& plan, const BenchFigures& figures, const std::vector<const CellFigures*>& cells,
-                      bool colours) {
+                      bool colors) {
   Table table;
   table.AddColumn(cells.front()->operation->has_size ? "SIZE" : "", Align::kRight);
   for (const Contender contender : plan.contenders) {
@@ -108,10 +108,10 @@ std::string CellTable(const BenchPlan& plan, const BenchFigures& figures, const 
     }
     table.AddRow(std::move(row));
   }
-  return table.Render(colours);
+  return table.Render(colors);
 }
 
-std::string TimelineText(const CellTimeline& timeline, bool colours) {
+std::string TimelineText(const CellTimeline& timeline, bool colors) {
   const StageSums all = bench::SumOf(timeline.by_rank);
   std::string text =
       fmt::format("\ntimeline of one all_reduce of {}, {} ranks, {} buffers ({})\n",
@@ -130,7 +130,7 @@ std::string TimelineText(const CellTimeline& timeline, bool colours) {
                   {TimeText(one.wall)},
                   {std::to_string(timeline.by_rank[rank].events.size())}});
   }
-  text += table.Render(colours);
+  text += table.Render(colors);
   if (all.wall > 0) {
     text += fmt::format("in + reduce + out of all ranks: {}, {:.2f} × the wall time of {}\n", TimeText(all.work()),
                         all.work() / all.wall, TimeText(all.wall));
@@ -143,7 +143,7 @@ std::string Notes(const BenchPlan& plan, const BenchFigures& figures) {
       "\nTimes are the median over calls of each call's slowest rank; × is beside {}. Load before: {}; processors: "
       "{}.\n",
       plan.contenders.front() == Contender::kFulldeck ? "fulldeck with private buffers" : "fulldeck through torch",
-      figures.load_before.empty() ? kAbsent : figures.load_before, figures.processors);
+      figures.load_before.empty() ? kAbsent : figures.load_before, figures.cpus);
   if (figures.memory_bytes_per_second > 0) {
     text += fmt::format(
         "Memory: {:.1f} GB/s loaded and stored by a += b on all processors. Bound of an all_reduce of S bytes and N "
@@ -151,15 +151,15 @@ std::string Notes(const BenchPlan& plan, const BenchFigures& figures) {
         "(5N−2)·S, in shared buffers 2N·S.\n",
         figures.memory_bytes_per_second * 1e-9);
   }
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
   for (const bench::Presence& presence : figures.present) {
     const std::string line = fmt::format("{}: {}\n", bench::NameOf(presence.contender),
                                          presence.absent ? "left out: " + *presence.absent : presence.about);
-    if (std::find(told.begin(), told.end(), line) == told.end()) told.push_back(line);
+    if (std::find(reported.begin(), reported.end(), line) == reported.end()) reported.push_back(line);
   }
-  for (const std::string& line : told) text += line;
+  for (const std::string& line : reported) text += line;
   // What a contender that is there could not do, once for each reason.
-  told.clear();
+  reported.clear();
   std::uint64_t checked = 0;
   for (const CellFigures& cell : figures.cells) {
     for (const CellOutcome& outcome : cell.outcomes) {
@@ -170,10 +170,10 @@ std::string Notes(const BenchPlan& plan, const BenchFigures& figures) {
       if (outcome.figures || left_out || outcome.why_not.empty() || outcome.why_not == bench::kFailedBefore) continue;
       const std::string line = fmt::format("{}: no {}: {}\n", bench::NameOf(outcome.contender), cell.operation->name,
                                            outcome.why_not.substr(0, outcome.why_not.find('\n')));
-      if (std::find(told.begin(), told.end(), line) == told.end()) told.push_back(line);
+      if (std::find(reported.begin(), reported.end(), line) == reported.end()) reported.push_back(line);
     }
   }
-  for (const std::string& line : told) text += line;
+  for (const std::string& line : reported) text += line;
   if (figures.wrong_values.empty()) {
     text += fmt::format("{} values of {} were checked, all of them right.\n", checked, plan.element->name);
   }
@@ -225,7 +225,7 @@ Json ToJson(const CellTimeline& timeline) {
     Json events = Json::array();
     for (const bench::StageEvent& event : rank.events) {
       events.push_back({{"stage", bench::NameOf(event.stage)},
-                        {"piece", event.piece},
+                        {"piece", event.chunk},
                         {"begin_ns", since(event.begin_ns)},
                         {"end_ns", since(event.end_ns)}});
     }
@@ -259,7 +259,7 @@ std::string TimeText(double seconds) {
   return kAbsent;
 }
 
-std::string BenchText(const BenchPlan& plan, const BenchFigures& figures, bool colours) {
+std::string BenchText(const BenchPlan& plan, const BenchFigures& figures, bool colors) {
   std::string text;
   for (std::size_t first = 0; first < figures.cells.size();) {
     const CellFigures& cell = figures.cells[first];
@@ -274,9 +274,9 @@ std::string BenchText(const BenchPlan& plan, const BenchFigures& figures, bool c
                                                        : fmt::format(" of {}", plan.element->name);
     text += fmt::format("{}{}{}, {} ranks{}\n", text.empty() ? "" : "\n", cell.operation->name, what, cell.ranks,
                         plan.on_cuda ? ", CUDA tensors" : "");
-    text += CellTable(plan, figures, rows, colours);
+    text += CellTable(plan, figures, rows, colors);
   }
-  for (const CellTimeline& timeline : figures.timelines) text += TimelineText(timeline, colours);
+  for (const CellTimeline& timeline : figures.timelines) text += TimelineText(timeline, colors);
   return text + Notes(plan, figures);
 }
 
@@ -286,7 +286,7 @@ std::string BenchJson(const BenchPlan& plan, const BenchFigures& figures) {
                  {"device", plan.on_cuda ? "cuda" : "cpu"},
                  {"seconds_a_cell", plan.seconds},
                  {"rounds", plan.rounds},
-                 {"processors", figures.processors},
+                 {"processors", figures.cpus},
                  {"load_before", figures.load_before},
                  {"interrupted", figures.interrupted}};
   object["memory_bytes_per_second"] =

@@ -8,7 +8,7 @@
 namespace fulldeck::cli {
 
 // One table for each number of ranks and operation, and below them what the figures rest on.
-std::string BenchText(const bench::BenchPlan& plan, const bench::BenchFigures& figures, bool colours);
+std::string BenchText(const bench::BenchPlan& plan, const bench::BenchFigures& figures, bool colors);
 std::string BenchJson(const bench::BenchPlan& plan, const bench::BenchFigures& figures);
 
 // "1.70 µs", "33.2 ms", "1.25 s": three digits.

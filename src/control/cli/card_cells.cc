@@ -21,10 +21,10 @@ std::string PowerText(const device::Telemetry& now) {
   return fmt::format("{} / {} W", watts(now.power_watts), watts(now.power_limit_watts));
 }
 
-Cell UtilisationCell(const device::Telemetry& now) {
-  if (!now.utilisation_percent) return {kAbsent};
-  const Colour colour = *now.utilisation_percent > 0 ? Colour::kGreen : Colour::kNone;
-  return {fmt::format("{:.0f} %", *now.utilisation_percent), colour};
+Cell UtilizationCell(const device::Telemetry& now) {
+  if (!now.utilization_percent) return {kAbsent};
+  const Color color = *now.utilization_percent > 0 ? Color::kGreen : Color::kNone;
+  return {fmt::format("{:.0f} %", *now.utilization_percent), color};
 }
 
 std::string TemperatureText(const device::Telemetry& now) {

@@ -8,7 +8,7 @@
 
 namespace fulldeck::cli {
 
-Cell UtilisationCell(const device::Telemetry& now);
+Cell UtilizationCell(const device::Telemetry& now);
 std::string MemoryText(const device::Card& card);     // "1.0 GiB / 48.0 GiB"
 std::string PowerText(const device::Telemetry& now);  // "81 / 300 W"
 std::string TemperatureText(const device::Telemetry& now);

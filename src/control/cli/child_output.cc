@@ -14,7 +14,7 @@
 namespace fulldeck::cli {
 namespace {
 
-constexpr std::size_t kMostErrors = 4096;
+constexpr std::size_t kMaxErrors = 4096;
 
 // Until there is nothing more for now; false: the other end is closed.
 bool Read(int fd, std::string& into, std::size_t most) {
@@ -30,7 +30,7 @@ bool Read(int fd, std::string& into, std::size_t most) {
 
 }  // namespace
 
-base::Result<ChildOutput> RunForOutput(const std::vector<std::string>& arguments, base::Duration patience,
+base::Result<ChildOutput> RunForOutput(const std::vector<std::string>& arguments, base::Duration timeout,
                                        std::size_t most, std::optional<std::vector<std::string>> environment) {
   auto out = base::MakePipe();
   if (!out) return out.error();
@@ -70,7 +70,7 @@ base::Result<ChildOutput> RunForOutput(const std::vector<std::string>& arguments
     }
   };
   follow(out->read_end.get(), output.text, most);
-  follow(err->read_end.get(), output.errors, kMostErrors);
+  follow(err->read_end.get(), output.errors, kMaxErrors);
   bool ended = false;
   const auto child = loop.WhenExited(*pid, [&](std::optional<int> status) {
     ended = true;
@@ -78,7 +78,7 @@ base::Result<ChildOutput> RunForOutput(const std::vector<std::string>& arguments
     one_less();
   });
   if (!child) one_less();
-  loop.After(patience, [&] {
+  loop.After(timeout, [&] {
     output.timed_out = true;
     loop.Stop();
   });

@@ -17,9 +17,9 @@ struct ChildOutput {
   int exit_code = 0;  // 128 + signal for one that a signal ended; -1 when it was killed for its time
 };
 
-// Blocks until the program and whatever it started has ended, or `patience` is over: then all of it is killed. An error
+// Blocks until the program and whatever it started has ended, or `timeout` is over: then all of it is killed. An error
 // when it cannot be started. `arguments[0]` is a path. `environment`: "NAME=value"; nothing: that of this process.
-base::Result<ChildOutput> RunForOutput(const std::vector<std::string>& arguments, base::Duration patience,
+base::Result<ChildOutput> RunForOutput(const std::vector<std::string>& arguments, base::Duration timeout,
                                        std::size_t most,
                                        std::optional<std::vector<std::string>> environment = std::nullopt);
 

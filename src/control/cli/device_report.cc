@@ -27,12 +27,12 @@ std::string OrAbsent(const std::optional<std::string>& text) {
 }
 
 Cell Torch(const Card& card) {
-  if (!card.visible) return {"hidden", Colour::kYellow};
+  if (!card.visible) return {"hidden", Color::kYellow};
   return {OrAbsent(card.torch_device)};
 }
 
 Cell State(const Card& card) {
-  return {OrAbsent(card.telemetry.state), card.present ? Colour::kNone : Colour::kRed};
+  return {OrAbsent(card.telemetry.state), card.present ? Color::kNone : Color::kRed};
 }
 
 std::string Processes(const Telemetry& now) {
@@ -61,7 +61,7 @@ Table CardTable(const std::vector<const Card*>& cards) {
                   {OrAbsent(card->serial ? card->serial : card->uuid)},
                   {OrAbsent(card->pci_address)},
                   {card->numa_node ? std::to_string(*card->numa_node) : kAbsent},
-                  UtilisationCell(now),
+                  UtilizationCell(now),
                   {MemoryText(*card)},
                   {PowerText(now)},
                   {TemperatureText(now)},
@@ -150,7 +150,7 @@ Json ToJson(const Card& card) {
       {"nodes", card.nodes},
       {"sources", card.sources},
       {"notes", card.notes},
-      {"utilisation_percent", OrNull(now.utilisation_percent)},
+      {"utilisation_percent", OrNull(now.utilization_percent)},
       {"memory_used_bytes", OrNull(now.memory_used_bytes)},
       {"power_watts", OrNull(now.power_watts)},
       {"power_limit_watts", OrNull(now.power_limit_watts)},
@@ -175,7 +175,7 @@ Json ToJson(const Card& card) {
 std::string DevicesText(const Inventory& inventory, const ReportOptions& options) {
   const std::vector<const Card*> cards = inventory.Cards();
   std::string text;
-  if (!cards.empty()) text += CardTable(cards).Render(options.colours) + "\n";
+  if (!cards.empty()) text += CardTable(cards).Render(options.colors) + "\n";
   for (const VendorReport& report : inventory.vendors) {
     if (!report.cards.empty()) text += VendorSummary(report);
   }

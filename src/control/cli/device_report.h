@@ -8,7 +8,7 @@
 namespace fulldeck::cli {
 
 struct ReportOptions {
-  bool colours = false;
+  bool colors = false;
   bool all_vendors = false;  // also say of each vendor that is not here why
 };
 

@@ -32,8 +32,8 @@ constexpr int kJsonVersion = 1;
 // Above this a matrix is wider than a terminal; the slow ones are named all the same.
 constexpr int kLargestMatrix = 16;
 
-const std::string& In(const base::BilingualText& words, bool chinese) {
-  return chinese ? words.chinese : words.english;
+const std::string& In(const base::BilingualText& text, bool chinese) {
+  return chinese ? text.chinese : text.english;
 }
 
 std::string Time(double seconds) {
@@ -59,7 +59,7 @@ std::string Matrix(const ProofReport& report) {
   });
   if (!judged) slow.slow.clear();
   for (int from = 0; from < report.ranks; ++from) {
-    std::vector<Cell> row = {{std::to_string(from), Colour::kBold}};
+    std::vector<Cell> row = {{std::to_string(from), Color::kBold}};
     for (int to = 0; to < report.ranks; ++to) {
       const auto pair = std::find_if(report.pairs.begin(), report.pairs.end(), [&](const PairFigures& one) {
         return one.from == std::min(from, to) && one.to == std::max(from, to);
@@ -69,7 +69,7 @@ std::string Matrix(const ProofReport& report) {
       });
       row.push_back(
           {pair == report.pairs.end() ? "·" : fmt::format("{}{}", Speed(pair->bytes_per_second), is_slow ? "!" : ""),
-           is_slow ? Colour::kRed : Colour::kNone});
+           is_slow ? Color::kRed : Color::kNone});
     }
     table.AddRow(std::move(row));
   }
@@ -78,14 +78,14 @@ std::string Matrix(const ProofReport& report) {
 
 }  // namespace
 
-std::string CollectivesText(const ProofReport& report, bool chinese, bool colours) {
+std::string CollectivesText(const ProofReport& report, bool chinese, bool colors) {
   const bool measured = report.memory_bytes_per_second > 0;
   const std::string memory = Speed(report.memory_bytes_per_second);
   std::string text = chinese ? fmt::format("{}（{}）：{} 个 rank，{} 个处理器", report.backend, report.about,
-                                           report.ranks, report.processors)
+                                           report.ranks, report.cpus)
                              : fmt::format("{} ({}): {} on {}", report.backend, report.about,
                                            base::Counted(static_cast<std::uint64_t>(report.ranks), "rank"),
-                                           base::Counted(static_cast<std::uint64_t>(report.processors), "processor"));
+                                           base::Counted(static_cast<std::uint64_t>(report.cpus), "processor"));
   if (measured) {
     text += chinese ? fmt::format("；内存带宽 {} GB/s（刚才实测）", memory)
                     : fmt::format("; memory {} GB/s, measured now", memory);
@@ -122,7 +122,7 @@ std::string CollectivesText(const ProofReport& report, bool chinese, bool colour
     row.push_back({possible ? Time(*possible) : kAbsent});
     table.AddRow(std::move(row));
   }
-  text += table.Render(colours);
+  text += table.Render(colors);
   for (const OperationFigures& one : report.operations) {
     if (one.cannot)
       text +=
@@ -144,13 +144,13 @@ std::string CollectivesText(const ProofReport& report, bool chinese, bool colour
   }
   text += "\n";
   for (const Finding& finding : report.findings) {
-    const int colour = finding.verdict == Verdict::kFail ? 31 : 33;
+    const int color = finding.verdict == Verdict::kFail ? 31 : 33;
     const std::string mark = finding.verdict == Verdict::kFail   ? "FAIL"
                              : finding.verdict == Verdict::kWarn ? "WARN"
                                                                  : "CANNOT TELL";
-    text += fmt::format("{} {}{}\n  → {}\n", colours ? fmt::format("\x1b[{}m{}\x1b[0m", colour, mark) : mark,
+    text += fmt::format("{} {}{}\n  → {}\n", colors ? fmt::format("\x1b[{}m{}\x1b[0m", color, mark) : mark,
                         finding.row.empty() ? "" : finding.row + " ", In(finding.evidence, chinese),
-                        In(finding.cure, chinese));
+                        In(finding.fix, chinese));
   }
   if (report.interrupted)
     text += chinese ? "已中断；以上是到此为止的结果。\n" : "interrupted; what was tried until then stands above\n";
@@ -189,14 +189,14 @@ std::string CollectivesJson(const ProofReport& report, bool chinese) {
     findings.push_back({{"verdict", doctor::NameOf(finding.verdict)},
                         {"row", finding.row},
                         {"evidence", In(finding.evidence, chinese)},
-                        {"cure", In(finding.cure, chinese)},
+                        {"cure", In(finding.fix, chinese)},
                         {"figures", figures}});
   }
   const Json object = {{"version", kJsonVersion},
                        {"backend", report.backend},
                        {"about", report.about},
                        {"ranks", report.ranks},
-                       {"processors", report.processors},
+                       {"processors", report.cpus},
                        {"memory_bytes_per_second", report.memory_bytes_per_second},
                        {"load", report.load},
                        {"checked", report.checked},
@@ -232,19 +232,19 @@ wire::ExitCode ProveCollectivesHere(const ProofOptions& options, const device::I
       *std::max_element(plan.sizes.begin(), plan.sizes.end()) * 3 * static_cast<std::uint64_t>(plan.ranks);
   const auto available = bench::AvailableMemory(base::SystemRoot());
   // More ranks than a group can have are refused as such.
-  if (available && need > *available && plan.ranks <= doctor::kMostRanks) {
+  if (available && need > *available && plan.ranks <= doctor::kMaxRanks) {
     return refuse(fmt::format(
         "--sizes with {} ranks needs about {} of memory, and {} are free; take smaller --sizes or fewer --nproc",
         plan.ranks, base::FormatByteSize(need), base::FormatByteSize(*available)));
   }
-  const auto tell = [](const std::string& line) { base::Log(base::Severity::kInfo, line); };
-  const auto report = doctor::ProveCollectives(plan, base::Environment::OfThisProcess(), tell);
+  const auto log_line = [](const std::string& line) { base::Log(base::Severity::kInfo, line); };
+  const auto report = doctor::ProveCollectives(plan, base::Environment::OfThisProcess(), log_line);
   if (!report) {
     base::Log(base::Severity::kError, report.error().message);
     return wire::ExitCode::kFailed;
   }
   const wire::ExitCode printed = Print(options.json ? CollectivesJson(*report, options.chinese)
-                                                    : CollectivesText(*report, options.chinese, StdoutWantsColour()));
+                                                    : CollectivesText(*report, options.chinese, StdoutWantsColor()));
   if (report->interrupted) return wire::ExitCode::kFailed;
   const bool fails = std::any_of(report->findings.begin(), report->findings.end(),
                                  [](const Finding& finding) { return finding.verdict == Verdict::kFail; });

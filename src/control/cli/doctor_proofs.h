@@ -28,9 +28,9 @@ wire::ExitCode ProveCollectivesHere(const ProofOptions& options, const device::I
 wire::ExitCode CheckScriptHere(const ProofOptions& options, const device::Inventory& inventory);
 
 // For tests too.
-std::string CollectivesText(const doctor::ProofReport& report, bool chinese, bool colours);
+std::string CollectivesText(const doctor::ProofReport& report, bool chinese, bool colors);
 std::string CollectivesJson(const doctor::ProofReport& report, bool chinese);
-std::string ScriptText(const lint::ScriptReport& report, bool chinese, bool colours);
+std::string ScriptText(const lint::ScriptReport& report, bool chinese, bool colors);
 std::string ScriptJson(const lint::ScriptReport& report, const lint::ScriptMachine& machine, bool chinese);
 
 }  // namespace fulldeck::cli

@@ -22,8 +22,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kJsonVersion = 1;
 
-const std::string& In(const base::BilingualText& words, bool chinese) {
-  return chinese && !words.chinese.empty() ? words.chinese : words.english;
+const std::string& In(const base::BilingualText& text, bool chinese) {
+  return chinese && !text.chinese.empty() ? text.chinese : text.english;
 }
 
 std::string GroupTitle(Group group, bool chinese) {
@@ -45,7 +45,7 @@ std::string GroupTitle(Group group, bool chinese) {
   return "";
 }
 
-std::string VerdictWord(Verdict verdict, bool chinese) {
+std::string VerdictLabel(Verdict verdict, bool chinese) {
   if (!chinese) return std::string(doctor::NameOf(verdict));
   switch (verdict) {
     case Verdict::kOk:
@@ -60,7 +60,7 @@ std::string VerdictWord(Verdict verdict, bool chinese) {
   return "";
 }
 
-const char* ColourOf(Verdict verdict) {
+const char* ColorOf(Verdict verdict) {
   switch (verdict) {
     case Verdict::kOk:
       return "\x1b[32m";
@@ -106,7 +106,7 @@ std::string DoctorText(const std::vector<CheckReport>& reports, const DoctorRepo
   std::size_t verdict_width = 0;
   std::size_t id_width = 0;
   for (const Verdict verdict : kVerdicts) {
-    verdict_width = std::max(verdict_width, DisplayWidth(VerdictWord(verdict, chinese)));
+    verdict_width = std::max(verdict_width, DisplayWidth(VerdictLabel(verdict, chinese)));
   }
   for (const CheckReport& report : reports) {
     if (!report.findings.empty()) id_width = std::max(id_width, report.check->id.size());
@@ -120,16 +120,16 @@ std::string DoctorText(const std::vector<CheckReport>& reports, const DoctorRepo
       if (group != nullptr) text += "\n";
       group = &report.check->group;
       const std::string title = GroupTitle(*group, chinese);
-      text += options.colours ? "\x1b[1m" + title + "\x1b[0m\n" : title + "\n";
+      text += options.colors ? "\x1b[1m" + title + "\x1b[0m\n" : title + "\n";
     }
     for (const Finding& finding : report.findings) {
-      const std::string word = VerdictWord(finding.verdict, chinese);
+      const std::string word = VerdictLabel(finding.verdict, chinese);
       const std::string gap(verdict_width - DisplayWidth(word), ' ');
-      text += fmt::format("  {}{}{}{}  {}  {}{}\n", options.colours ? ColourOf(finding.verdict) : "", word,
-                          options.colours ? "\x1b[0m" : "", gap, Padded(std::string(report.check->id), id_width),
+      text += fmt::format("  {}{}{}{}  {}  {}{}\n", options.colors ? ColorOf(finding.verdict) : "", word,
+                          options.colors ? "\x1b[0m" : "", gap, Padded(std::string(report.check->id), id_width),
                           In(finding.evidence, chinese), finding.row.empty() ? "" : " [" + finding.row + "]");
-      if (finding.verdict != Verdict::kOk && !In(finding.cure, chinese).empty()) {
-        text += indent + "→ " + In(finding.cure, chinese) + "\n";
+      if (finding.verdict != Verdict::kOk && !In(finding.fix, chinese).empty()) {
+        text += indent + "→ " + In(finding.fix, chinese) + "\n";
       }
     }
   }
@@ -140,8 +140,8 @@ std::string DoctorText(const std::vector<CheckReport>& reports, const DoctorRepo
     const int count = counts[static_cast<std::size_t>(verdict)];
     all += count;
     if (count == 0) continue;
-    parts.push_back(chinese ? fmt::format("{} {}", VerdictWord(verdict, true), count)
-                            : fmt::format("{} {}", count, VerdictWord(verdict, false)));
+    parts.push_back(chinese ? fmt::format("{} {}", VerdictLabel(verdict, true), count)
+                            : fmt::format("{} {}", count, VerdictLabel(verdict, false)));
   }
   const double seconds = std::chrono::duration<double>(options.took).count();
   text += chinese ? fmt::format("\n{} 项检查，用时 {:.1f} 秒：{}\n", all, seconds, base::Join(parts, "，"))
@@ -150,11 +150,11 @@ std::string DoctorText(const std::vector<CheckReport>& reports, const DoctorRepo
   return text;
 }
 
-std::string DoctorJson(const std::vector<CheckReport>& reports, const doctor::Subject& subject,
+std::string DoctorJson(const std::vector<CheckReport>& reports, const doctor::MachineUnderTest& machine,
                        const DoctorReportOptions& options) {
   const auto counts = Count(reports);
-  Json object = {{"version", kJsonVersion},  {"deep", subject.deep},
-                 {"ranks", subject.ranks},   {"seconds", std::chrono::duration<double>(options.took).count()},
+  Json object = {{"version", kJsonVersion},  {"deep", machine.deep},
+                 {"ranks", machine.ranks},   {"seconds", std::chrono::duration<double>(options.took).count()},
                  {"counts", Json::object()}, {"checks", Json::array()}};
   for (const Verdict verdict : kVerdicts) {
     object["counts"][std::string(doctor::NameOf(verdict))] = counts[static_cast<std::size_t>(verdict)];
@@ -165,11 +165,11 @@ std::string DoctorJson(const std::vector<CheckReport>& reports, const doctor::Su
     for (const Finding& finding : report.findings) {
       Json figures = Json::object();
       for (const auto& [name, value] : finding.figures) figures[name] = value;
-      const bool has_cure = finding.verdict != Verdict::kOk && !finding.cure.english.empty();
+      const bool has_fix = finding.verdict != Verdict::kOk && !finding.fix.english.empty();
       findings.push_back({{"verdict", doctor::NameOf(finding.verdict)},
                           {"row", finding.row.empty() ? Json() : Json(finding.row)},
                           {"evidence", In(finding.evidence, options.chinese)},
-                          {"cure", has_cure ? Json(In(finding.cure, options.chinese)) : Json()},
+                          {"cure", has_fix ? Json(In(finding.fix, options.chinese)) : Json()},
                           {"figures", std::move(figures)}});
     }
     object["checks"].push_back({{"id", report.check->id},

@@ -12,7 +12,7 @@
 namespace fulldeck::cli {
 
 struct DoctorReportOptions {
-  bool colours = false;
+  bool colors = false;
   bool chinese = false;
   base::Duration took{};
 };
@@ -21,7 +21,7 @@ struct DoctorReportOptions {
 std::string DoctorText(const std::vector<doctor::CheckReport>& reports, const DoctorReportOptions& options);
 
 // One JSON object; docs/doctor.md describes it.
-std::string DoctorJson(const std::vector<doctor::CheckReport>& reports, const doctor::Subject& subject,
+std::string DoctorJson(const std::vector<doctor::CheckReport>& reports, const doctor::MachineUnderTest& machine,
                        const DoctorReportOptions& options);
 
 // A Markdown table: every check, what it does and what it proves.

@@ -18,21 +18,21 @@ using lint::TrapHit;
 using Json = nlohmann::ordered_json;
 
 constexpr int kJsonVersion = 1;
-constexpr std::size_t kMostPlacesShown = 5;
+constexpr std::size_t kMaxPlacesShown = 5;
 
-const std::string& In(const base::BilingualText& words, bool chinese) {
-  return chinese ? words.chinese : words.english;
+const std::string& In(const base::BilingualText& text, bool chinese) {
+  return chinese ? text.chinese : text.english;
 }
 
-std::string Mark(Severity severity, bool colours) {
+std::string Mark(Severity severity, bool colors) {
   const bool fails = severity == Severity::kFail;
   const std::string word = fails ? "FAIL" : "WARN";
-  return colours ? fmt::format("\x1b[{}m{}\x1b[0m", fails ? 31 : 33, word) : word;
+  return colors ? fmt::format("\x1b[{}m{}\x1b[0m", fails ? 31 : 33, word) : word;
 }
 
 }  // namespace
 
-std::string ScriptText(const lint::ScriptReport& report, bool chinese, bool colours) {
+std::string ScriptText(const lint::ScriptReport& report, bool chinese, bool colors) {
   std::string text;
   for (const std::string& file : report.files) {
     std::vector<const lint::Trap*> traps;
@@ -42,26 +42,26 @@ std::string ScriptText(const lint::ScriptReport& report, bool chinese, bool colo
     if (!traps.empty()) text += file + "\n";
     for (const lint::Trap* trap : traps) {
       text +=
-          fmt::format("  {} {} {}: {}\n", Mark(trap->severity, colours), trap->row, trap->id, In(trap->what, chinese));
+          fmt::format("  {} {} {}: {}\n", Mark(trap->severity, colors), trap->row, trap->id, In(trap->what, chinese));
       std::size_t places = 0;
       for (const TrapHit& hit : report.hits) {
-        if (hit.trap != trap || hit.file != file || ++places > kMostPlacesShown) continue;
+        if (hit.trap != trap || hit.file != file || ++places > kMaxPlacesShown) continue;
         const std::string& detail = In(hit.detail, chinese);
-        text += fmt::format("    {:>5}  {}{}\n", hit.line, hit.words, detail.empty() ? "" : "    [" + detail + "]");
+        text += fmt::format("    {:>5}  {}{}\n", hit.line, hit.text, detail.empty() ? "" : "    [" + detail + "]");
       }
-      if (places > kMostPlacesShown) {
+      if (places > kMaxPlacesShown) {
         text += fmt::format(fmt::runtime(chinese ? "           另有 {} 处\n" : "           and {} more\n"),
-                            places - kMostPlacesShown);
+                            places - kMaxPlacesShown);
       }
-      text += "    → " + In(trap->cure, chinese) + "\n";
+      text += "    → " + In(trap->fix, chinese) + "\n";
     }
   }
   for (const TrapHit& hit : report.hits) {
     // A config that could not be read.
     if (std::find(report.files.begin(), report.files.end(), hit.file) != report.files.end()) continue;
-    text += fmt::format("{}\n  {} {} {}: {}    [{}]\n    → {}\n", hit.file, Mark(hit.trap->severity, colours),
-                        hit.trap->row, hit.trap->id, In(hit.trap->what, chinese), In(hit.detail, chinese),
-                        In(hit.trap->cure, chinese));
+    text +=
+        fmt::format("{}\n  {} {} {}: {}    [{}]\n    → {}\n", hit.file, Mark(hit.trap->severity, colors), hit.trap->row,
+                    hit.trap->id, In(hit.trap->what, chinese), In(hit.detail, chinese), In(hit.trap->fix, chinese));
   }
   const std::string files = base::Join(report.files, ", ");
   if (report.hits.empty())
@@ -86,10 +86,10 @@ std::string ScriptJson(const lint::ScriptReport& report, const lint::ScriptMachi
                         {"verdict", hit.trap->severity == Severity::kFail ? "fail" : "warn"},
                         {"file", hit.file},
                         {"line", hit.line},
-                        {"text", hit.words},
+                        {"text", hit.text},
                         {"what", In(hit.trap->what, chinese)},
                         {"detail", In(hit.detail, chinese)},
-                        {"cure", In(hit.trap->cure, chinese)}});
+                        {"cure", In(hit.trap->fix, chinese)}});
   }
   const Json object = {{"version", kJsonVersion},
                        {"files", report.files},
@@ -108,7 +108,7 @@ wire::ExitCode CheckScriptHere(const ProofOptions& options, const device::Invent
     return wire::ExitCode::kUsage;
   }
   const wire::ExitCode printed = Print(options.json ? ScriptJson(*report, machine, options.chinese)
-                                                    : ScriptText(*report, options.chinese, StdoutWantsColour()));
+                                                    : ScriptText(*report, options.chinese, StdoutWantsColor()));
   const bool fails = std::any_of(report->hits.begin(), report->hits.end(),
                                  [](const TrapHit& hit) { return hit.trap->severity == Severity::kFail; });
   return fails ? wire::ExitCode::kCheckFailed : printed;

@@ -7,7 +7,8 @@
 
 namespace fulldeck::cli {
 
-// `asked`: the value of --lang, en or zh; empty: as the locale of the user says.
-bool WantsChinese(const std::string& asked, const base::Environment& environment = base::Environment::OfThisProcess());
+// `requested`: the value of --lang, en or zh; empty: as the locale of the user says.
+bool WantsChinese(const std::string& requested,
+                  const base::Environment& environment = base::Environment::OfThisProcess());
 
 }  // namespace fulldeck::cli

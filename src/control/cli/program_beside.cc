@@ -9,7 +9,7 @@
 namespace fulldeck::cli {
 
 base::Result<std::string> ProgramBeside(const std::string& name) {
-  std::string folder = base::OwnProgram();
+  std::string folder = base::ExecutablePath();
   folder.erase(folder.rfind('/'));
   const std::string path = folder + "/" + name;
   if (access(path.c_str(), X_OK) == 0) return path;

@@ -43,9 +43,9 @@ std::string StateText(const RunStatus& run) {
   return fmt::format("{}, restart {} of {}", run.state, record.attempt, record.max_restarts);
 }
 
-Colour StateColour(const RunStatus& run) {
-  if (!run.entry.alive) return Colour::kRed;
-  return run.state == "running" ? Colour::kGreen : Colour::kYellow;
+Color StateColor(const RunStatus& run) {
+  if (!run.entry.alive) return Color::kRed;
+  return run.state == "running" ? Color::kGreen : Color::kYellow;
 }
 
 std::string LossText(const RankStatus& rank) {
@@ -65,28 +65,28 @@ const device::Card* FindCard(const device::Inventory* inventory, const std::opti
 }
 
 Cell RankState(const RankStatus& rank) {
-  if (rank.state == "running") return {rank.state, Colour::kGreen};
-  return {rank.state, rank.alive || rank.state == "starting" ? Colour::kYellow : Colour::kRed};
+  if (rank.state == "running") return {rank.state, Color::kGreen};
+  return {rank.state, rank.alive || rank.state == "starting" ? Color::kYellow : Color::kRed};
 }
 
 std::vector<Cell> RankRow(const RankStatus& rank, const device::Inventory* inventory) {
   const device::Card* card = FindCard(inventory, rank.card);
   const auto of_card = [&](const auto& text) -> std::string { return card != nullptr ? text(*card) : kAbsent; };
-  const bool tells_steps = rank.loop && rank.loop->step_at_ns != 0;
-  const bool tells_phase = rank.loop && rank.loop->phase != wire::Phase::kNotTold;
+  const bool has_steps = rank.loop && rank.loop->step_at_ns != 0;
+  const bool has_phase = rank.loop && rank.loop->phase != wire::Phase::kNotReported;
   return {{std::to_string(rank.rank)},
           {rank.pid ? std::to_string(*rank.pid) : kAbsent},
           RankState(rank),
           {rank.card ? base::Printable(rank.card->name) : kAbsent},
-          card != nullptr ? UtilisationCell(card->telemetry) : Cell{kAbsent},
+          card != nullptr ? UtilizationCell(card->telemetry) : Cell{kAbsent},
           {of_card([](const device::Card& each) { return MemoryText(each); })},
           {of_card([](const device::Card& each) { return PowerText(each.telemetry); })},
           {of_card([](const device::Card& each) { return TemperatureText(each.telemetry); })},
-          {tells_phase ? wire::PhaseName(rank.loop->phase) : kAbsent},
-          {tells_steps ? StepText(rank.loop->step, rank.loop->total_steps) : kAbsent},
+          {has_phase ? wire::PhaseName(rank.loop->phase) : kAbsent},
+          {has_steps ? StepText(rank.loop->step, rank.loop->total_steps) : kAbsent},
           {LossText(rank)},
           {rank.samples_per_second ? fmt::format("{:.1f}", *rank.samples_per_second) : kAbsent},
-          {rank.processor_percent ? fmt::format("{:.0f} %", *rank.processor_percent) : kAbsent},
+          {rank.cpu_percent ? fmt::format("{:.0f} %", *rank.cpu_percent) : kAbsent},
           {rank.resident_bytes ? base::FormatByteSize(*rank.resident_bytes) : kAbsent}};
 }
 
@@ -106,7 +106,7 @@ Json CardJson(const RankStatus& rank, const device::Inventory* inventory) {
   if (inventory == nullptr) return object;
   const device::Card* card = FindCard(inventory, rank.card);
   const device::Telemetry now = card != nullptr ? card->telemetry : device::Telemetry();
-  object["utilisation_percent"] = OrNull(now.utilisation_percent);
+  object["utilisation_percent"] = OrNull(now.utilization_percent);
   object["memory_used_bytes"] = OrNull(now.memory_used_bytes);
   object["memory_total_bytes"] = card != nullptr ? OrNull(card->memory_total_bytes) : Json(nullptr);
   object["power_watts"] = OrNull(now.power_watts);
@@ -115,19 +115,19 @@ Json CardJson(const RankStatus& rank, const device::Inventory* inventory) {
 }
 
 Json RankJson(const RankStatus& rank, const device::Inventory* inventory) {
-  const bool tells_steps = rank.loop && rank.loop->step_at_ns != 0;
+  const bool has_steps = rank.loop && rank.loop->step_at_ns != 0;
   return {{"rank", rank.rank},
           {"local_rank", rank.local_rank},
           {"pid", OrNull(rank.pid)},
           {"state", rank.state},
           {"alive", rank.alive},
           {"card", CardJson(rank, inventory)},
-          {"phase", rank.loop && rank.loop->phase != wire::Phase::kNotTold ? Json(wire::PhaseName(rank.loop->phase))
-                                                                           : Json(nullptr)},
-          {"step", tells_steps ? Json(rank.loop->step) : Json(nullptr)},
+          {"phase", rank.loop && rank.loop->phase != wire::Phase::kNotReported ? Json(wire::PhaseName(rank.loop->phase))
+                                                                               : Json(nullptr)},
+          {"step", has_steps ? Json(rank.loop->step) : Json(nullptr)},
           {"loss", rank.loop ? NumberOrNull(rank.loop->loss) : Json(nullptr)},
           {"samples_per_second", NumberOrNull(rank.samples_per_second)},
-          {"processor_percent", NumberOrNull(rank.processor_percent)},
+          {"processor_percent", NumberOrNull(rank.cpu_percent)},
           {"resident_bytes", OrNull(rank.resident_bytes)}};
 }
 
@@ -192,7 +192,7 @@ std::string CardsText(const std::vector<std::optional<job::RegisteredCard>>& car
   return parts.empty() ? "processors" : base::Join(parts, "; ");
 }
 
-std::string RunsText(const std::vector<RunStatus>& runs, bool colours) {
+std::string RunsText(const std::vector<RunStatus>& runs, bool colors) {
   if (runs.empty()) return "No run of yours is on this machine.\n";
   Table table;
   table.AddColumn("RUN", Align::kLeft);
@@ -206,7 +206,7 @@ std::string RunsText(const std::vector<RunStatus>& runs, bool colours) {
   for (const RunStatus& run : runs) {
     const RunRecord& record = run.entry.record;
     table.AddRow({{record.run_id},
-                  {StateText(run), StateColour(run)},
+                  {StateText(run), StateColor(run)},
                   {RanksOfRun(run)},
                   {CardsText(record.cards)},
                   {StepText(run.step, run.total_steps)},
@@ -218,10 +218,10 @@ std::string RunsText(const std::vector<RunStatus>& runs, bool colours) {
     }
     if (run.board_problem) notes += fmt::format("note: {}: {}\n", record.run_id, base::Printable(*run.board_problem));
   }
-  return table.Render(colours) + (notes.empty() ? "" : "\n" + notes);
+  return table.Render(colors) + (notes.empty() ? "" : "\n" + notes);
 }
 
-std::string RanksText(const RunStatus& run, const device::Inventory* inventory, bool colours) {
+std::string RanksText(const RunStatus& run, const device::Inventory* inventory, bool colors) {
   const RunRecord& record = run.entry.record;
   std::string text =
       fmt::format("run {}: {}, attempt {} of {}, since {}, ", record.run_id, run.state, record.attempt + 1,
@@ -246,7 +246,7 @@ std::string RanksText(const RunStatus& run, const device::Inventory* inventory, 
   table.AddColumn("CPU", Align::kRight);
   table.AddColumn("RSS", Align::kRight);
   for (const RankStatus& rank : run.ranks) table.AddRow(RankRow(rank, inventory));
-  text += table.Render(colours);
+  text += table.Render(colors);
   if (run.board_problem) text += fmt::format("note: {}\n", base::Printable(*run.board_problem));
   return text;
 }
@@ -257,8 +257,8 @@ std::string RunsJson(const std::vector<RunStatus>& runs, const device::Inventory
   return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-void WarnOf(const std::vector<std::string>& complaints) {
-  for (const std::string& complaint : complaints) base::Log(base::Severity::kWarning, complaint);
+void WarnOf(const std::vector<std::string>& warnings) {
+  for (const std::string& complaint : warnings) base::Log(base::Severity::kWarning, complaint);
 }
 
 }  // namespace fulldeck::cli

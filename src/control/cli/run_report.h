@@ -19,16 +19,16 @@ std::int64_t UnixSecondsNow();
 std::string CardsText(const std::vector<std::optional<job::RegisteredCard>>& cards);
 
 // One row a run, and below it what to do about those that were left behind.
-std::string RunsText(const std::vector<job::RunStatus>& runs, bool colours);
+std::string RunsText(const std::vector<job::RunStatus>& runs, bool colors);
 
 // A line about the run and one row a rank, with what its card does. `inventory` may be null.
-std::string RanksText(const job::RunStatus& run, const device::Inventory* inventory, bool colours);
+std::string RanksText(const job::RunStatus& run, const device::Inventory* inventory, bool colors);
 
 // {"version", "runs": [...]}; docs/runs.md describes it. Absent values are null. `inventory` may be null: the ranks'
 // cards are named without what they do.
 std::string RunsJson(const std::vector<job::RunStatus>& runs, const device::Inventory* inventory);
 
 // For every run that is not this user's to reach, and every file that is no entry.
-void WarnOf(const std::vector<std::string>& complaints);
+void WarnOf(const std::vector<std::string>& warnings);
 
 }  // namespace fulldeck::cli

@@ -95,8 +95,8 @@ base::Result<std::vector<diagnosis::StackTarget>> StackTargets(const job::RunReg
     target.process = each.process;
     target.file = fmt::format("{}/attempt_{}/{}/stacks.txt", record.directory, record.attempt, each.local_rank);
     const bool on_board = board && each.local_rank < board->run().local_ranks;
-    const auto told = on_board ? board->ReadProcess(each.local_rank) : std::nullopt;
-    if (told && IsSame(told->process, each.process)) target.signal = told->stack_signal;
+    const auto reported = on_board ? board->ReadProcess(each.local_rank) : std::nullopt;
+    if (reported && IsSame(reported->process, each.process)) target.signal = reported->stack_signal;
     targets.push_back(std::move(target));
   }
   if (targets.empty() && rank) {

@@ -21,7 +21,7 @@
 #include "cli/run_stacks.h"
 #include "cli/version.h"
 #include "job/runs/run_status.h"
-#include "launcher/launch_note.h"
+#include "launcher/launch_info.h"
 #include "wire/rank_board.h"
 
 namespace fulldeck::cli {
@@ -32,9 +32,9 @@ using std::chrono::seconds;
 constexpr std::size_t kMergedLogEnd = std::size_t{512} << 10;
 constexpr std::size_t kRankLogEnd = std::size_t{64} << 10;
 constexpr std::size_t kFileEnd = std::size_t{256} << 10;
-constexpr std::size_t kMostOfAProgram = std::size_t{4} << 20;
-constexpr std::size_t kMostRanks = 64;
-constexpr std::size_t kMostSavedStacks = 8;
+constexpr std::size_t kMaxOfAProgram = std::size_t{4} << 20;
+constexpr std::size_t kMaxRanks = 64;
+constexpr std::size_t kMaxSavedStacks = 8;
 
 // The names and versions of what training runs are made of, without importing any of it.
 constexpr char kPythonVersions[] =
@@ -58,7 +58,7 @@ base::Result<std::string> EndOf(const std::string& folder, const std::string& na
   if (fstat(file->get(), &facts) != 0 || facts.st_size == 0) return std::string();
   const auto size = static_cast<std::size_t>(facts.st_size);
   const std::size_t begin = size > most ? size - most : 0;
-  std::string text = base::ReadPart(file->get(), begin, size - begin);
+  std::string text = base::ReadRange(file->get(), begin, size - begin);
   if (begin > 0) {
     text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
     text.insert(0, fmt::format("… the first {} are left out …\n", base::FormatByteSize(size - text.size())));
@@ -90,52 +90,55 @@ std::string BoardText(const wire::RankBoard& board) {
   const wire::BoardRun& run = board.run();
   std::string text = fmt::format("run {}, attempt {}, ranks {} to {} of {}\n", run.run_id, run.attempt, run.first_rank,
                                  run.first_rank + run.local_ranks - 1, run.world_size);
-  for (int local = 0; local < run.local_ranks && local < static_cast<int>(kMostRanks); ++local) {
+  for (int local = 0; local < run.local_ranks && local < static_cast<int>(kMaxRanks); ++local) {
     text += fmt::format("\nrank {}\n", run.first_rank + local);
-    if (const auto told = board.ReadSupervision(local)) {
-      text += fmt::format("  supervision: pid {}, {} since {}, card '{}', processors {}\n", told->process.pid,
-                          wire::RankStateName(told->state), SecondsSince(told->since_ns, now), told->card,
-                          told->processors);
+    if (const auto reported = board.ReadSupervision(local)) {
+      text += fmt::format("  supervision: pid {}, {} since {}, card '{}', processors {}\n", reported->process.pid,
+                          wire::RankStateName(reported->state), SecondsSince(reported->since_ns, now), reported->card,
+                          reported->processors);
     }
-    if (const auto told = board.ReadProcess(local)) {
-      text += fmt::format("  process: pid {}, {}, loaded {}, stack signal {}\n", told->process.pid, told->program,
-                          told->loaded, told->stack_signal);
+    if (const auto reported = board.ReadProcess(local)) {
+      text += fmt::format("  process: pid {}, {}, loaded {}, stack signal {}\n", reported->process.pid,
+                          reported->program, reported->loaded, reported->stack_signal);
     }
-    if (const auto told = board.ReadLoop(local)) {
+    if (const auto reported = board.ReadLoop(local)) {
+      text += fmt::format("  loop: {} since {}; step {} of {}, told {}, the last took {:.3f} s{}\n",
+                          wire::PhaseName(reported->phase), SecondsSince(reported->phase_since_ns, now), reported->step,
+                          reported->total_steps, SecondsSince(reported->step_at_ns, now),
+                          static_cast<double>(reported->last_step_ns) * 1e-9,
+                          reported->loss ? fmt::format("; loss {:.6g}", *reported->loss) : "");
       text += fmt::format(
-          "  loop: {} since {}; step {} of {}, told {}, the last took {:.3f} s{}\n", wire::PhaseName(told->phase),
-          SecondsSince(told->phase_since_ns, now), told->step, told->total_steps, SecondsSince(told->step_at_ns, now),
-          static_cast<double>(told->last_step_ns) * 1e-9, told->loss ? fmt::format("; loss {:.6g}", *told->loss) : "");
-      text += fmt::format("  time: data {:.3f} s, compute {:.3f} s, communication {:.3f} s, checkpoint {:.3f} s\n",
-                          static_cast<double>(told->data_ns) * 1e-9, static_cast<double>(told->compute_ns) * 1e-9,
-                          static_cast<double>(told->communication_ns) * 1e-9,
-                          static_cast<double>(told->checkpoint_ns) * 1e-9);
+          "  time: data {:.3f} s, compute {:.3f} s, communication {:.3f} s, checkpoint {:.3f} s\n",
+          static_cast<double>(reported->data_ns) * 1e-9, static_cast<double>(reported->compute_ns) * 1e-9,
+          static_cast<double>(reported->communication_ns) * 1e-9, static_cast<double>(reported->checkpoint_ns) * 1e-9);
     }
-    if (const auto told = board.ReadHeartbeat(local)) {
-      text += fmt::format("  heartbeat {} {}\n", told->count, SecondsSince(told->at_ns, now));
+    if (const auto reported = board.ReadHeartbeat(local)) {
+      text += fmt::format("  heartbeat {} {}\n", reported->count, SecondsSince(reported->at_ns, now));
     }
     for (int slot = 0; slot < FULLDECK_BOARD_GROUPS; ++slot) {
-      const auto told = board.ReadCollective(local, slot);
-      if (!told) continue;
+      const auto reported = board.ReadCollective(local, slot);
+      if (!reported) continue;
       text += fmt::format("  group {} ({} of {}): {} #{} of {} {}, begun {}, completed #{}, waited {:.3f} s in all\n",
-                          told->name, told->rank, told->size, wire::OperationName(told->operation), told->sequence,
-                          told->count, wire::DatatypeName(told->datatype), SecondsSince(told->since_ns, now),
-                          told->completed, static_cast<double>(told->waited_ns) * 1e-9);
+                          reported->name, reported->rank, reported->size, wire::OperationName(reported->operation),
+                          reported->sequence, reported->count, wire::DatatypeName(reported->datatype),
+                          SecondsSince(reported->since_ns, now), reported->completed,
+                          static_cast<double>(reported->waited_ns) * 1e-9);
     }
-    if (const auto told = board.ReadError(local)) {
-      text += fmt::format("  error {} of {}: {}\n", SecondsSince(told->at_ns, now), told->count, told->text);
+    if (const auto reported = board.ReadError(local)) {
+      text +=
+          fmt::format("  error {} of {}: {}\n", SecondsSince(reported->at_ns, now), reported->count, reported->text);
     }
   }
   return text;
 }
 
-class Gathering {
+class BundleCollector {
  public:
-  Gathering(const job::RunLogs& run, job::Redaction redaction) : run_(run), redaction_(std::move(redaction)) {}
+  BundleCollector(const job::RunLogs& run, job::Redaction redaction) : run_(run), redaction_(std::move(redaction)) {}
 
-  SupportBundle Gather() {
-    const std::string note = Read(run_.directory, launcher::kLaunchNote, kMostOfAProgram);
-    redaction_.Learn(launcher::MarksOfLaunchNote(note));
+  SupportBundle Collect() {
+    const std::string note = Read(run_.directory, launcher::kLaunchInfo, kMaxOfAProgram);
+    redaction_.Learn(launcher::MarksOfLaunchInfo(note));
     redaction_.LearnSecret(launcher::RendezvousTokenOf(note));
     if (run_.entry && run_.entry->alive) {
       // What the ranks were given may stand in their logs and stacks.
@@ -148,8 +151,8 @@ class Gathering {
     AddSavedStacks();
     AddJob();
     AddVersions();
-    AddProgram("devices.json", {base::OwnProgram(), "devices", "--json"}, seconds(20));
-    AddProgram("doctor.json", {base::OwnProgram(), "doctor", "--json"}, seconds(30));
+    AddProgram("devices.json", {base::ExecutablePath(), "devices", "--json"}, seconds(20));
+    AddProgram("doctor.json", {base::ExecutablePath(), "doctor", "--json"}, seconds(30));
     AddAbout();
     return std::move(bundle_);
   }
@@ -202,9 +205,9 @@ class Gathering {
       if (const auto rank = base::ParseInteger<int>(name)) ranks.push_back(*rank);
     }
     std::sort(ranks.begin(), ranks.end());
-    if (ranks.size() > kMostRanks) {
-      bundle_.left_out.push_back(fmt::format("logs of {} more ranks", ranks.size() - kMostRanks));
-      ranks.resize(kMostRanks);
+    if (ranks.size() > kMaxRanks) {
+      bundle_.left_out.push_back(fmt::format("logs of {} more ranks", ranks.size() - kMaxRanks));
+      ranks.resize(kMaxRanks);
     }
     for (const int rank : ranks) {
       for (const char* file : {"stderr.log", "stdout.log", "error.json", "crash.txt", "stacks.txt"}) {
@@ -222,7 +225,7 @@ class Gathering {
       if (number) saved.emplace_back(*number, name);
     }
     std::sort(saved.rbegin(), saved.rend());
-    for (std::size_t i = 0; i < std::min(saved.size(), kMostSavedStacks); ++i) {
+    for (std::size_t i = 0; i < std::min(saved.size(), kMaxSavedStacks); ++i) {
       AddFile(saved[i].second, run_.directory, saved[i].second, kFileEnd);
     }
   }
@@ -262,9 +265,9 @@ class Gathering {
     return name.starts_with("python") && program.starts_with("/") ? program : "";
   }
 
-  void AddProgram(const std::string& name, const std::vector<std::string>& arguments, base::Duration patience,
+  void AddProgram(const std::string& name, const std::vector<std::string>& arguments, base::Duration timeout,
                   std::optional<std::vector<std::string>> environment = std::nullopt) {
-    const auto output = RunForOutput(arguments, patience, kMostOfAProgram, std::move(environment));
+    const auto output = RunForOutput(arguments, timeout, kMaxOfAProgram, std::move(environment));
     if (!output) {
       bundle_.left_out.push_back(name + ": " + output.error().message);
       return;
@@ -272,8 +275,8 @@ class Gathering {
     if (!output->text.empty()) Add(name, output->text);
     // Whatever code it ends with: what is wrong is what is wanted.
     if (output->text.empty() || output->timed_out) {
-      const std::string_view said = std::string_view(output->errors).substr(0, output->errors.find('\n'));
-      bundle_.left_out.push_back(name + ": " + (output->timed_out ? "it took too long" : base::Printable(said)));
+      const std::string_view first_line = std::string_view(output->errors).substr(0, output->errors.find('\n'));
+      bundle_.left_out.push_back(name + ": " + (output->timed_out ? "it took too long" : base::Printable(first_line)));
     }
   }
 
@@ -295,8 +298,8 @@ class Gathering {
 
 }  // namespace
 
-SupportBundle GatherBundle(const job::RunLogs& run, job::Redaction redaction) {
-  return Gathering(run, std::move(redaction)).Gather();
+SupportBundle CollectBundle(const job::RunLogs& run, job::Redaction redaction) {
+  return BundleCollector(run, std::move(redaction)).Collect();
 }
 
 }  // namespace fulldeck::cli

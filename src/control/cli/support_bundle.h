@@ -17,6 +17,6 @@ struct SupportBundle {
 };
 
 // Blocks: a running run is asked for its stacks, and programs are run for at most a minute together.
-SupportBundle GatherBundle(const job::RunLogs& run, job::Redaction redaction);
+SupportBundle CollectBundle(const job::RunLogs& run, job::Redaction redaction);
 
 }  // namespace fulldeck::cli

@@ -13,27 +13,27 @@
 namespace fulldeck::cli {
 namespace {
 
-const char* Escape(Colour colour) {
-  switch (colour) {
-    case Colour::kNone:
+const char* Escape(Color color) {
+  switch (color) {
+    case Color::kNone:
       return "";
-    case Colour::kBold:
+    case Color::kBold:
       return "\x1b[1m";
-    case Colour::kDim:
+    case Color::kDim:
       return "\x1b[2m";
-    case Colour::kRed:
+    case Color::kRed:
       return "\x1b[31m";
-    case Colour::kGreen:
+    case Color::kGreen:
       return "\x1b[32m";
-    case Colour::kYellow:
+    case Color::kYellow:
       return "\x1b[33m";
   }
   return "";
 }
 
-std::string Paint(const std::string& text, Colour colour, bool colours) {
-  if (!colours || colour == Colour::kNone || text.empty()) return text;
-  return Escape(colour) + text + "\x1b[0m";
+std::string Paint(const std::string& text, Color color, bool colors) {
+  if (!colors || color == Color::kNone || text.empty()) return text;
+  return Escape(color) + text + "\x1b[0m";
 }
 
 }  // namespace
@@ -47,17 +47,17 @@ void Table::AddRow(std::vector<Cell> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::Render(bool colours) const {
+std::string Table::Render(bool colors) const {
   std::vector<std::size_t> shown;
   std::vector<std::size_t> widths(columns_.size());
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     widths[c] = DisplayWidth(columns_[c].title);
-    bool told = rows_.empty();
+    bool has_value = rows_.empty();
     for (const auto& row : rows_) {
       widths[c] = std::max(widths[c], DisplayWidth(row[c].text));
-      told = told || row[c].text != kAbsent;
+      has_value = has_value || row[c].text != kAbsent;
     }
-    if (told) shown.push_back(c);
+    if (has_value) shown.push_back(c);
   }
   std::string text;
   const auto add_line = [&](const std::vector<Cell>& cells) {
@@ -65,7 +65,7 @@ std::string Table::Render(bool colours) const {
     std::string gap;
     for (const std::size_t c : shown) {
       const std::string padding(widths[c] - DisplayWidth(cells[c].text), ' ');
-      const std::string painted = Paint(cells[c].text, cells[c].colour, colours);
+      const std::string painted = Paint(cells[c].text, cells[c].color, colors);
       line += gap;
       line += columns_[c].align == Align::kRight ? padding + painted : painted;
       gap = (columns_[c].align == Align::kRight ? "" : padding) + "  ";
@@ -73,7 +73,7 @@ std::string Table::Render(bool colours) const {
     text += line + "\n";
   };
   std::vector<Cell> titles;
-  for (const Column& column : columns_) titles.push_back({column.title, Colour::kBold});
+  for (const Column& column : columns_) titles.push_back({column.title, Color::kBold});
   add_line(titles);
   for (const auto& row : rows_) add_line(row);
   return text;
@@ -89,10 +89,10 @@ std::size_t DisplayWidth(std::string_view text) {
   return width;
 }
 
-bool StdoutWantsColour() {
-  const char* no_colour = std::getenv(wire::kNoColorVariable);
+bool StdoutWantsColor() {
+  const char* no_color = std::getenv(wire::kNoColorVariable);
   const char* terminal = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0') &&
+  return isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || *no_color == '\0') &&
          (terminal == nullptr || std::string_view(terminal) != "dumb");
 }
 

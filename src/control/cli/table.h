@@ -1,4 +1,4 @@
-// A plain text table for people: columns as wide as their widest cell, right numbers, colour only where asked.
+// A plain text table for people: columns as wide as their widest cell, right numbers, color only where asked.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@ namespace fulldeck::cli {
 
 enum class Align { kLeft, kRight };
 
-enum class Colour { kNone, kBold, kDim, kRed, kGreen, kYellow };
+enum class Color { kNone, kBold, kDim, kRed, kGreen, kYellow };
 
 struct Cell {
   std::string text;
-  Colour colour = Colour::kNone;
+  Color color = Color::kNone;
 };
 
 class Table {
@@ -23,7 +23,7 @@ class Table {
   void AddRow(std::vector<Cell> cells);
 
   // Every line ends in a newline; no space at the end of a line. A column whose cells are all "–" is left out.
-  std::string Render(bool colours) const;
+  std::string Render(bool colors) const;
 
  private:
   struct Column {
@@ -40,7 +40,7 @@ inline constexpr char kAbsent[] = "–";
 // Columns that the text takes on a terminal: Chinese characters take two.
 std::size_t DisplayWidth(std::string_view text);
 
-// Whether stdout is a terminal that wants colour: a real one, NO_COLOR not set, TERM not dumb.
-bool StdoutWantsColour();
+// Whether stdout is a terminal that wants color: a real one, NO_COLOR not set, TERM not dumb.
+bool StdoutWantsColor();
 
 }  // namespace fulldeck::cli

@@ -20,14 +20,14 @@ namespace {
 
 namespace fs = std::filesystem;
 using base::Error;
-using config::WorkFolder;
+using config::JobFolder;
 
 bool IsThere(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error);
 }
 
-base::Result<base::UniqueFd> TakeLock(const WorkFolder& folder) {
+base::Result<base::UniqueFd> TakeLock(const JobFolder& folder) {
   base::UniqueFd lock(open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!lock.valid()) return base::ErrnoError("cannot write " + base::Printable(folder.lock()));
   // A file system without locks does without.
@@ -41,7 +41,7 @@ base::Result<base::UniqueFd> TakeLock(const WorkFolder& folder) {
 }
 
 // demo becomes demo.old-1, or the next number that is free.
-base::Result<std::string> SetAside(const WorkFolder& folder) {
+base::Result<std::string> SetAside(const JobFolder& folder) {
   constexpr int kMost = 10'000;
   for (int number = 1; number < kMost; ++number) {
     const std::string aside = fmt::format("{}.old-{}", folder.path, number);
@@ -56,9 +56,9 @@ base::Result<std::string> SetAside(const WorkFolder& folder) {
 }
 
 // Whether the settings fit those that the checkpoints were made with.
-base::Result<void> CheckSettings(const config::Recipe& recipe, const WorkFolder& folder,
+base::Result<void> CheckSettings(const config::Config& config, const JobFolder& folder,
                                  std::vector<std::string>* notes) {
-  const auto text = base::ReadWholeFile(folder.resolved(), config::kLargestRecipe);
+  const auto text = base::ReadWholeFile(folder.resolved(), config::kMaxConfigBytes);
   if (!text) {
     return Error{
         fmt::format("{}: it says with which settings the checkpoints of {} were made, so they cannot be resumed "
@@ -68,7 +68,7 @@ base::Result<void> CheckSettings(const config::Recipe& recipe, const WorkFolder&
   const auto before = config::FromOlderResolvedText(*text, folder.resolved());
   if (!before) return before.error();
   std::vector<std::string> hard, soft;
-  for (const config::Change& change : config::ChangesBetween(*before, recipe)) {
+  for (const config::Change& change : config::ChangesBetween(*before, config)) {
     (change.fixed ? hard : soft)
         .push_back(base::Printable(fmt::format("{} was {} and is now {}", change.key, change.before, change.after)));
   }
@@ -84,8 +84,8 @@ base::Result<void> CheckSettings(const config::Recipe& recipe, const WorkFolder&
 
 }  // namespace
 
-base::Result<void> CheckFolder(const config::Recipe& recipe, Earlier earlier, std::vector<std::string>* notes) {
-  const WorkFolder folder(recipe);
+base::Result<void> CheckFolder(const config::Config& config, Earlier earlier, std::vector<std::string>* notes) {
+  const JobFolder folder(config);
   const std::vector<std::string> checkpoints = folder.Checkpoints();
   switch (earlier) {
     case Earlier::kRefuse:
@@ -110,13 +110,13 @@ base::Result<void> CheckFolder(const config::Recipe& recipe, Earlier earlier, st
     return {};
   }
   notes->push_back(fmt::format("resumes from {}", base::Printable(folder.checkpoints() + "/" + checkpoints.back())));
-  return CheckSettings(recipe, folder, notes);
+  return CheckSettings(config, folder, notes);
 }
 
-base::Result<base::UniqueFd> PrepareFolder(const config::Recipe& recipe, const std::string& config_text,
+base::Result<base::UniqueFd> PrepareFolder(const config::Config& config, const std::string& config_text,
                                            Earlier earlier, const std::string& run_id,
                                            std::vector<std::string>* notes) {
-  const WorkFolder folder(recipe);
+  const JobFolder folder(config);
   if (earlier == Earlier::kSetAside && IsThere(folder.path)) {
     // Who runs there now must not have its folder renamed.
     const auto lock = TakeLock(folder);
@@ -131,12 +131,12 @@ base::Result<base::UniqueFd> PrepareFolder(const config::Recipe& recipe, const s
   auto lock = TakeLock(folder);
   if (!lock) return lock.error();
   // Before the lock was taken, another start may have come and gone.
-  std::vector<std::string> told_before;
-  const auto still = CheckFolder(recipe, earlier == Earlier::kSetAside ? Earlier::kRefuse : earlier, &told_before);
+  std::vector<std::string> reported_before;
+  const auto still = CheckFolder(config, earlier == Earlier::kSetAside ? Earlier::kRefuse : earlier, &reported_before);
   if (!still) return still.error();
-  const auto config = base::ReplaceFile(folder.config(), config_text);
-  if (!config) return config.error();
-  const auto resolved = base::ReplaceFile(folder.resolved(), config::ToResolvedText(recipe));
+  const auto written = base::ReplaceFile(folder.config(), config_text);
+  if (!written) return written.error();
+  const auto resolved = base::ReplaceFile(folder.resolved(), config::ToResolvedText(config));
   if (!resolved) return resolved.error();
   const std::string unfinished = folder.merged_log() + ".new";
   fs::remove(unfinished, error);

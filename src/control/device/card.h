@@ -26,7 +26,7 @@ struct ProcessWork {
 };
 
 struct Telemetry {
-  std::optional<double> utilisation_percent;
+  std::optional<double> utilization_percent;
   std::optional<std::uint64_t> memory_used_bytes;
   std::optional<double> power_watts;
   std::optional<double> power_limit_watts;

@@ -24,7 +24,7 @@ struct CardReading {
   std::optional<std::uint64_t> memory_total_bytes;
   std::optional<std::uint64_t> memory_used_bytes;
   std::optional<double> memory_used_percent;  // where a source tells only this; of the total, whoever tells that
-  std::optional<double> utilisation_percent;
+  std::optional<double> utilization_percent;
   std::optional<double> power_watts;
   std::optional<double> power_limit_watts;
   std::optional<double> temperature_celsius;

@@ -7,7 +7,7 @@
 namespace fulldeck::device {
 namespace {
 
-constexpr int kMostCpus = 4096;
+constexpr int kMaxCpus = 4096;
 
 // The value behind "name :" in a file of such lines.
 std::optional<std::string> Field(const std::string& text, std::string_view name) {
@@ -37,7 +37,7 @@ std::optional<std::vector<int>> ParseCpuList(std::string_view text) {
     const auto ends = base::Split(part, '-');
     const auto first = base::ParseInteger<int>(ends.front());
     const auto last = base::ParseInteger<int>(ends.back());
-    if (ends.size() > 2 || !first || !last || *first < 0 || *last < *first || *last >= kMostCpus) return std::nullopt;
+    if (ends.size() > 2 || !first || !last || *first < 0 || *last < *first || *last >= kMaxCpus) return std::nullopt;
     for (int cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
   }
   return cpus;

@@ -26,7 +26,7 @@ TEST(Host, ShowsItsNodesAndMemory) {
   EXPECT_GT(host.memory_total_bytes.value(), host.telemetry.memory_used_bytes.value());
 }
 
-TEST(Host, ThatTellsNothingIsStillAHost) {
+TEST(Host, ThatReportsNothingIsStillAHost) {
   const base::SystemRoot nowhere("/nonexistent/fulldeck");
   const Card host = ReadHost(nowhere);
   EXPECT_FALSE(host.model);

@@ -20,8 +20,8 @@ void NameForTorch(Card& card, std::map<std::string, int>& next_of_type) {
 // Marks hidden cards and gives the visible ones the numbers that torch will give them.
 void ApplyVisibility(const VendorTraits& traits, const base::Environment& environment, VendorReport& report) {
   if (report.cards.empty()) return;
-  if (const auto told = environment.Get(traits.container_variable)) {
-    report.container_visibility = std::string(traits.container_variable) + "=" + base::Printable(*told);
+  if (const auto reported = environment.Get(traits.container_variable)) {
+    report.container_visibility = std::string(traits.container_variable) + "=" + base::Printable(*reported);
   }
   std::map<std::string, int> next_of_type;
   const auto list = ReadVisibility(traits, report.cards, environment);
@@ -74,7 +74,7 @@ base::Result<Inventory> InventoryReader::Read() {
     for (Source& source : vendor->Sources(survey, options_.environment)) sources.push_back(std::move(source));
   }
   first_source.push_back(sources.size());
-  const std::vector<Answer> answers = runner_.Ask(sources, options_.patience);
+  const std::vector<Answer> answers = runner_.Query(sources, options_.timeout);
 
   for (std::size_t i = 0; i < vendors.size(); ++i) {
     const auto begin = answers.begin() + static_cast<std::ptrdiff_t>(first_source[i]);

@@ -23,12 +23,12 @@ struct Inventory {
 };
 
 // How long a vendor's library or tool may take: a hanging one is reported within two seconds.
-inline constexpr base::Duration kDefaultPatience = std::chrono::milliseconds(1500);
+inline constexpr base::Duration kDefaultTimeout = std::chrono::milliseconds(1500);
 
 struct InventoryOptions {
   base::SystemRoot root;
   base::Environment environment = base::Environment::OfThisProcess();
-  base::Duration patience = kDefaultPatience;
+  base::Duration timeout = kDefaultTimeout;
   std::string helper_program = "/proc/self/exe";
 };
 

@@ -23,7 +23,7 @@ Inventory ReadMachine(const std::string& root, const base::Environment& environm
   InventoryOptions options;
   options.root = base::SystemRoot(root);
   options.environment = environment;
-  options.patience = 20s;
+  options.timeout = 20s;
   options.helper_program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
   auto inventory = InventoryReader(std::move(options)).Read();
   EXPECT_TRUE(inventory.ok()) << inventory.error().message;
@@ -69,9 +69,9 @@ TEST(Inventory, ShowsAServerOfEightT20) {
   }
   EXPECT_EQ(serials.size(), 8U);
   EXPECT_EQ(cards[0]->driver, "2.4.20230829");
-  EXPECT_GT(cards[0]->telemetry.utilisation_percent.value(), 90);
+  EXPECT_GT(cards[0]->telemetry.utilization_percent.value(), 90);
   EXPECT_EQ(cards[0]->telemetry.memory_used_bytes, 20ULL << 30) << "62.5 % of 32 GiB: dmon and the table together";
-  EXPECT_EQ(cards[7]->telemetry.utilisation_percent, 0);
+  EXPECT_EQ(cards[7]->telemetry.utilization_percent, 0);
   EXPECT_EQ(cards[7]->telemetry.state, "Sleep");
 }
 
@@ -111,7 +111,7 @@ TEST(Inventory, ShowsAnH200FromTheKernelModulesFilesWhereThereIsNoLibrary) {
   EXPECT_EQ(cards[0]->driver, "580.159.04");
   EXPECT_EQ(cards[0]->torch_device, "cuda:0");
   EXPECT_EQ(cards[0]->collective_backend, "nccl");
-  EXPECT_FALSE(cards[0]->telemetry.utilisation_percent) << "nobody told, so it is not zero";
+  EXPECT_FALSE(cards[0]->telemetry.utilization_percent) << "nobody told, so it is not zero";
 }
 
 TEST(Inventory, ShowsAServerOfEightAscendsInTorchsOrder) {
@@ -150,7 +150,7 @@ class DoctoredMachine : public ::testing::Test {
   fs::path folder_ = temporary_.path();
 };
 
-TEST_F(DoctoredMachine, PrefersTheLibraryToTheToolAndKeepsWhatOnlyTheToolTells) {
+TEST_F(DoctoredMachine, PrefersTheLibraryToTheToolAndKeepsWhatOnlyTheToolReports) {
   Copy("8xT20");
   Install("good", "libefml.so");
   const Inventory inventory = ReadMachine(folder_.string());
@@ -160,7 +160,7 @@ TEST_F(DoctoredMachine, PrefersTheLibraryToTheToolAndKeepsWhatOnlyTheToolTells) 
   EXPECT_THAT(report.cards[0].sources, ::testing::Contains(HasSubstr("EFML")));
 }
 
-TEST_F(DoctoredMachine, ShowsTheCardsOfATroubledLibraryThroughTheToolAndSaysWhatFailed) {
+TEST_F(DoctoredMachine, ShowsTheCardsOfAFailingLibraryThroughTheToolAndReportsWhatFailed) {
   Copy("8xT20");
   Install("segfault", "libefml.so");
   const Inventory inventory = ReadMachine(folder_.string());
@@ -217,7 +217,7 @@ TEST_F(DoctoredMachine, ReadsANvmlShapedLibraryOfAnotherVendor) {
               ::testing::Contains(::testing::Field(&Card::sources, ::testing::Contains(HasSubstr("IXML")))));
 }
 
-TEST(Inventory, HidesAndRenumbersCardsAsTheVisibilityVariableSays) {
+TEST(Inventory, HidesAndRenumbersCardsByTheVisibilityVariable) {
   const Inventory inventory = ReadMachine(Machine("8xS60"), {{"TOPS_VISIBLE_DEVICES", "6,2"}});
   const auto cards = inventory.Cards();
   ASSERT_EQ(cards.size(), 8U) << "hidden cards are still shown";
@@ -249,7 +249,7 @@ class SimulatedInventory : public ::testing::Test {
   testing::TemporaryFolder temporary_;
 };
 
-TEST_F(SimulatedInventory, ShowsEightLabelledCardsWithDistinctSerials) {
+TEST_F(SimulatedInventory, ShowsEightLabeledCardsWithDistinctSerials) {
   const Inventory inventory = Read("gcu:8");
   EXPECT_TRUE(inventory.simulated);
   std::set<std::string> serials;
@@ -272,14 +272,14 @@ TEST_F(SimulatedInventory, ShowsWhoWorksOnACardAndThatAnIdleOneClaimsNotTo) {
   usleep(50'000);  // something of the window must have passed for the share to be above zero
   const Inventory inventory = Read("gcu:4,idle=2");
   const auto cards = inventory.Cards();
-  EXPECT_GT(cards[1]->telemetry.utilisation_percent.value(), 0);
+  EXPECT_GT(cards[1]->telemetry.utilization_percent.value(), 0);
   EXPECT_EQ(cards[1]->telemetry.memory_used_bytes, 1U << 20);
   EXPECT_EQ(cards[1]->telemetry.holders->at(0).pid, getpid());
   EXPECT_THAT(cards[1]->telemetry.holders->at(0).command.value(), HasSubstr("device_test"));
   EXPECT_EQ(cards[1]->telemetry.state, "Active");
-  EXPECT_EQ(cards[2]->telemetry.utilisation_percent, 0);
+  EXPECT_EQ(cards[2]->telemetry.utilization_percent, 0);
   EXPECT_EQ(cards[2]->telemetry.memory_used_bytes, 1U << 20);
-  EXPECT_EQ(cards[0]->telemetry.utilisation_percent, 0);
+  EXPECT_EQ(cards[0]->telemetry.utilization_percent, 0);
   for (fulldeck_simulated_card* card : used) fulldeck_simulated_card_close(card);
 }
 
@@ -288,11 +288,11 @@ TEST_F(SimulatedInventory, MarksADroppedCardAndKeepsItsPlace) {
   const auto cards = inventory.Cards();
   ASSERT_EQ(cards.size(), 4U);
   EXPECT_FALSE(cards[2]->present);
-  EXPECT_FALSE(cards[2]->telemetry.utilisation_percent);
+  EXPECT_FALSE(cards[2]->telemetry.utilization_percent);
   EXPECT_TRUE(cards[3]->present);
 }
 
-TEST_F(SimulatedInventory, SaysThatNothingCanBeTrainedOnSimulatedCuda) {
+TEST_F(SimulatedInventory, ReportsThatNothingCanBeTrainedOnSimulatedCuda) {
   const Inventory inventory = Read("cuda:2");
   EXPECT_THAT(inventory.Cards()[0]->notes, ::testing::Contains(HasSubstr("inventory and placement only")));
   EXPECT_THAT(Read("xla:2").Cards()[1]->torch_device.value(), "xla:1");

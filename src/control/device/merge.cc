@@ -60,7 +60,7 @@ void FillCard(Card& card, const CardReading& reading, const SourceReading& sourc
     const double used = static_cast<double>(*card.memory_total_bytes) * *reading.memory_used_percent / 100;
     now.memory_used_bytes = static_cast<std::uint64_t>(used);
   }
-  FillAbsent(now.utilisation_percent, reading.utilisation_percent);
+  FillAbsent(now.utilization_percent, reading.utilization_percent);
   FillAbsent(now.power_watts, reading.power_watts);
   FillAbsent(now.power_limit_watts, reading.power_limit_watts);
   FillAbsent(now.temperature_celsius, reading.temperature_celsius);
@@ -123,15 +123,15 @@ std::vector<Card> CardsFromSurvey(const VendorTraits& traits, const Survey& surv
 }
 
 std::vector<Card> Merge(const VendorTraits& traits, std::vector<Card> cards, const SourceReading& reading) {
-  for (const CardReading& told : reading.cards) {
-    Card* card = FindCard(cards, told);
+  for (const CardReading& reported : reading.cards) {
+    Card* card = FindCard(cards, reported);
     if (card == nullptr) {
-      cards.push_back(MakeCard(traits, told.index.value_or(FreeIndex(cards))));
+      cards.push_back(MakeCard(traits, reported.index.value_or(FreeIndex(cards))));
       card = &cards.back();
-    } else if (told.index) {
-      card->index = *told.index;
+    } else if (reported.index) {
+      card->index = *reported.index;
     }
-    FillCard(*card, told, reading);
+    FillCard(*card, reported, reading);
   }
   std::stable_sort(cards.begin(), cards.end(), [](const Card& a, const Card& b) { return a.index < b.index; });
   return cards;

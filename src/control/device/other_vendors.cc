@@ -30,7 +30,7 @@ CardReading ReadAmdgpu(const base::SystemRoot& root, const PciFunction& function
   if (const auto name = root.ReadLine(folder + "/product_name")) card.model = base::Printable(*name);
   if (const auto serial = root.ReadLine(folder + "/serial_number")) card.serial = base::Printable(*serial);
   if (const auto id = root.ReadLine(folder + "/unique_id")) card.uuid = "GPU-" + base::Printable(*id);
-  card.utilisation_percent = ReadScaled(root, folder + "/gpu_busy_percent", 1);
+  card.utilization_percent = ReadScaled(root, folder + "/gpu_busy_percent", 1);
   card.memory_total_bytes = ReadNumber(root, folder + "/mem_info_vram_total");
   card.memory_used_bytes = ReadNumber(root, folder + "/mem_info_vram_used");
   for (const std::string& monitor : root.List(folder + "/hwmon")) {

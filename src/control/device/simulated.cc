@@ -67,9 +67,9 @@ class Simulated final : public Vendor {
     Telemetry& now = card.telemetry;
     // Nobody has ever used these cards: then they really are at zero.
     const wire::SimulatedUse use = server != nullptr ? server->Use(card.index, clock_.Now()) : wire::SimulatedUse();
-    now.utilisation_percent = (faults & wire::kFaultIdle) != 0 ? 0 : use.utilisation_percent;
+    now.utilization_percent = (faults & wire::kFaultIdle) != 0 ? 0 : use.utilization_percent;
     now.memory_used_bytes = use.bytes_held;
-    now.state = *now.utilisation_percent > 0 ? "Active" : "Sleep";
+    now.state = *now.utilization_percent > 0 ? "Active" : "Sleep";
     // A card that claims to be idle claims it of its counters too.
     now.work.emplace();
     for (const wire::SimulatedWork& work : use.work) {

@@ -20,7 +20,7 @@ namespace fulldeck::device {
 namespace {
 
 constexpr std::size_t kLongestText = std::size_t{1} << 20;
-constexpr base::Duration kPatienceWithTheKilled = std::chrono::milliseconds(100);
+constexpr base::Duration kKilledTimeout = std::chrono::milliseconds(100);
 
 enum class Drained { kOpen, kEnded, kTooLong };
 
@@ -63,12 +63,12 @@ std::optional<int> KillAndReap(pid_t pid) {
     ended = true;
   });
   if (!watch) return std::nullopt;
-  const base::TimePoint deadline = loop.clock().Now() + kPatienceWithTheKilled;
+  const base::TimePoint deadline = loop.clock().Now() + kKilledTimeout;
   while (!ended && loop.clock().Now() < deadline) loop.RunOnce(deadline - loop.clock().Now());
   return status;
 }
 
-// Tools print in the user's language and may page or colour; their parsers expect neither.
+// Tools print in the user's language and may page or color; their parsers expect neither.
 std::vector<std::string> PlainEnvironment() {
   std::vector<std::string> variables = {"LC_ALL=C", "TERM=dumb"};
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -118,7 +118,7 @@ class Question {
   std::optional<base::Result<SourceReading>> answer_;
 };
 
-// Lives as long as its process answers well; any failure ends it, and the next Ask starts a new one.
+// Lives as long as its process answers well; any failure ends it, and the next Query starts a new one.
 class SourceRunner::Helper final : public Question {
  public:
   Helper(LibraryKind kind, std::vector<std::string> candidates, std::string program)
@@ -299,7 +299,7 @@ class SourceRunner::ToolRun final : public Question {
 SourceRunner::SourceRunner(std::string helper_program) : helper_program_(std::move(helper_program)) {}
 SourceRunner::~SourceRunner() = default;
 
-std::vector<Answer> SourceRunner::Ask(const std::vector<Source>& sources, base::Duration deadline) {
+std::vector<Answer> SourceRunner::Query(const std::vector<Source>& sources, base::Duration deadline) {
   // A helper whose library has crashed leaves a pipe without a reader: the write must fail, not kill us.
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;

@@ -44,7 +44,7 @@ class SourceRunner {
 
   // One answer a source, in the same order, all asked at the same time. What has not answered by the deadline is killed
   // with its whole process group, and its answer says so.
-  std::vector<Answer> Ask(const std::vector<Source>& sources, base::Duration deadline);
+  std::vector<Answer> Query(const std::vector<Source>& sources, base::Duration deadline);
 
  private:
   class Helper;

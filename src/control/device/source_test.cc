@@ -57,20 +57,20 @@ base::Duration TimeOf(const std::function<void()>& work) {
 TEST(SourceRunner, ReadsAGoodLibraryAgainAndAgainThroughOneHelper) {
   SourceRunner runner(kFulldeck);
   for (int i = 0; i < 3; ++i) {
-    const auto answers = runner.Ask({Nvml("good")}, 20s);
+    const auto answers = runner.Query({Nvml("good")}, 20s);
     ASSERT_TRUE(answers[0].reading.ok()) << answers[0].reading.error().message;
     EXPECT_EQ(answers[0].reading->cards.size(), 8U);
     EXPECT_THAT(answers[0].reading->source, HasSubstr("NVML"));
   }
 }
 
-struct Misbehaviour {
+struct Misbehavior {
   const char* variant;
-  const char* says;
+  const char* expected;
 };
 
-void PrintTo(const Misbehaviour& misbehaviour, std::ostream* out) {
-  *out << misbehaviour.variant;
+void PrintTo(const Misbehavior& misbehavior, std::ostream* out) {
+  *out << misbehavior.variant;
 }
 
 // A sanitizer in the helper turns the signal into a report and an exit.
@@ -80,7 +80,7 @@ constexpr char kCrashed[] = "its helper process ended with code";
 constexpr char kCrashed[] = "its helper process was killed by signal 11";
 #endif
 
-class MisbehavingLibrary : public ::testing::TestWithParam<Misbehaviour> {};
+class MisbehavingLibrary : public ::testing::TestWithParam<Misbehavior> {};
 
 // What counts is that the deadline ends a library that hangs, and that the other library is heard.
 TEST_P(MisbehavingLibrary, IsReportedInTimeAndDoesNotSilenceTheOthers) {
@@ -89,11 +89,11 @@ TEST_P(MisbehavingLibrary, IsReportedInTimeAndDoesNotSilenceTheOthers) {
     std::vector<Source> sources = {Nvml(nvml_misbehaves ? GetParam().variant : "good"),
                                    Efml(nvml_misbehaves ? "good" : GetParam().variant)};
     std::vector<Answer> answers;
-    const base::Duration took = TimeOf([&] { answers = runner.Ask(sources, 5s); });
+    const base::Duration took = TimeOf([&] { answers = runner.Query(sources, 5s); });
     EXPECT_LT(took, 60s);
     const std::size_t bad = nvml_misbehaves ? 0 : 1;
     ASSERT_FALSE(answers[bad].reading.ok()) << sources[bad].title;
-    EXPECT_THAT(answers[bad].reading.error().message, HasSubstr(GetParam().says)) << sources[bad].title;
+    EXPECT_THAT(answers[bad].reading.error().message, HasSubstr(GetParam().expected)) << sources[bad].title;
     ASSERT_TRUE(answers[1 - bad].reading.ok()) << answers[1 - bad].reading.error().message;
     EXPECT_EQ(answers[1 - bad].reading->cards.size(), 8U);
   }
@@ -101,16 +101,16 @@ TEST_P(MisbehavingLibrary, IsReportedInTimeAndDoesNotSilenceTheOthers) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, MisbehavingLibrary,
-    ::testing::Values(Misbehaviour{"segfault", kCrashed}, Misbehaviour{"hang", "did not answer within 5.0 s"},
-                      Misbehaviour{"exit", "ended with code 0 before it answered"}, Misbehaviour{"no_symbol", "symbol"},
-                      Misbehaviour{"not_elf", "cannot be loaded"}, Misbehaviour{"empty", "cannot be loaded"}),
+    ::testing::Values(Misbehavior{"segfault", kCrashed}, Misbehavior{"hang", "did not answer within 5.0 s"},
+                      Misbehavior{"exit", "ended with code 0 before it answered"}, Misbehavior{"no_symbol", "symbol"},
+                      Misbehavior{"not_elf", "cannot be loaded"}, Misbehavior{"empty", "cannot be loaded"}),
     [](const auto& param_info) { return param_info.param.variant; });
 
-TEST(SourceRunner, DoesNotMindALibraryThatPrintsOrTakesSignals) {
+TEST(SourceRunner, ToleratesALibraryThatPrintsOrTakesSignals) {
   SourceRunner runner(kFulldeck);
   for (const char* variant : {"chatty", "signals"}) {
     ::testing::internal::CaptureStdout();
-    const auto answers = runner.Ask({Nvml(variant), Efml(variant)}, 20s);
+    const auto answers = runner.Query({Nvml(variant), Efml(variant)}, 20s);
     EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
     for (const Answer& answer : answers) {
       ASSERT_TRUE(answer.reading.ok()) << variant << ": " << answer.reading.error().message;
@@ -121,59 +121,59 @@ TEST(SourceRunner, DoesNotMindALibraryThatPrintsOrTakesSignals) {
 
 TEST(SourceRunner, StartsANewHelperAfterOneThatCrashed) {
   SourceRunner runner(kFulldeck);
-  EXPECT_FALSE(runner.Ask({Nvml("segfault")}, 20s)[0].reading.ok());
-  EXPECT_FALSE(runner.Ask({Nvml("segfault")}, 20s)[0].reading.ok());
-  EXPECT_TRUE(runner.Ask({Nvml("good")}, 20s)[0].reading.ok());
+  EXPECT_FALSE(runner.Query({Nvml("segfault")}, 20s)[0].reading.ok());
+  EXPECT_FALSE(runner.Query({Nvml("segfault")}, 20s)[0].reading.ok());
+  EXPECT_TRUE(runner.Query({Nvml("good")}, 20s)[0].reading.ok());
 }
 
-TEST(SourceRunner, TakesALibraryThatIsNowhereAsNothingToAsk) {
+TEST(SourceRunner, TreatsALibraryThatIsNowhereAsNoSource) {
   Source source = Nvml("good");
   source.candidates = {"libnvidia-ml-of-nobody.so.1"};
-  const auto answers = SourceRunner(kFulldeck).Ask({source}, 20s);
+  const auto answers = SourceRunner(kFulldeck).Query({source}, 20s);
   ASSERT_TRUE(answers[0].reading.ok());
   EXPECT_TRUE(answers[0].reading->cards.empty());
   EXPECT_THAT(answers[0].reading->notes.at(0), HasSubstr("is not installed"));
 }
 
 TEST(SourceRunner, TakesALibraryOfAKindThatItCannotReadAsANoteAndNotAsAFailure) {
-  const auto answers = SourceRunner(kFulldeck).Ask({Efml("new_only")}, 20s);
+  const auto answers = SourceRunner(kFulldeck).Query({Efml("new_only")}, 20s);
   ASSERT_TRUE(answers[0].reading.ok());
   EXPECT_THAT(answers[0].reading->notes.at(0), HasSubstr("has only the newer interface"));
 }
 
-TEST(SourceRunner, SaysSoWhenTheHelperCannotBeStarted) {
-  const auto answers = SourceRunner("/no/such/fulldeck").Ask({Nvml("good")}, 5s);
+TEST(SourceRunner, ReportsAHelperThatCannotBeStarted) {
+  const auto answers = SourceRunner("/no/such/fulldeck").Query({Nvml("good")}, 5s);
   ASSERT_FALSE(answers[0].reading.ok());
   EXPECT_THAT(answers[0].reading.error().message, HasSubstr("/no/such/fulldeck"));
 }
 
 TEST(SourceRunner, RefusesAHelperThatSpeaksSomethingElse) {
-  const auto answers = SourceRunner("/bin/echo").Ask({Nvml("good")}, 5s);
+  const auto answers = SourceRunner("/bin/echo").Query({Nvml("good")}, 5s);
   EXPECT_FALSE(answers[0].reading.ok());
 }
 
 TEST(SourceRunner, ParsesWhatAToolPrints) {
-  const auto answers = SourceRunner(kFulldeck).Ask({Tool("echo one; echo two")}, 20s);
+  const auto answers = SourceRunner(kFulldeck).Query({Tool("echo one; echo two")}, 20s);
   ASSERT_TRUE(answers[0].reading.ok());
   EXPECT_EQ(answers[0].reading->cards.size(), 2U);
 }
 
 TEST(SourceRunner, RunsToolsInPlainEnglish) {
   setenv("LANG", "zh_CN.UTF-8", 1);
-  const auto answers = SourceRunner(kFulldeck).Ask({Tool("test \"$LC_ALL$LANG\" = C && echo plain")}, 20s);
+  const auto answers = SourceRunner(kFulldeck).Query({Tool("test \"$LC_ALL$LANG\" = C && echo plain")}, 20s);
   unsetenv("LANG");
   ASSERT_TRUE(answers[0].reading.ok()) << answers[0].reading.error().message;
   EXPECT_EQ(answers[0].reading->cards.size(), 1U);
 }
 
 TEST(SourceRunner, NamesTheCodeOfAToolThatFailed) {
-  const auto answers = SourceRunner(kFulldeck).Ask({Tool("exit 9")}, 20s);
+  const auto answers = SourceRunner(kFulldeck).Query({Tool("exit 9")}, 20s);
   ASSERT_FALSE(answers[0].reading.ok());
   EXPECT_THAT(answers[0].reading.error().message, HasSubstr("ended with code 9"));
 }
 
 TEST(SourceRunner, UsesWhatAToolPrintedBeforeItFailedAndNotesIt) {
-  const auto answers = SourceRunner(kFulldeck).Ask({Tool("echo one; exit 3")}, 20s);
+  const auto answers = SourceRunner(kFulldeck).Query({Tool("echo one; exit 3")}, 20s);
   ASSERT_TRUE(answers[0].reading.ok());
   EXPECT_THAT(answers[0].reading->notes, ::testing::Contains("tool ended with code 3."));
 }
@@ -181,7 +181,7 @@ TEST(SourceRunner, UsesWhatAToolPrintedBeforeItFailedAndNotesIt) {
 TEST(SourceRunner, KillsAToolThatHangsTogetherWithItsChildren) {
   const testing::TemporaryFolder temporary;
   const std::string pid_file = temporary.string() + "/pid";
-  const auto answers = SourceRunner(kFulldeck).Ask({Tool("sleep 600 & echo $! > " + pid_file + "; wait")}, 1s);
+  const auto answers = SourceRunner(kFulldeck).Query({Tool("sleep 600 & echo $! > " + pid_file + "; wait")}, 1s);
   ASSERT_FALSE(answers[0].reading.ok());
   EXPECT_THAT(answers[0].reading.error().message, HasSubstr("did not answer within 1.0 s"));
   std::FILE* file = std::fopen(pid_file.c_str(), "r");
@@ -204,7 +204,7 @@ TEST(SourceRunner, KillsAToolThatHangsTogetherWithItsChildren) {
 }
 
 TEST(SourceRunner, StopsAToolThatPrintsForEver) {
-  const auto answers = SourceRunner(kFulldeck).Ask({Tool("while :; do echo flood flood flood flood; done")}, 30s);
+  const auto answers = SourceRunner(kFulldeck).Query({Tool("while :; do echo flood flood flood flood; done")}, 30s);
   ASSERT_FALSE(answers[0].reading.ok());
   EXPECT_THAT(answers[0].reading.error().message, HasSubstr("printed more than 1 MiB"));
 }
@@ -221,7 +221,7 @@ TEST(HelperAnswer, CarriesEveryValueAcrossThePipe) {
   card.memory_total_bytes = ~std::uint64_t{0};
   card.memory_used_bytes = 1;
   card.memory_used_percent = 50;
-  card.utilisation_percent = 12.5;
+  card.utilization_percent = 12.5;
   card.power_watts = 75.25;
   card.power_limit_watts = 700;
   card.temperature_celsius = 31;
@@ -244,7 +244,7 @@ TEST(HelperAnswer, CarriesEveryValueAcrossThePipe) {
   EXPECT_EQ(back.memory_total_bytes, ~std::uint64_t{0});
   EXPECT_EQ(back.memory_used_bytes, 1U);
   EXPECT_EQ(back.memory_used_percent, 50);
-  EXPECT_EQ(back.utilisation_percent, 12.5);
+  EXPECT_EQ(back.utilization_percent, 12.5);
   EXPECT_EQ(back.power_watts, 75.25);
   EXPECT_EQ(back.power_limit_watts, 700);
   EXPECT_EQ(back.temperature_celsius, 31);
@@ -254,7 +254,7 @@ TEST(HelperAnswer, CarriesEveryValueAcrossThePipe) {
   EXPECT_EQ((*back.processes)[0].memory_bytes, 100U);
   EXPECT_FALSE((*back.processes)[1].memory_bytes);
   EXPECT_EQ(back.notes.at(0), "hot ?[31m");
-  EXPECT_FALSE(decoded->cards[1].utilisation_percent);
+  EXPECT_FALSE(decoded->cards[1].utilization_percent);
   EXPECT_FALSE(decoded->cards[1].processes);
 }
 

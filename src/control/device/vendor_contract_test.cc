@@ -81,7 +81,7 @@ class VendorContract : public ::testing::TestWithParam<Subject> {
 // What only vendors with real cards can show.
 class RealVendorContract : public VendorContract {};
 
-TEST_P(RealVendorContract, SaysNotHereAndWhyOnAnEmptyMachineAndAsksNobody) {
+TEST_P(RealVendorContract, ReportsNotHereAndWhyOnAnEmptyMachineAndQueriesNothing) {
   const Survey survey = TakeSurvey(base::SystemRoot(folder_.string()));
   EXPECT_THAT(vendor_->Sources(survey, {}), IsEmpty());
   const VendorReport report = vendor_->Report(survey, {});
@@ -91,7 +91,7 @@ TEST_P(RealVendorContract, SaysNotHereAndWhyOnAnEmptyMachineAndAsksNobody) {
   EXPECT_THAT(report.failures, IsEmpty());
 }
 
-TEST_P(VendorContract, ListsItsCardsApartAndFillsInTheNamesThatPeopleNeed) {
+TEST_P(VendorContract, ListsItsCardsApartAndFillsInTheNamesThatUsersNeed) {
   if (GetParam().real) PutTwoCards();
   const VendorReport report = Report();
   ASSERT_EQ(report.cards.size(), 2U);
@@ -112,10 +112,10 @@ TEST_P(VendorContract, ListsItsCardsApartAndFillsInTheNamesThatPeopleNeed) {
   EXPECT_EQ(report.cards[1].local_cpus, "16-31");
 }
 
-TEST_P(RealVendorContract, LeavesWhatNobodyToldAbsent) {
+TEST_P(RealVendorContract, LeavesWhatNobodyReportedAbsent) {
   PutTwoCards();
   for (const Card& card : Report().cards) {
-    EXPECT_FALSE(card.telemetry.utilisation_percent);
+    EXPECT_FALSE(card.telemetry.utilization_percent);
     EXPECT_FALSE(card.telemetry.memory_used_bytes);
     EXPECT_FALSE(card.telemetry.power_watts);
     EXPECT_FALSE(card.telemetry.temperature_celsius);
@@ -133,7 +133,7 @@ TEST_P(RealVendorContract, KeepsItsCardsWhenHalfOfTheFilesAreGone) {
   EXPECT_FALSE(report.cards[1].local_cpus);
 }
 
-TEST_P(RealVendorContract, KeepsItsCardsAndSaysSoWhenASourceFails) {
+TEST_P(RealVendorContract, KeepsItsCardsAndReportsASourceThatFails) {
   PutTwoCards();
   const VendorReport report = Report({{"the library", base::Error{"was killed by signal 11"}}});
   EXPECT_EQ(report.cards.size(), 2U);
@@ -141,17 +141,17 @@ TEST_P(RealVendorContract, KeepsItsCardsAndSaysSoWhenASourceFails) {
   EXPECT_EQ(report.failures[0], "the library was killed by signal 11");
 }
 
-TEST_P(RealVendorContract, BelievesTheFirstSourceThatTells) {
+TEST_P(RealVendorContract, BelievesTheFirstSourceThatReports) {
   PutTwoCards();
   SourceReading better{"better 1.0", "7.7", {}, {}};
-  better.cards.push_back({.index = 1, .serial = "SN1", .pci_address = "0000:4d:00.0", .utilisation_percent = 40});
+  better.cards.push_back({.index = 1, .serial = "SN1", .pci_address = "0000:4d:00.0", .utilization_percent = 40});
   SourceReading worse{"worse 2.0", std::nullopt, {}, {"one line could not be read."}};
   worse.cards.push_back({.index = 1, .serial = "OTHER", .pci_address = "0000:4d:00.0", .power_watts = 99});
   const VendorReport report = Report({{"better", better}, {"worse", worse}});
   ASSERT_EQ(report.cards.size(), 2U);
   const Card& card = report.cards[1];
   EXPECT_EQ(card.serial, "SN1");
-  EXPECT_EQ(card.telemetry.utilisation_percent, 40);
+  EXPECT_EQ(card.telemetry.utilization_percent, 40);
   EXPECT_EQ(card.telemetry.power_watts, 99);
   EXPECT_THAT(card.sources, ::testing::IsSupersetOf({"better 1.0", "worse 2.0"}));
   EXPECT_FALSE(report.cards[0].serial);
@@ -210,7 +210,7 @@ TEST(VendorContractSuite, CoversEveryVendorOfTheTable) {
   EXPECT_EQ(RealVendors().size(), RealSubjects().size());
 }
 
-TEST(OtherVendors, ReadWhatAmdsDriverTellsInSysfs) {
+TEST(OtherVendors, ReadWhatAmdsDriverExportsInSysfs) {
   const testing::TemporaryFolder temporary;
   const fs::path& folder = temporary.path();
   const fs::path pci = folder / "sys/bus/pci/devices/0000:c1:00.0";
@@ -228,7 +228,7 @@ TEST(OtherVendors, ReadWhatAmdsDriverTellsInSysfs) {
   ASSERT_EQ(report.cards.size(), 1U);
   const Card& card = report.cards[0];
   EXPECT_EQ(card.uuid, "GPU-7e2a13b0c4d5e6f7");
-  EXPECT_EQ(card.telemetry.utilisation_percent, 87);
+  EXPECT_EQ(card.telemetry.utilization_percent, 87);
   EXPECT_EQ(card.memory_total_bytes, 68702699520U);
   EXPECT_DOUBLE_EQ(card.telemetry.power_watts.value(), 312);
   EXPECT_DOUBLE_EQ(card.telemetry.temperature_celsius.value(), 51);

@@ -78,8 +78,9 @@ CardUsage::Work CardUsage::WorkByCounter(Card& card, const CardReading& reading,
     if (process.pid != 0 && (rank == card.rank_of.end() || !rank->second)) {
       rank = card.rank_of.insert_or_assign(key, rank_of(process.pid, process.start_ticks)).first;
     }
-    const std::optional<int> owner = rank == card.rank_of.end() ? std::nullopt : rank->second;
-    if (IsOwner(card, owner)) card.own_holders.insert(*owner);
+    std::optional<int> owner;
+    if (rank != card.rank_of.end()) owner = rank->second;
+    if (owner && IsOwner(card, owner)) card.own_holders.insert(*owner);
     const auto before = card.busy_ns.find(key);
     // What foreign processes did before the first reading is not of this run; ranks began with it.
     const std::uint64_t from = before != card.busy_ns.end() ? before->second : card.read || owner ? 0 : process.busy_ns;
@@ -206,7 +207,7 @@ CardVerdict CardUsage::Verdict(std::size_t index) const {
     verdict.active = card.pending == Work::kOwn ? 1 : 0;
     ambiguous = 1 - verdict.active;
   }
-  const base::Duration looked = card.last - (card.phase == Phase::kBefore ? card.first : card.began);
+  const base::Duration observed = card.last - (card.phase == Phase::kBefore ? card.first : card.began);
   if (card.phase == Phase::kBefore || verdict.intervals == 0) {
     const bool nothing = !card.ever_own && card.last - card.first >= idle_after_;
     return nothing ? idle() : unknown("run-too-short");
@@ -215,7 +216,7 @@ CardVerdict CardUsage::Verdict(std::size_t index) const {
   // probed since, does.
   const bool certain = card.counter && (card.stepped || !card.probes);
   const int needed = certain ? std::min(kSeveral, verdict.intervals) : kSeveral;
-  const bool share = !card.stepped || verdict.active + ambiguous >= kLeastShare * verdict.intervals;
+  const bool share = !card.stepped || verdict.active + ambiguous >= kMinShare * verdict.intervals;
   if (verdict.active >= needed && share) {
     verdict.usage = Usage::kBusy;
     verdict.reason = card.counter ? "counter" : "readings";
@@ -223,7 +224,7 @@ CardVerdict CardUsage::Verdict(std::size_t index) const {
   }
   if (verdict.active + ambiguous >= needed && share) return unknown(card.holder_unknown ? "holder-unknown" : "shared");
   const bool enough = card.counter && card.stepped ? true
-                      : card.counter               ? looked >= kShortestLook && verdict.intervals >= kSeveral
+                      : card.counter               ? observed >= kMinObservation && verdict.intervals >= kSeveral
                                                    : verdict.intervals >= kSeveral;
   if (!enough) return unknown("run-too-short");
   // Readings are no steps: a rank that reports none may have little to compute.

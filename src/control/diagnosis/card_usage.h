@@ -83,9 +83,9 @@ class CardUsage {
   // Vendors' percentages are means over up to a second, ours for simulated cards over half of one.
   static constexpr std::chrono::seconds kPercentWindow{2};
   // Of a program that reports no steps this much must have been seen before it is called idle.
-  static constexpr std::chrono::seconds kShortestLook{1};
+  static constexpr std::chrono::seconds kMinObservation{1};
   static constexpr int kSeveral = 3;
-  static constexpr double kLeastShare = 0.1;
+  static constexpr double kMinShare = 0.1;
 
   // `idle_after`: how long a card may do nothing before that is reported.
   CardUsage(std::vector<UsedCard> cards, base::Duration idle_after);

@@ -21,7 +21,7 @@ std::optional<int> RankOf(int pid, std::uint64_t) {
 // Two cards, a rank each: pids 100… are rank 0's, 200… rank 1's, 5000 is foreign.
 class CardUsageOfTwo : public testing::Test {
  protected:
-  struct Look {
+  struct Sample {
     std::vector<device::ProcessWork> work;
     bool probes = true;
     std::uint64_t steps = 0;
@@ -31,18 +31,19 @@ class CardUsageOfTwo : public testing::Test {
     std::uint64_t probed_ns = 0;
     bool model_on_cpu = false;
   };
-  CardReading Reading(int card, const Look& look, bool counter) {
+  CardReading Reading(int card, const Sample& sample, bool counter) {
     CardReading reading;
     reading.card = card;
     reading.at = base::TimePoint(now_);
-    reading.percent = look.percent;
-    reading.holders = look.holders;
-    if (counter) reading.work = look.work;
-    reading.progress = {look.probes, look.steps > 0, look.steps, look.collectives, look.probed_ns, look.model_on_cpu};
+    reading.percent = sample.percent;
+    reading.holders = sample.holders;
+    if (counter) reading.work = sample.work;
+    reading.progress = {sample.probes,      sample.steps > 0, sample.steps,
+                        sample.collectives, sample.probed_ns, sample.model_on_cpu};
     return reading;
   }
-  void Counter(int card, const Look& look) { usage_.Observe(Reading(card, look, true), RankOf); }
-  void Percent(int card, const Look& look) { usage_.Observe(Reading(card, look, false), RankOf); }
+  void Counter(int card, const Sample& sample) { usage_.Observe(Reading(card, sample, true), RankOf); }
+  void Percent(int card, const Sample& sample) { usage_.Observe(Reading(card, sample, false), RankOf); }
   void Wait(base::Duration time) { now_ += time; }
 
   CardUsage usage_{{{"gcu 0", {0}}, {"gcu 1", {1}}}, kIdleAfter};

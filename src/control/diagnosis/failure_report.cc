@@ -23,7 +23,7 @@ constexpr std::size_t kTailBytes = std::size_t{1} << 20;
 constexpr std::size_t kShownLines = 20;
 constexpr std::size_t kShownStack = 60;
 constexpr std::size_t kShownFrames = 20;
-constexpr std::size_t kOwnFrames = 4;
+constexpr std::size_t kUserFrames = 4;
 
 void Quote(std::vector<std::string>& report, const std::string& title, const std::vector<std::string>& lines) {
   report.push_back("  " + title);
@@ -41,7 +41,7 @@ std::string Demangled(const std::string& line) {
   return status == 0 ? line.substr(0, begin) + name.get() + line.substr(end) : line;
 }
 
-// The launcher itself begins a rank's stderr with the rank's place, which is nothing that the rank said.
+// The launcher itself begins a rank's stderr with the rank's place, which is nothing that the rank wrote.
 std::string WithoutOurFirstLine(std::string text) {
   if (text.starts_with("fulldeck: rank ")) text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
   return text;
@@ -78,7 +78,7 @@ std::string WithoutRankPrefix(const std::string& line) {
 }
 
 // "train.py:12 in main" of '  File "train.py", line 12, in main'; empty for a frame that is not the user's.
-std::string OwnFrame(const std::string& line) {
+std::string UserFrame(const std::string& line) {
   constexpr std::string_view kBegin = "  File \"";
   const auto path_end = line.find("\", line ", kBegin.size());
   if (!line.starts_with(kBegin) || path_end == std::string::npos) return "";
@@ -94,7 +94,7 @@ std::string OwnFrame(const std::string& line) {
 }
 
 // What a person needs of a crash report (docs/rank-agent.md): what happened, the innermost frames, then what Python
-// said.
+// wrote.
 std::vector<std::string> CrashLines(std::string_view crash) {
   std::vector<std::string> shown;
   bool in_file_list = false;
@@ -119,7 +119,7 @@ std::string ReadTail(const std::string& path, std::size_t limit) {
   if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return "";
   const off_t size = facts.st_size;
   const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(limit));
-  return base::ReadPart(file.get(), static_cast<std::uint64_t>(begin), static_cast<std::size_t>(size - begin));
+  return base::ReadRange(file.get(), static_cast<std::uint64_t>(begin), static_cast<std::size_t>(size - begin));
 }
 
 std::vector<std::string> Tail(std::string_view text, std::size_t wanted) {
@@ -147,7 +147,7 @@ namespace {
 std::optional<TracebackSummary> SummarizeSyntaxError(const std::vector<std::string>& lines) {
   TracebackSummary summary;
   for (const std::string& line : lines) {
-    if (const std::string frame = OwnFrame(line); !frame.empty()) summary.own_frames = {frame};
+    if (const std::string frame = UserFrame(line); !frame.empty()) summary.user_frames = {frame};
     for (const char* kind : {"SyntaxError: ", "IndentationError: ", "TabError: "}) {
       if (line.starts_with(kind)) summary.error = line;
     }
@@ -172,18 +172,18 @@ std::optional<TracebackSummary> SummarizeTraceback(std::string_view text) {
   TracebackSummary summary;
   std::size_t i = begin + 1;
   for (; i < lines.size() && lines[i].starts_with("  "); ++i) {
-    const std::string frame = OwnFrame(lines[i]);
+    const std::string frame = UserFrame(lines[i]);
     if (frame.empty()) continue;
     const bool code_follows = i + 1 < lines.size() && lines[i + 1].starts_with("    ");
-    summary.own_frames.push_back(frame + (code_follows ? ": " + std::string(base::Trim(lines[i + 1])) : ""));
+    summary.user_frames.push_back(frame + (code_follows ? ": " + std::string(base::Trim(lines[i + 1])) : ""));
   }
   if (i < lines.size()) summary.error = lines[i];
   // "Error(s) in loading state_dict for Net:" says what on the next line.
   if (summary.error.ends_with(":") && i + 1 < lines.size())
     summary.error += " " + std::string(base::Trim(lines[i + 1]));
-  if (summary.own_frames.size() > kOwnFrames) {
-    summary.own_frames.erase(summary.own_frames.begin(),
-                             summary.own_frames.end() - static_cast<std::ptrdiff_t>(kOwnFrames));
+  if (summary.user_frames.size() > kUserFrames) {
+    summary.user_frames.erase(summary.user_frames.begin(),
+                              summary.user_frames.end() - static_cast<std::ptrdiff_t>(kUserFrames));
   }
   return summary;
 }
@@ -194,20 +194,20 @@ void Summarize(std::vector<std::string>& report, const std::string& text) {
   const auto summary = SummarizeTraceback(text);
   if (!summary) return;
   if (!summary->error.empty()) report.push_back("  " + summary->error);
-  for (auto frame = summary->own_frames.rbegin(); frame != summary->own_frames.rend(); ++frame) {
+  for (auto frame = summary->user_frames.rbegin(); frame != summary->user_frames.rend(); ++frame) {
     report.push_back("    at " + *frame);
   }
 }
 
 void AddKnown(FailureLines& report, const std::string& log) {
-  std::size_t told = 0;
+  std::size_t listed = 0;
   for (const diagnosis::Finding& finding : diagnosis::ExplainLog(log)) {
-    if (finding.entry->weight == diagnosis::Weight::kSummary || ++told > 2) break;
+    if (finding.entry->weight == diagnosis::Weight::kSummary || ++listed > 2) break;
     report.known.emplace_back(finding.entry->id);
     report.lines.push_back(fmt::format("  known failure {}: {} ({})", finding.entry->id, finding.entry->title,
                                        WithoutRankPrefix(finding.excerpt)));
     report.lines.push_back(fmt::format("    cause: {}", finding.entry->english.cause));
-    report.lines.push_back(fmt::format("    to do: {}", finding.entry->english.cure));
+    report.lines.push_back(fmt::format("    to do: {}", finding.entry->english.fix));
   }
 }
 
@@ -222,18 +222,18 @@ FailureLines FailureReport(const FailureFacts& facts) {
                                                  facts.stopped_others == 1 ? " was" : "s were")
                                    : ""));
 
-  const std::string said = WithoutOurFirstLine(ReadTail(facts.stderr_path, kTailBytes));
+  const std::string wrote = WithoutOurFirstLine(ReadTail(facts.stderr_path, kTailBytes));
   const std::string printed = ReadTail(facts.stdout_path, kTailBytes);
   const std::string crash = ReadTail(facts.crash_path, kTailBytes);
   const auto error = ParseErrorFile(ReadTail(facts.error_path, kTailBytes));
 
-  Summarize(report, said);
+  Summarize(report, wrote);
   if (!facts.noticed_by.empty()) {
     report.push_back(fmt::format("  noticed by {}{}", facts.noticed_by,
                                  facts.noticed_error.empty() ? "" : ": " + base::Printable(facts.noticed_error)));
     Summarize(report, WithoutOurFirstLine(ReadTail(facts.noticed_path, kTailBytes)));
   }
-  std::string all = WithoutGroupLines(said) + printed + "\n" + crash;
+  std::string all = WithoutGroupLines(wrote) + printed + "\n" + crash;
   if (error) all += "\n" + error->message + "\n" + error->call_stack;
   AddKnown(whole, all);
   if (!facts.python.empty()) report.push_back("  Python of the ranks: " + base::Printable(facts.python));
@@ -242,7 +242,7 @@ FailureLines FailureReport(const FailureFacts& facts) {
   }
   const std::vector<std::string> stack = CrashLines(crash);
   if (!stack.empty()) Quote(report, "where it crashed (" + facts.crash_path + "):", stack);
-  const std::vector<std::string> end = Tail(said, kShownLines);
+  const std::vector<std::string> end = Tail(wrote, kShownLines);
   if (!end.empty()) {
     Quote(report, "the end of its stderr (" + facts.stderr_path + "):", end);
   } else if (const std::vector<std::string> shown = Tail(printed, kShownLines); !shown.empty()) {

@@ -1,4 +1,4 @@
-// The report of a failed run: who began, how, the end of what it said, its stacks, what the catalogue knows about it,
+// The report of a failed run: who began, how, the end of what it wrote, its stacks, what the catalogue knows about it,
 // and where to read on. Lines without "fulldeck:"; the caller puts that before each.
 #pragma once
 
@@ -30,7 +30,7 @@ struct FailureLines {
 // of the interpreter's library and of installed packages), innermost last: "train.py:12 in main: open(path)".
 struct TracebackSummary {
   std::string error;
-  std::vector<std::string> own_frames;
+  std::vector<std::string> user_frames;
 };
 // Of the last traceback in a text; empty if there is none.
 std::optional<TracebackSummary> SummarizeTraceback(std::string_view text);

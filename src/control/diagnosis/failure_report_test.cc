@@ -28,7 +28,7 @@ TEST(Tail, ShowsTheLastLinesOrTheWholeLastTraceback) {
   EXPECT_TRUE(Tail("", 5).empty());
 }
 
-TEST(FailureReport, TellsWhoBeganWhatItSaidAndWhatIsKnownAboutIt) {
+TEST(FailureReport, ReportsTheRootItsOutputAndWhatIsKnownAboutIt) {
   const testing::TemporaryFolder folder;
   FailureFacts facts;
   facts.what = "rank 3 (gcu 3, pid 4711) exited with code 1";
@@ -58,7 +58,7 @@ TEST(FailureReport, TellsWhoBeganWhatItSaidAndWhatIsKnownAboutIt) {
   EXPECT_THAT(report, Contains(HasSubstr("EADDRINUSE")));
 }
 
-TEST(SummarizeTraceback, HasTheLastLineAndTheUsersOwnFrames) {
+TEST(SummarizeTraceback, HasTheLastLineAndTheUsersFrames) {
   const auto summary = SummarizeTraceback(
       "[rank1]: Traceback (most recent call last):\n"
       "[rank1]:   File \"/home/u/train.py\", line 40, in <module>\n[rank1]:     main()\n"
@@ -67,19 +67,19 @@ TEST(SummarizeTraceback, HasTheLastLineAndTheUsersOwnFrames) {
       "[rank1]: FileNotFoundError: [Errno 2] No such file or directory: '/data/x'\n");
   ASSERT_TRUE(summary.has_value());
   EXPECT_EQ(summary->error, "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'");
-  EXPECT_THAT(summary->own_frames,
+  EXPECT_THAT(summary->user_frames,
               ElementsAre("/home/u/train.py:40 in <module>: main()", "/home/u/data.py:7 in load: return open(path)"));
   EXPECT_FALSE(SummarizeTraceback("nothing\n").has_value());
 }
 
-TEST(SummarizeTraceback, LeavesOurOwnFramesOut) {
+TEST(SummarizeTraceback, LeavesFulldecksFramesOut) {
   const auto summary = SummarizeTraceback(
       "Traceback (most recent call last):\n"
       "  File \"/home/u/train.py\", line 4, in <module>\n    model.cuda()\n"
       "  File \"/opt/fulldeck/lib/python/fulldeck/adapters/cuda.py\", line 209, in redirected\n    return call()\n"
       "RuntimeError: out of memory\n");
   ASSERT_TRUE(summary.has_value());
-  EXPECT_THAT(summary->own_frames, ElementsAre("/home/u/train.py:4 in <module>: model.cuda()"));
+  EXPECT_THAT(summary->user_frames, ElementsAre("/home/u/train.py:4 in <module>: model.cuda()"));
 }
 
 TEST(SummarizeTraceback, OfADataLoadersWorkerIsTheWorkersOwn) {
@@ -94,7 +94,7 @@ TEST(SummarizeTraceback, OfADataLoadersWorkerIsTheWorkersOwn) {
       "FileNotFoundError: [Errno 2] No such file or directory: '/data/0.png'\n");
   ASSERT_TRUE(summary.has_value());
   EXPECT_EQ(summary->error, "FileNotFoundError: [Errno 2] No such file or directory: '/data/0.png'");
-  EXPECT_THAT(summary->own_frames, ElementsAre("/home/u/train.py:5 in __getitem__: return self.read(path)"));
+  EXPECT_THAT(summary->user_frames, ElementsAre("/home/u/train.py:5 in __getitem__: return self.read(path)"));
 }
 
 TEST(SummarizeTraceback, HasWhatStandsOnTheNextLineAndSyntaxErrors) {
@@ -106,10 +106,10 @@ TEST(SummarizeTraceback, HasWhatStandsOnTheNextLineAndSyntaxErrors) {
       SummarizeTraceback("  File \"/u/t.py\", line 3\n    def f(\n         ^\nSyntaxError: '(' was never closed\n");
   ASSERT_TRUE(syntax.has_value());
   EXPECT_EQ(syntax->error, "SyntaxError: '(' was never closed");
-  EXPECT_THAT(syntax->own_frames, ElementsAre("/u/t.py:3"));
+  EXPECT_THAT(syntax->user_frames, ElementsAre("/u/t.py:3"));
 }
 
-TEST(FailureReport, SaysSoWhenTheRankSaidNothing) {
+TEST(FailureReport, ReportsThatTheRankPrintedNothing) {
   FailureFacts facts;
   facts.what = "rank 0 (pid 1) killed by SIGKILL";
   facts.after = "after 0.1 s";

@@ -27,9 +27,9 @@ std::optional<double> QuantityAt(std::string_view text) {
   return *number * *unit;
 }
 
-// The quantity right before `words`: "10.76 GiB total capacity".
-std::optional<double> QuantityBefore(std::string_view line, std::string_view words) {
-  const auto at = line.find(words);
+// The quantity right before `phrase`: "10.76 GiB total capacity".
+std::optional<double> QuantityBefore(std::string_view line, std::string_view phrase) {
+  const auto at = line.find(phrase);
   if (at == std::string_view::npos) return std::nullopt;
   const std::string_view before = base::Trim(line.substr(0, at));
   const auto unit_at = before.rfind(' ');
@@ -38,11 +38,11 @@ std::optional<double> QuantityBefore(std::string_view line, std::string_view wor
   return QuantityAt(before.substr(number_at == std::string_view::npos ? 0 : number_at + 1));
 }
 
-// The quantity right behind `words`: "this process has 2.97 GiB".
-std::optional<double> QuantityAfter(std::string_view line, std::string_view words) {
-  const auto at = line.find(words);
+// The quantity right behind `phrase`: "this process has 2.97 GiB".
+std::optional<double> QuantityAfter(std::string_view line, std::string_view phrase) {
+  const auto at = line.find(phrase);
   if (at == std::string_view::npos) return std::nullopt;
-  return QuantityAt(base::Trim(line.substr(at + words.size())));
+  return QuantityAt(base::Trim(line.substr(at + phrase.size())));
 }
 
 template <typename... Quantities>
@@ -53,7 +53,7 @@ std::optional<double> FirstOf(const Quantities&... quantities) {
 }
 
 // What this process holds, as the releases of torch put it.
-std::optional<double> OwnMemory(std::string_view line, double total) {
+std::optional<double> ProcessMemory(std::string_view line, double total) {
   // 2.0 and later, where the driver tells processes apart; some drivers give nonsense far above the card's size.
   if (const auto own = QuantityAfter(line, "this process has"); own && *own <= total) return own;
   // 1.4 and later.
@@ -77,7 +77,7 @@ std::optional<MemoryHog> WhoHoldsTheMemory(std::string_view line) {
   const auto free =
       FirstOf(QuantityBefore(line, "free;"), QuantityBefore(line, "is free"), QuantityBefore(line, "free."));
   if (!total || !free || *total <= 0) return std::nullopt;
-  const auto own = OwnMemory(line, *total);
+  const auto own = ProcessMemory(line, *total);
   if (!own) return std::nullopt;
   // What is neither ours nor free is somebody else's; the driver itself takes a little of every card.
   const double others = *total - *free - *own;

@@ -28,7 +28,7 @@ TEST(OutOfMemory, OfTorchBefore14CountsWhatIsCached) {
             MemoryHog::kAnotherProcess);
 }
 
-TEST(OutOfMemory, OfAscendInTheWordsOfTorch1) {
+TEST(OutOfMemory, OfAscendInTheFormatOfTorch1) {
   EXPECT_EQ(
       WhoHoldsTheMemory("RuntimeError: NPU out of memory. Tried to allocate 1.50 GiB (NPU 2; 60.97 GiB total "
                         "capacity; 57.80 GiB already allocated; 57.80 GiB current active; 310.21 MiB free; 59.16 GiB "

@@ -13,8 +13,9 @@ using wire::FailureCode;
 
 constexpr base::Duration kStampsDecideWithin = std::chrono::seconds(1);
 
-auto Key(const RankEnding& ending) {
-  return std::make_tuple(ending.after_stop, ending.order, ending.ending.signal_number() == 0, ending.local_rank);
+auto Key(const RankExit& exit_status) {
+  return std::make_tuple(exit_status.after_stop, exit_status.order, exit_status.exit_status.signal_number() == 0,
+                         exit_status.local_rank);
 }
 
 const RankFacts* FindRank(const std::vector<RankFacts>& ranks, int rank) {
@@ -23,35 +24,35 @@ const RankFacts* FindRank(const std::vector<RankFacts>& ranks, int rank) {
 }
 
 bool FailedByItself(const RankFacts& rank) {
-  return rank.ending && !rank.ending->after_stop && !rank.ending->ending.ok();
+  return rank.exit_status && !rank.exit_status->after_stop && !rank.exit_status->exit_status.ok();
 }
 
 // A crash is a beginning, whatever was reported before it. An abort after a report is not: a C++ exception that nobody
 // catches ends in one, and so does torch now and then, when Python ends while a Gloo group lives.
 bool Crashed(const RankFacts& rank) {
-  if (!FailedByItself(rank) || rank.ending->ending.signal_number() == 0) return false;
-  return rank.ending->ending.signal_number() != SIGABRT || rank.code == FailureCode::kNotTold;
+  if (!FailedByItself(rank) || rank.exit_status->exit_status.signal_number() == 0) return false;
+  return rank.exit_status->exit_status.signal_number() != SIGABRT || rank.code == FailureCode::kNotReported;
 }
 
 // Whether `waiting` was in a call of a group that `other` had not come to.
 bool WaitedFor(const RankFacts& waiting, const RankFacts& other, int world_size) {
-  return std::any_of(waiting.groups.begin(), waiting.groups.end(), [&](const GroupSeen& mine) {
-    if (!mine.in_flight) return false;
+  return std::any_of(waiting.groups.begin(), waiting.groups.end(), [&](const GroupSeen& own) {
+    if (!own.in_flight) return false;
     const auto its = std::find_if(other.groups.begin(), other.groups.end(),
-                                  [&](const GroupSeen& group) { return group.id == mine.id; });
+                                  [&](const GroupSeen& group) { return group.id == own.id; });
     // Who has left the group of all ranks was a member of it.
-    if (its == other.groups.end()) return mine.size == static_cast<std::uint32_t>(world_size);
-    return its->sequence < mine.sequence;
+    if (its == other.groups.end()) return own.size == static_cast<std::uint32_t>(world_size);
+    return its->sequence < own.sequence;
   });
 }
 
 // Whether `other` has left the group of all ranks, which `failed` was still in, before that failed.
 bool HadLeft(const RankFacts& failed, const RankFacts& other, int world_size) {
   if (other.left_ns == 0 || other.left_ns >= failed.failed_ns || FailedByItself(other)) return false;
-  return std::any_of(failed.groups.begin(), failed.groups.end(), [&](const GroupSeen& mine) {
-    return mine.size == static_cast<std::uint32_t>(world_size) &&
+  return std::any_of(failed.groups.begin(), failed.groups.end(), [&](const GroupSeen& own) {
+    return own.size == static_cast<std::uint32_t>(world_size) &&
            std::none_of(other.groups.begin(), other.groups.end(),
-                        [&](const GroupSeen& group) { return group.id == mine.id; });
+                        [&](const GroupSeen& group) { return group.id == own.id; });
   });
 }
 
@@ -62,10 +63,11 @@ const RankFacts* LeftBefore(const std::vector<RankFacts>& ranks, const RankFacts
   const RankFacts* left = nullptr;
   for (const RankFacts& other : ranks) {
     if (&other == &failed) continue;
-    const bool ended_well = other.ending && other.ending->ending.ok() && !other.ending->after_stop &&
-                            (!failed.ending || other.ending->order <= failed.ending->order);
+    const bool ended_well = other.exit_status && other.exit_status->exit_status.ok() &&
+                            !other.exit_status->after_stop &&
+                            (!failed.exit_status || other.exit_status->order <= failed.exit_status->order);
     if (ended_well && (communication_failed || WaitedFor(failed, other, world_size))) {
-      if (exited == nullptr || other.ending->order < exited->ending->order) exited = &other;
+      if (exited == nullptr || other.exit_status->order < exited->exit_status->order) exited = &other;
     } else if (communication_failed && HadLeft(failed, other, world_size)) {
       if (left == nullptr || other.left_ns < left->left_ns) left = &other;
     }
@@ -77,10 +79,11 @@ RootReason ReasonOf(const RankFacts& rank, FailureCode blamed_for) {
   if (blamed_for == FailureCode::kDifferentCalls) return RootReason::kDifferentCalls;
   if (blamed_for == FailureCode::kNonfinite) return RootReason::kNonfinite;
   if (FailedByItself(rank))
-    return rank.ending->ending.signal_number() != 0 ? RootReason::kSignal : RootReason::kExitCode;
+    return rank.exit_status->exit_status.signal_number() != 0 ? RootReason::kSignal : RootReason::kExitCode;
   if (blamed_for == FailureCode::kTimeout) return RootReason::kNotArrived;
   if (blamed_for == FailureCode::kPeerLost) return RootReason::kLeftEarly;
-  return rank.ending && rank.ending->ending.signal_number() != 0 ? RootReason::kSignal : RootReason::kExitCode;
+  return rank.exit_status && rank.exit_status->exit_status.signal_number() != 0 ? RootReason::kSignal
+                                                                                : RootReason::kExitCode;
 }
 
 Root Named(const RankFacts& rank, RootReason reason, int noticed_by) {
@@ -107,31 +110,31 @@ const char* NameOf(RootReason reason) {
   return "";
 }
 
-std::optional<std::size_t> RootCause(const std::vector<RankEnding>& endings) {
+std::optional<std::size_t> RootCause(const std::vector<RankExit>& exits) {
   std::optional<std::size_t> first;
-  for (std::size_t i = 0; i < endings.size(); ++i) {
-    if (endings[i].ending.ok()) continue;
-    if (!first || Key(endings[i]) < Key(endings[*first])) first = i;
+  for (std::size_t i = 0; i < exits.size(); ++i) {
+    if (exits[i].exit_status.ok()) continue;
+    if (!first || Key(exits[i]) < Key(exits[*first])) first = i;
   }
-  if (!first || !endings[*first].error_seconds) return first;
-  const RankEnding& seen_first = endings[*first];
-  for (std::size_t i = 0; i < endings.size(); ++i) {
-    const RankEnding& other = endings[i];
+  if (!first || !exits[*first].error_seconds) return first;
+  const RankExit& seen_first = exits[*first];
+  for (std::size_t i = 0; i < exits.size(); ++i) {
+    const RankExit& other = exits[i];
     const bool near = other.after_stop == seen_first.after_stop && other.at - seen_first.at <= kStampsDecideWithin;
-    if (other.ending.ok() || !near || !other.error_seconds) continue;
-    const auto stamp = [](const RankEnding& one) { return std::make_tuple(*one.error_seconds, Key(one)); };
-    if (stamp(other) < stamp(endings[*first])) first = i;
+    if (other.exit_status.ok() || !near || !other.error_seconds) continue;
+    const auto stamp = [](const RankExit& one) { return std::make_tuple(*one.error_seconds, Key(one)); };
+    if (stamp(other) < stamp(exits[*first])) first = i;
   }
   return first;
 }
 
 void BlameDifferentCalls(std::vector<RankFacts>& ranks) {
   for (RankFacts& rank : ranks) {
-    const bool reported = rank.code != FailureCode::kNotTold && rank.code != FailureCode::kPeerLost;
-    const bool ended_well = rank.ending && rank.ending->ending.ok() && !rank.ending->after_stop;
+    const bool reported = rank.code != FailureCode::kNotReported && rank.code != FailureCode::kPeerLost;
+    const bool ended_well = rank.exit_status && rank.exit_status->exit_status.ok() && !rank.exit_status->after_stop;
     if (reported || rank.culprit >= 0 || ended_well) continue;
     // Of another signal than an abort it died by itself.
-    if (Crashed(rank) && rank.ending->ending.signal_number() != SIGABRT) continue;
+    if (Crashed(rank) && rank.exit_status->exit_status.signal_number() != SIGABRT) continue;
     rank.code = FailureCode::kDifferentCalls;
   }
 }
@@ -140,7 +143,8 @@ void BlameAwaited(std::vector<RankFacts>& ranks, const LastWait& wait) {
   constexpr std::uint64_t kSecond = 1'000'000'000;
   const RankFacts* const awaited = FindRank(ranks, wait.awaited);
   if (awaited == nullptr) return;
-  const bool ended_well = awaited->ending && awaited->ending->ending.ok() && !awaited->ending->after_stop;
+  const bool ended_well =
+      awaited->exit_status && awaited->exit_status->exit_status.ok() && !awaited->exit_status->after_stop;
   const auto its = std::find_if(awaited->groups.begin(), awaited->groups.end(),
                                 [&](const GroupSeen& group) { return group.id == wait.group; });
   const bool in_group = its != awaited->groups.end();
@@ -157,18 +161,18 @@ void BlameAwaited(std::vector<RankFacts>& ranks, const LastWait& wait) {
 }
 
 std::optional<Root> RootOf(const std::vector<RankFacts>& ranks, int world_size) {
-  std::vector<RankEnding> endings;
+  std::vector<RankExit> exits;
   for (const RankFacts& rank : ranks) {
-    if (rank.ending) endings.push_back(*rank.ending);
+    if (rank.exit_status) exits.push_back(*rank.exit_status);
   }
-  const auto first = RootCause(endings);
+  const auto first = RootCause(exits);
   if (!first) return std::nullopt;
-  const int noticed_by = endings[*first].local_rank;
+  const int noticed_by = exits[*first].local_rank;
   const RankFacts* at = nullptr;
   for (const RankFacts& rank : ranks) {
     if (rank.local_rank == noticed_by) at = &rank;
   }
-  FailureCode blamed_for = FailureCode::kNotTold;
+  FailureCode blamed_for = FailureCode::kNotReported;
   std::vector<const RankFacts*> path;
   for (;;) {
     if (std::find(path.begin(), path.end(), at) != path.end()) {
@@ -180,7 +184,7 @@ std::optional<Root> RootOf(const std::vector<RankFacts>& ranks, int world_size) 
     }
     path.push_back(at);
     if (Crashed(*at)) return Named(*at, RootReason::kSignal, noticed_by);
-    if (at->culprit >= 0 && at->culprit != at->rank && at->code != FailureCode::kNotTold) {
+    if (at->culprit >= 0 && at->culprit != at->rank && at->code != FailureCode::kNotReported) {
       const RankFacts* const blamed = FindRank(ranks, at->culprit);
       if (blamed == nullptr) {
         const RankFacts elsewhere;
@@ -198,10 +202,12 @@ std::optional<Root> RootOf(const std::vector<RankFacts>& ranks, int world_size) 
       root.rank = ranks[static_cast<std::size_t>(root.local_ranks.front())].rank;
       return root;
     }
-    if (at->culprit == at->rank && at->code != FailureCode::kNotTold) blamed_for = at->code;
-    const RankFacts* const left = blamed_for == FailureCode::kNotTold ? LeftBefore(ranks, *at, world_size) : nullptr;
+    if (at->culprit == at->rank && at->code != FailureCode::kNotReported) blamed_for = at->code;
+    const RankFacts* const left =
+        blamed_for == FailureCode::kNotReported ? LeftBefore(ranks, *at, world_size) : nullptr;
     if (left != nullptr) {
-      const bool failed = left->ending && !left->ending->ending.ok() && left->ending->ending.signal_number() == 0;
+      const bool failed = left->exit_status && !left->exit_status->exit_status.ok() &&
+                          left->exit_status->exit_status.signal_number() == 0;
       return Named(*left, failed ? RootReason::kExitCode : RootReason::kLeftEarly, noticed_by);
     }
     return Named(*at, ReasonOf(*at, blamed_for), noticed_by);

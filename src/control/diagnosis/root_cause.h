@@ -8,27 +8,27 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "diagnosis/ending.h"
+#include "diagnosis/exit_status.h"
 #include "wire/rank_board.h"
 
 namespace fulldeck::diagnosis {
 
-struct RankEnding {
+struct RankExit {
   int local_rank = 0;
-  Ending ending;
+  ExitStatus exit_status;
   int order = 0;                        // the launcher saw it in this turn; several may share one
   bool after_stop = false;              // it ended after we had begun to stop the ranks
   std::optional<double> error_seconds;  // time stamp of its error file
   base::TimePoint at{};                 // when the launcher saw it
 };
 
-// The first to fail: position in `endings`, nothing when none failed. The answer does not depend on their order.
+// The first to fail: position in `exits`, nothing when none failed. The answer does not depend on their order.
 //  - What ended before we stopped anything comes before what ended after.
 //  - Else the earlier turn; in one turn a signal (a crash, a kill) comes before an exit code, which is how others
 //    notice; else the lower rank.
 //  - Time stamps of error files come from a clock that may be set, so they decide only between that one and others that
 //    ended within a second of it: a rank that failed first may take a moment longer to end.
-std::optional<std::size_t> RootCause(const std::vector<RankEnding>& endings);
+std::optional<std::size_t> RootCause(const std::vector<RankExit>& exits);
 
 // A group of ranks as one member shows it on the board.
 struct GroupSeen {
@@ -41,10 +41,10 @@ struct GroupSeen {
 // All that is known of a rank at the end of an attempt.
 struct RankFacts {
   int local_rank = 0;
-  int rank = 0;                      // in the whole run
-  std::optional<RankEnding> ending;  // absent: it still runs
+  int rank = 0;                         // in the whole run
+  std::optional<RankExit> exit_status;  // absent: it still runs
   // As it reported its own failure on the board.
-  wire::FailureCode code = wire::FailureCode::kNotTold;
+  wire::FailureCode code = wire::FailureCode::kNotReported;
   int culprit = -1;  // RANK of who began, by its account; -1: not known
   std::uint64_t failed_ns = 0;
   std::string text;

@@ -14,12 +14,12 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 
-int ExitStatus(int code) {
+int WaitStatus(int code) {
   return code << 8;
 }
 
-RankEnding End(int rank, int status, int order, bool after_stop = false, std::optional<double> stamp = std::nullopt) {
-  return {rank, Ending{status}, order, after_stop, stamp, {}};
+RankExit End(int rank, int status, int order, bool after_stop = false, std::optional<double> stamp = std::nullopt) {
+  return {rank, ExitStatus{status}, order, after_stop, stamp, {}};
 }
 
 TEST(RootCause, IsNothingWhenAllEndedWell) {
@@ -28,55 +28,55 @@ TEST(RootCause, IsNothingWhenAllEndedWell) {
 }
 
 TEST(RootCause, IsTheFirstToFailNotThoseThatWeStopped) {
-  EXPECT_EQ(RootCause({End(0, SIGTERM, 2, true), End(1, 0, 1), End(2, ExitStatus(1), 2), End(3, SIGTERM, 3, true)}),
+  EXPECT_EQ(RootCause({End(0, SIGTERM, 2, true), End(1, 0, 1), End(2, WaitStatus(1), 2), End(3, SIGTERM, 3, true)}),
             2u);
-  EXPECT_EQ(RootCause({End(0, ExitStatus(1), 5, true), End(7, ExitStatus(1), 6)}), 1u);
+  EXPECT_EQ(RootCause({End(0, WaitStatus(1), 5, true), End(7, WaitStatus(1), 6)}), 1u);
 }
 
 TEST(RootCause, IsTheCrashWhenOthersNoticedInTheSameTurn) {
-  EXPECT_EQ(RootCause({End(0, ExitStatus(1), 4), End(1, ExitStatus(1), 4), End(5, SIGKILL, 4)}), 2u);
+  EXPECT_EQ(RootCause({End(0, WaitStatus(1), 4), End(1, WaitStatus(1), 4), End(5, SIGKILL, 4)}), 2u);
 }
 
-TEST(RootCause, FollowsErrorFilesOnlyBetweenEndingsWithinASecondAndNeverOfWhatWeStopped) {
-  EXPECT_EQ(RootCause({End(0, ExitStatus(1), 1, false, 100.5), End(3, ExitStatus(1), 2, false, 100.1)}), 1u);
+TEST(RootCause, FollowsErrorFilesOnlyBetweenExitsWithinASecondAndNeverOfWhatWeStopped) {
+  EXPECT_EQ(RootCause({End(0, WaitStatus(1), 1, false, 100.5), End(3, WaitStatus(1), 2, false, 100.1)}), 1u);
   // A clock that was set back, or a program's mistake: the launcher saw who was first.
-  EXPECT_EQ(RootCause({End(0, ExitStatus(1), 1, false, 3700.0), End(3, ExitStatus(1), 2, true, 100.0)}), 0u);
-  RankEnding late = End(3, ExitStatus(1), 2, false, 100.0);
+  EXPECT_EQ(RootCause({End(0, WaitStatus(1), 1, false, 3700.0), End(3, WaitStatus(1), 2, true, 100.0)}), 0u);
+  RankExit late = End(3, WaitStatus(1), 2, false, 100.0);
   late.at += milliseconds(1'001);
-  EXPECT_EQ(RootCause({End(0, ExitStatus(1), 1, false, 3700.0), late}), 0u);
-  EXPECT_EQ(RootCause({End(0, ExitStatus(7), 1), End(3, ExitStatus(1), 2, false, 100.0)}), 0u) << "none to compare";
+  EXPECT_EQ(RootCause({End(0, WaitStatus(1), 1, false, 3700.0), late}), 0u);
+  EXPECT_EQ(RootCause({End(0, WaitStatus(7), 1), End(3, WaitStatus(1), 2, false, 100.0)}), 0u) << "none to compare";
 }
 
-// Any set of endings has one answer: it depends on nothing but the set, and is never one that we stopped while another
+// Any set of exits has one answer: it depends on nothing but the set, and is never one that we stopped while another
 // failed by itself.
-TEST(RootCause, IsTheSameInAnyOrderOfTheEndings) {
+TEST(RootCause, IsTheSameInAnyOrderOfTheExits) {
   std::mt19937 random(7);
   const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
   for (int round = 0; round < 20'000; ++round) {
-    std::vector<RankEnding> endings;
+    std::vector<RankExit> exits;
     for (int rank = 0; rank < 1 + below(6); ++rank) {
-      RankEnding ending = End(rank, below(3) == 0 ? SIGKILL : ExitStatus(below(3)), 1 + below(4), below(2) == 0);
-      ending.at += milliseconds(400 * ending.order);
-      if (below(2) == 0) ending.error_seconds = below(4);
-      endings.push_back(ending);
+      RankExit exit_status = End(rank, below(3) == 0 ? SIGKILL : WaitStatus(below(3)), 1 + below(4), below(2) == 0);
+      exit_status.at += milliseconds(400 * exit_status.order);
+      if (below(2) == 0) exit_status.error_seconds = below(4);
+      exits.push_back(exit_status);
     }
-    const auto first = RootCause(endings);
-    const bool by_itself = std::any_of(endings.begin(), endings.end(),
-                                       [](const RankEnding& one) { return !one.ending.ok() && !one.after_stop; });
+    const auto first = RootCause(exits);
+    const bool by_itself = std::any_of(exits.begin(), exits.end(),
+                                       [](const RankExit& one) { return !one.exit_status.ok() && !one.after_stop; });
     if (!first) continue;
-    const int chosen = endings[*first].local_rank;
-    EXPECT_FALSE(endings[*first].ending.ok());
-    EXPECT_EQ(endings[*first].after_stop, !by_itself);
-    std::shuffle(endings.begin(), endings.end(), random);
-    ASSERT_EQ(endings[*RootCause(endings)].local_rank, chosen) << "round " << round;
+    const int chosen = exits[*first].local_rank;
+    EXPECT_FALSE(exits[*first].exit_status.ok());
+    EXPECT_EQ(exits[*first].after_stop, !by_itself);
+    std::shuffle(exits.begin(), exits.end(), random);
+    ASSERT_EQ(exits[*RootCause(exits)].local_rank, chosen) << "round " << round;
   }
 }
 
-RankFacts Facts(int rank, std::optional<RankEnding> ending, wire::FailureCode code = wire::FailureCode::kNotTold,
+RankFacts Facts(int rank, std::optional<RankExit> exit_status, wire::FailureCode code = wire::FailureCode::kNotReported,
                 int culprit = -1, std::uint64_t failed_ns = 0) {
   RankFacts facts;
   facts.local_rank = facts.rank = rank;
-  facts.ending = ending;
+  facts.exit_status = exit_status;
   facts.code = code;
   facts.culprit = culprit;
   facts.failed_ns = failed_ns;
@@ -86,7 +86,7 @@ RankFacts Facts(int rank, std::optional<RankEnding> ending, wire::FailureCode co
 TEST(RootOf, IsTheRankThatLeftWithCode0WhileOthersCommunicatedWithIt) {
   using wire::FailureCode;
   // It was named by the others.
-  auto root = RootOf({Facts(0, End(0, ExitStatus(1), 2), FailureCode::kPeerLost, 1), Facts(1, End(1, 0, 1)),
+  auto root = RootOf({Facts(0, End(0, WaitStatus(1), 2), FailureCode::kPeerLost, 1), Facts(1, End(1, 0, 1)),
                       Facts(2, End(2, SIGTERM, 3, true))},
                      3);
   ASSERT_TRUE(root.has_value());
@@ -94,20 +94,20 @@ TEST(RootOf, IsTheRankThatLeftWithCode0WhileOthersCommunicatedWithIt) {
   EXPECT_EQ(root->reason, RootReason::kLeftEarly);
   EXPECT_EQ(root->noticed_by, 0);
   // The others only know that their communication failed.
-  root = RootOf({Facts(0, End(0, ExitStatus(1), 2), FailureCode::kPeerLost), Facts(1, End(1, 0, 1))}, 2);
+  root = RootOf({Facts(0, End(0, WaitStatus(1), 2), FailureCode::kPeerLost), Facts(1, End(1, 0, 1))}, 2);
   EXPECT_THAT(root->local_ranks, ElementsAre(1));
   // The board shows a call that it did not come to.
-  RankFacts waiting = Facts(0, End(0, ExitStatus(1), 2));
+  RankFacts waiting = Facts(0, End(0, WaitStatus(1), 2));
   waiting.groups = {{77, 2, 11, true}};
   RankFacts left = Facts(1, End(1, 0, 1));
   left.groups = {{77, 2, 10, false}};
   EXPECT_THAT(RootOf({waiting, left}, 2)->local_ranks, ElementsAre(1));
   // It left the group, and had not ended yet when the others noticed; who followed it left later.
-  RankFacts lost = Facts(0, End(0, ExitStatus(1), 2), FailureCode::kPeerLost, -1, 500);
+  RankFacts lost = Facts(0, End(0, WaitStatus(1), 2), FailureCode::kPeerLost, -1, 500);
   lost.groups = {{77, 3, 11, false}};
   RankFacts leaver = Facts(1, End(1, SIGTERM, 3, true));
   leaver.left_ns = 300;
-  RankFacts follower = Facts(2, End(2, ExitStatus(1), 3, true));
+  RankFacts follower = Facts(2, End(2, WaitStatus(1), 3, true));
   follower.left_ns = 400;
   root = RootOf({lost, leaver, follower}, 3);
   EXPECT_THAT(root->local_ranks, ElementsAre(1));
@@ -135,14 +135,14 @@ TEST(RootOf, IsTheRankThatLeftWithCode0WhileOthersCommunicatedWithIt) {
 
 TEST(RootOf, IsTheOddOneOfAMismatchAndBothOfTwo) {
   using wire::FailureCode;
-  auto root = RootOf({Facts(0, End(0, ExitStatus(1), 2), FailureCode::kDifferentCalls, 2),
-                      Facts(1, End(1, ExitStatus(1), 1), FailureCode::kDifferentCalls, 2),
+  auto root = RootOf({Facts(0, End(0, WaitStatus(1), 2), FailureCode::kDifferentCalls, 2),
+                      Facts(1, End(1, WaitStatus(1), 1), FailureCode::kDifferentCalls, 2),
                       Facts(2, End(2, SIGTERM, 3, true), FailureCode::kDifferentCalls, 2)},
                      3);
   EXPECT_THAT(root->local_ranks, ElementsAre(2));
   EXPECT_EQ(root->reason, RootReason::kDifferentCalls);
   root = RootOf({Facts(0, End(0, SIGTERM, 2, true), FailureCode::kDifferentCalls),
-                 Facts(1, End(1, ExitStatus(1), 1), FailureCode::kDifferentCalls)},
+                 Facts(1, End(1, WaitStatus(1), 1), FailureCode::kDifferentCalls)},
                 2);
   EXPECT_THAT(root->local_ranks, ElementsAre(0, 1));
   EXPECT_EQ(root->noticed_by, 1);
@@ -152,7 +152,7 @@ TEST(RootOf, IsNotTheRankThatGlooAbortsWhenCallsDiffer) {
   using wire::FailureCode;
   // Nobody knows which one is odd.
   std::vector<RankFacts> ranks = {Facts(0, End(0, SIGABRT, 1)),
-                                  Facts(1, End(1, ExitStatus(1), 2), FailureCode::kPeerLost),
+                                  Facts(1, End(1, WaitStatus(1), 2), FailureCode::kPeerLost),
                                   Facts(2, End(2, SIGTERM, 3, true))};
   BlameDifferentCalls(ranks);
   auto root = RootOf(ranks, 3);
@@ -176,25 +176,25 @@ TEST(RootOf, FollowsTheReportsToTheirBeginning) {
   using wire::FailureCode;
   // 0 lost 1, which lost 2, which crashed.
   auto root =
-      RootOf({Facts(0, End(0, ExitStatus(1), 1), FailureCode::kPeerLost, 1),
-              Facts(1, End(1, ExitStatus(1), 2, true), FailureCode::kPeerLost, 2), Facts(2, End(2, SIGSEGV, 2, true))},
+      RootOf({Facts(0, End(0, WaitStatus(1), 1), FailureCode::kPeerLost, 1),
+              Facts(1, End(1, WaitStatus(1), 2, true), FailureCode::kPeerLost, 2), Facts(2, End(2, SIGSEGV, 2, true))},
              3);
   EXPECT_THAT(root->local_ranks, ElementsAre(2));
   // 1 did not arrive; 1 in turn lost 0, which had given up. The first to report is right.
   for (const int first : {0, 1}) {
-    root = RootOf({Facts(0, End(0, ExitStatus(1), first == 0 ? 1 : 2, first != 0), FailureCode::kTimeout, 1, 100),
-                   Facts(1, End(1, ExitStatus(1), first == 1 ? 1 : 2, first != 1), FailureCode::kPeerLost, 0, 200)},
+    root = RootOf({Facts(0, End(0, WaitStatus(1), first == 0 ? 1 : 2, first != 0), FailureCode::kTimeout, 1, 100),
+                   Facts(1, End(1, WaitStatus(1), first == 1 ? 1 : 2, first != 1), FailureCode::kPeerLost, 0, 200)},
                   2);
     EXPECT_THAT(root->local_ranks, ElementsAre(1)) << first;
   }
   // All stop at a value that one of them gave.
-  root = RootOf({Facts(0, End(0, ExitStatus(1), 1), FailureCode::kNonfinite, 1),
-                 Facts(1, End(1, ExitStatus(1), 1), FailureCode::kNonfinite, 1)},
+  root = RootOf({Facts(0, End(0, WaitStatus(1), 1), FailureCode::kNonfinite, 1),
+                 Facts(1, End(1, WaitStatus(1), 1), FailureCode::kNonfinite, 1)},
                 2);
   EXPECT_THAT(root->local_ranks, ElementsAre(1));
   EXPECT_EQ(root->reason, RootReason::kNonfinite);
   // It is a rank of another node.
-  root = RootOf({Facts(0, End(0, ExitStatus(1), 1), FailureCode::kPeerLost, 9)}, 16);
+  root = RootOf({Facts(0, End(0, WaitStatus(1), 1), FailureCode::kPeerLost, 9)}, 16);
   EXPECT_EQ(root->rank, 9);
   EXPECT_TRUE(root->local_ranks.empty());
   EXPECT_EQ(RootOf({Facts(0, End(0, 0, 1)), Facts(1, std::nullopt)}, 2), std::nullopt);
@@ -209,18 +209,18 @@ TEST(RootOf, IsTheRankThatTheOthersWaitedForUntilTheirTimeOut) {
     const char* what;
     std::uint64_t failed_ns;     // of rank 2, the first to end
     std::uint64_t awaited_call;  // the call of rank 1
-    std::optional<RankEnding> awaited_end;
+    std::optional<RankExit> awaited_end;
     bool left;  // rank 1 has left the group
     int root;
     RootReason reason;
   };
-  const RankEnding stopped = End(1, SIGTERM, 3, true);
+  const RankExit stopped = End(1, SIGTERM, 3, true);
   const Row rows[] = {
       {"it did not come", kSeen + kSecond, 30, stopped, false, 1, RootReason::kNotArrived},
       {"it did not come, and Python took its time to end", kSeen + 20 * kSecond, 30, stopped, false, 1,
        RootReason::kNotArrived},
       {"it came too late", kSeen + kSecond, 31, stopped, false, 1, RootReason::kNotArrived},
-      {"it failed by itself then", kSeen + kSecond, 30, End(1, ExitStatus(3), 2), false, 1, RootReason::kExitCode},
+      {"it failed by itself then", kSeen + kSecond, 30, End(1, WaitStatus(3), 2), false, 1, RootReason::kExitCode},
       {"it came, and the run went on", kSeen + 3 * kSecond, 40, stopped, false, 2, RootReason::kExitCode},
       {"the wait was seen long ago", kSeen + 60 * kSecond, 30, stopped, false, 2, RootReason::kExitCode},
       {"the failure was there before", kSeen - 5 * kSecond, 30, stopped, false, 2, RootReason::kExitCode},
@@ -229,7 +229,7 @@ TEST(RootOf, IsTheRankThatTheOthersWaitedForUntilTheirTimeOut) {
   for (const Row& row : rows) {
     SCOPED_TRACE(row.what);
     std::vector<RankFacts> ranks = {Facts(0, End(0, SIGTERM, 3, true)), Facts(1, row.awaited_end),
-                                    Facts(2, End(2, ExitStatus(1), 1), FailureCode::kPeerLost, -1, row.failed_ns)};
+                                    Facts(2, End(2, WaitStatus(1), 1), FailureCode::kPeerLost, -1, row.failed_ns)};
     if (!row.left) ranks[1].groups = {{77, 3, row.awaited_call, false}};
     ranks[0].groups = ranks[2].groups = {{77, 3, 31, true}};
     BlameAwaited(ranks, wait);
@@ -244,15 +244,15 @@ TEST(RootOf, IsTheRankThatTheOthersWaitedForUntilTheirTimeOut) {
                                   Facts(2, End(2, SIGTERM, 3, true))};
   BlameAwaited(ranks, wait);
   EXPECT_THAT(RootOf(ranks, 3)->local_ranks, ElementsAre(0));
-  ranks[0].ending = End(0, ExitStatus(1), 1);
+  ranks[0].exit_status = End(0, WaitStatus(1), 1);
   ranks[0].code = FailureCode::kPeerLost;
   ranks[0].culprit = -1;
   BlameAwaited(ranks, LastWait{1, {2}, 77, 31, kSeen});
   EXPECT_THAT(RootOf(ranks, 3)->local_ranks, ElementsAre(0));
 }
 
-TEST(RootCause, IsTheLowestRankWhenNothingElseTells) {
-  EXPECT_EQ(RootCause({End(2, ExitStatus(1), 1), End(1, ExitStatus(1), 1)}), 1u);
+TEST(RootCause, IsTheLowestRankWhenNothingElseDecides) {
+  EXPECT_EQ(RootCause({End(2, WaitStatus(1), 1), End(1, WaitStatus(1), 1)}), 1u);
 }
 
 }  // namespace

@@ -18,13 +18,13 @@ struct Shares {
   double all() const { return data + compute + communication + checkpoint; }
 };
 
-void Add(Shares& shares, const RankLook& look, std::uint64_t waited_before) {
-  const wire::Loop& loop = *look.loop;
+void Add(Shares& shares, const RankSnapshot& snapshot, std::uint64_t waited_before) {
+  const wire::Loop& loop = *snapshot.loop;
   double compute = static_cast<double>(loop.compute_ns);
   double communication = static_cast<double>(loop.communication_ns);
   if (loop.communication_ns == 0) {
     // A loop that does not know which part of its time its collectives took counts them as compute.
-    const std::uint64_t waited = look.waited_ns - std::min(look.waited_ns, waited_before);
+    const std::uint64_t waited = snapshot.waited_ns - std::min(snapshot.waited_ns, waited_before);
     communication = std::min(static_cast<double>(waited), compute);
     compute -= communication;
   }
@@ -40,18 +40,18 @@ double Rounded(double value, double unit) {
 
 }  // namespace
 
-void RunSummary::Look(const std::vector<RankLook>& ranks) {
-  for (const RankLook& look : ranks) {
-    if (!look.loop || look.loop->step_at_ns == 0) {
-      std::uint64_t& waited = waited_before_steps_[look.rank];
-      waited = std::max(waited, look.waited_ns);
+void RunSummary::Update(const std::vector<RankSnapshot>& ranks) {
+  for (const RankSnapshot& snapshot : ranks) {
+    if (!snapshot.loop || snapshot.loop->step_at_ns == 0) {
+      std::uint64_t& waited = waited_before_steps_[snapshot.rank];
+      waited = std::max(waited, snapshot.waited_ns);
       continue;
     }
-    const auto [found, is_new] = ranks_.try_emplace(look.rank);
-    if (is_new) found->second.first = {look.loop->step, look.loop->step_at_ns, look.loop->samples};
+    const auto [found, is_new] = ranks_.try_emplace(snapshot.rank);
+    if (is_new) found->second.first = {snapshot.loop->step, snapshot.loop->step_at_ns, snapshot.loop->samples};
     // A rank that has left its groups no longer shows how long it waited in them.
-    const std::uint64_t waited = std::max(found->second.last.waited_ns, look.waited_ns);
-    found->second.last = look;
+    const std::uint64_t waited = std::max(found->second.last.waited_ns, snapshot.waited_ns);
+    found->second.last = snapshot;
     found->second.last.waited_ns = waited;
   }
 }

@@ -15,9 +15,9 @@ namespace fulldeck::diagnosis {
 // Of one attempt.
 class RunSummary {
  public:
-  // What the ranks show now. Rates are taken from the first to the last look at which a rank's step had changed, so
+  // What the ranks show now. Rates are taken from the first to the last snapshot at which a rank's step had changed, so
   // that the time before the first step, also in collectives, and steps of earlier attempts do not count.
-  void Look(const std::vector<RankLook>& ranks);
+  void Update(const std::vector<RankSnapshot>& ranks);
 
   // Event "run-summary"; nothing where no rank has reported a step. Fields, each left out where it is not known: steps,
   // ranks (of this node that reported steps), steps_per_second, samples_per_second, global_batch (samples of a step
@@ -33,10 +33,10 @@ class RunSummary {
   };
   struct Seen {
     Point first;
-    RankLook last;
+    RankSnapshot last;
   };
   std::map<int, Seen> ranks_;
-  std::map<int, std::uint64_t> waited_before_steps_;  // in collectives, until the last look before the first step
+  std::map<int, std::uint64_t> waited_before_steps_;  // in collectives, until the last snapshot before the first step
 };
 
 }  // namespace fulldeck::diagnosis

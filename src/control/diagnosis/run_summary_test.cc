@@ -8,14 +8,14 @@ namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
-RankLook At(int rank, std::uint64_t step, std::uint64_t at_ns, std::uint64_t samples) {
-  RankLook look;
-  look.rank = rank;
-  look.loop.emplace();
-  look.loop->step = step;
-  look.loop->step_at_ns = at_ns;
-  look.loop->samples = samples;
-  return look;
+RankSnapshot At(int rank, std::uint64_t step, std::uint64_t at_ns, std::uint64_t samples) {
+  RankSnapshot snapshot;
+  snapshot.rank = rank;
+  snapshot.loop.emplace();
+  snapshot.loop->step = step;
+  snapshot.loop->step_at_ns = at_ns;
+  snapshot.loop->samples = samples;
+  return snapshot;
 }
 
 double Number(const events::Event& event, const char* name) {
@@ -27,17 +27,17 @@ double Number(const events::Event& event, const char* name) {
 TEST(RunSummary, IsNothingWithoutASingleStep) {
   RunSummary summary;
   EXPECT_FALSE(summary.AtTheEnd(2));
-  RankLook silent;
-  summary.Look({silent, At(1, 0, 0, 0)});
+  RankSnapshot silent;
+  summary.Update({silent, At(1, 0, 0, 0)});
   EXPECT_FALSE(summary.AtTheEnd(2));
 }
 
-TEST(RunSummary, CountsFromTheFirstLookSoThatResumedStepsAreNoSpeed) {
+TEST(RunSummary, CountsFromTheFirstSnapshotSoThatResumedStepsAreNoSpeed) {
   RunSummary summary;
   // Resumed at step 1000; 40 steps in 20 s, 8 samples per rank and step.
-  summary.Look({At(0, 1000, 100 * kSecond, 80), At(1, 1000, 100 * kSecond, 80)});
-  summary.Look({At(0, 1020, 110 * kSecond, 240), At(1, 1020, 110 * kSecond, 240)});
-  summary.Look({At(0, 1040, 120 * kSecond, 400), At(1, 1040, 120 * kSecond, 400)});
+  summary.Update({At(0, 1000, 100 * kSecond, 80), At(1, 1000, 100 * kSecond, 80)});
+  summary.Update({At(0, 1020, 110 * kSecond, 240), At(1, 1020, 110 * kSecond, 240)});
+  summary.Update({At(0, 1040, 120 * kSecond, 400), At(1, 1040, 120 * kSecond, 400)});
   const auto event = summary.AtTheEnd(2);
   ASSERT_TRUE(event);
   EXPECT_EQ(event->id, "run-summary");
@@ -51,9 +51,9 @@ TEST(RunSummary, CountsFromTheFirstLookSoThatResumedStepsAreNoSpeed) {
 
 TEST(RunSummary, OfARunSeenOnceHasTheLastStepsPaceAndNoBatch) {
   RunSummary summary;
-  RankLook look = At(0, 5, kSecond, 40);
-  look.loop->last_step_ns = kSecond / 4;
-  summary.Look({look});
+  RankSnapshot snapshot = At(0, 5, kSecond, 40);
+  snapshot.loop->last_step_ns = kSecond / 4;
+  summary.Update({snapshot});
   const auto event = summary.AtTheEnd(1);
   ASSERT_TRUE(event);
   EXPECT_DOUBLE_EQ(Number(*event, "steps_per_second"), 4);
@@ -62,20 +62,20 @@ TEST(RunSummary, OfARunSeenOnceHasTheLastStepsPaceAndNoBatch) {
 
 TEST(RunSummary, SharesOfTimeAddUpAndWaitingInCollectivesIsTakenOffCompute) {
   RunSummary summary;
-  RankLook reported = At(0, 10, kSecond, 0);  // reports its communication itself
+  RankSnapshot reported = At(0, 10, kSecond, 0);  // reports its communication itself
   reported.loop->data_ns = 10;
   reported.loop->compute_ns = 60;
   reported.loop->communication_ns = 20;
   reported.loop->checkpoint_ns = 10;
   reported.waited_ns = 99;
-  RankLook plain = At(1, 10, kSecond, 0);  // does not: 30 of its 90 were in collectives
+  RankSnapshot plain = At(1, 10, kSecond, 0);  // does not: 30 of its 90 were in collectives
   plain.loop->data_ns = 10;
   plain.loop->compute_ns = 90;
   plain.waited_ns = 30;
-  summary.Look({reported, plain});
+  summary.Update({reported, plain});
   // The groups are gone at the end, and what was waited in them is not forgotten.
   plain.waited_ns = 0;
-  summary.Look({reported, plain});
+  summary.Update({reported, plain});
   const auto event = summary.AtTheEnd(2);
   ASSERT_TRUE(event);
   EXPECT_DOUBLE_EQ(Number(*event, "data_percent"), 10);
@@ -86,13 +86,13 @@ TEST(RunSummary, SharesOfTimeAddUpAndWaitingInCollectivesIsTakenOffCompute) {
 
 TEST(RunSummary, WaitingBeforeTheFirstStepIsNoCommunicationOfSteps) {
   RunSummary summary;
-  RankLook waits = At(0, 0, 0, 0);  // 9 s for a rank that starts late
+  RankSnapshot waits = At(0, 0, 0, 0);  // 9 s for a rank that starts late
   waits.waited_ns = 9 * kSecond;
-  summary.Look({waits});
-  RankLook trains = At(0, 60, 20 * kSecond, 0);
+  summary.Update({waits});
+  RankSnapshot trains = At(0, 60, 20 * kSecond, 0);
   trains.loop->compute_ns = 6 * kSecond;
   trains.waited_ns = 9 * kSecond + kSecond * 6 / 10;
-  summary.Look({trains});
+  summary.Update({trains});
   const auto event = summary.AtTheEnd(1);
   ASSERT_TRUE(event);
   EXPECT_DOUBLE_EQ(Number(*event, "compute_percent"), 90);

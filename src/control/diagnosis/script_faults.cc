@@ -11,7 +11,7 @@
 namespace fulldeck::diagnosis {
 namespace {
 
-constexpr std::size_t kMostNamed = 8;
+constexpr std::size_t kMaxNamed = 8;
 // Ranks may warm up alone before they meet; a run that ends has had its time.
 constexpr std::uint64_t kStepsWithoutGroup = 50;
 constexpr std::uint64_t kStepsWithoutGroupAtTheEnd = 3;
@@ -82,7 +82,7 @@ base::Result<std::set<std::string>> ChecksOff(std::string_view text) {
   return off;
 }
 
-std::vector<events::Event> ScriptFaults::Look(const std::vector<RankObservations>& ranks, bool ended_well) {
+std::vector<events::Event> ScriptFaults::Update(const std::vector<RankObservations>& ranks, bool ended_well) {
   Events found;
   if (ranks.empty()) return found;
   NoGroup(ranks, ended_well, found);
@@ -119,7 +119,7 @@ std::string ScriptFaults::Whom(const Ranks& ranks, const std::vector<std::size_t
   if (which.size() == ranks.size() && ranks.size() > 1) return fmt::format("all {} ranks{}", ranks.size(), here);
   std::string text = which.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < which.size(); ++i) {
-    if (i == kMostNamed) return text + fmt::format(" and {} more", which.size() - i);
+    if (i == kMaxNamed) return text + fmt::format(" and {} more", which.size() - i);
     text += fmt::format("{}{}", i > 0 ? ", " : "", ranks[which[i]].rank);
   }
   return text;
@@ -131,11 +131,11 @@ void ScriptFaults::NoGroup(const Ranks& ranks, bool ended_well, Events& found) {
   const auto which = Where(ranks, FULLDECK_BOARD_CHECK_GROUP,
                            [&](const wire::Observation& group) { return group.state == 1 && group.count >= enough; });
   // Every rank must have trained alone; with one rank on this node its peers are on others.
-  const bool anybody_met = std::any_of(ranks.begin(), ranks.end(), [](const RankObservations& rank) {
+  const bool any_group_formed = std::any_of(ranks.begin(), ranks.end(), [](const RankObservations& rank) {
     const wire::Observation* group = Of(rank, FULLDECK_BOARD_CHECK_GROUP);
     return rank.in_group || (group != nullptr && group->state == 2);
   });
-  if (anybody_met || which.size() < std::min<std::size_t>(2, ranks.size())) return;
+  if (any_group_formed || which.size() < std::min<std::size_t>(2, ranks.size())) return;
   Name("A7", "group", ranks, which,
        fmt::format("{} optimizer steps without a process group: {} independent trainings, each on its own",
                    Of(ranks[which.front()], FULLDECK_BOARD_CHECK_GROUP)->count, world_size_),

@@ -51,7 +51,7 @@ class ScriptFaults {
 
   // What is newly found: events "silent-error" with the fields code, check, ranks and evidence, and "check-disabled"
   // with the fields ranks and reason. `ended_well`: all ranks have, so that what is known so far is all.
-  std::vector<events::Event> Look(const std::vector<RankObservations>& ranks, bool ended_well);
+  std::vector<events::Event> Update(const std::vector<RankObservations>& ranks, bool ended_well);
 
  private:
   using Ranks = std::vector<RankObservations>;

@@ -38,42 +38,42 @@ std::vector<std::string> Codes(const std::vector<events::Event>& found) {
   return codes;
 }
 
-std::vector<std::string> Look(const Ranks& ranks, bool ended_well = false, int world_size = 2, bool shared = false) {
-  return Codes(ScriptFaults(world_size, shared).Look(ranks, ended_well));
+std::vector<std::string> Update(const Ranks& ranks, bool ended_well = false, int world_size = 2, bool shared = false) {
+  return Codes(ScriptFaults(world_size, shared).Update(ranks, ended_well));
 }
 
-TEST(ScriptFaults, NamesTrainingsThatNeverMet) {
+TEST(ScriptFaults, NamesTrainingsThatNeverFormedAGroup) {
   const int group = FULLDECK_BOARD_CHECK_GROUP;
-  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 50})), ElementsAre("A7"));
-  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 49})), IsEmpty());
-  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 3}), true), ElementsAre("A7"));
-  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 50}, {.state = 2, .count = 50})), IsEmpty());
-  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 50}, {})), IsEmpty()) << "one rank alone is J5";
-  EXPECT_THAT(Look(Two(group, {.state = 1, .count = 50}), false, 1), IsEmpty());
-  Ranks met = Two(group, {.state = 1, .count = 50});
-  met[1].in_group = true;
-  EXPECT_THAT(Look(met), IsEmpty()) << "the board shows a group of another library";
+  EXPECT_THAT(Update(Two(group, {.state = 1, .count = 50})), ElementsAre("A7"));
+  EXPECT_THAT(Update(Two(group, {.state = 1, .count = 49})), IsEmpty());
+  EXPECT_THAT(Update(Two(group, {.state = 1, .count = 3}), true), ElementsAre("A7"));
+  EXPECT_THAT(Update(Two(group, {.state = 1, .count = 50}, {.state = 2, .count = 50})), IsEmpty());
+  EXPECT_THAT(Update(Two(group, {.state = 1, .count = 50}, {})), IsEmpty()) << "one rank alone is J5";
+  EXPECT_THAT(Update(Two(group, {.state = 1, .count = 50}), false, 1), IsEmpty());
+  Ranks grouped = Two(group, {.state = 1, .count = 50});
+  grouped[1].in_group = true;
+  EXPECT_THAT(Update(grouped), IsEmpty()) << "the board shows a group of another library";
 }
 
 TEST(ScriptFaults, WarnsOfManyTensorsWithoutAGradientAndNotesFew) {
   const int gradients = FULLDECK_BOARD_CHECK_GRADIENTS;
-  EXPECT_THAT(Look(Two(gradients, {.value = 2, .count = 6, .step = 20, .text = "head.weight"})), ElementsAre("F7"));
-  EXPECT_THAT(Look(Two(gradients, {.value = 2, .count = 199, .step = 20, .text = "pooler"})), ElementsAre("note F7"));
-  EXPECT_THAT(Look(Two(gradients, {.value = 0, .count = 6, .step = 20})), IsEmpty());
-  EXPECT_THAT(Look(Two(gradients, {.state = 1, .value = 6, .count = 6, .step = 20, .text = "policy.weight"}), true),
+  EXPECT_THAT(Update(Two(gradients, {.value = 2, .count = 6, .step = 20, .text = "head.weight"})), ElementsAre("F7"));
+  EXPECT_THAT(Update(Two(gradients, {.value = 2, .count = 199, .step = 20, .text = "pooler"})), ElementsAre("note F7"));
+  EXPECT_THAT(Update(Two(gradients, {.value = 0, .count = 6, .step = 20})), IsEmpty());
+  EXPECT_THAT(Update(Two(gradients, {.state = 1, .value = 6, .count = 6, .step = 20, .text = "policy.weight"}), true),
               ElementsAre("note F7"))
       << "zeros in few steps";
 }
 
 TEST(ScriptFaults, WarnsOfOneLabelOnlyWhenAllRanksHaveIt) {
   const int labels = FULLDECK_BOARD_CHECK_LABELS;
-  EXPECT_THAT(Look(Two(labels, {.state = 1, .value = 0, .count = 50})), ElementsAre("F7"));
-  EXPECT_THAT(Look(Two(labels, {.state = 1, .value = 0, .count = 10}, {.state = 1, .value = 0, .count = 10}), true),
+  EXPECT_THAT(Update(Two(labels, {.state = 1, .value = 0, .count = 50})), ElementsAre("F7"));
+  EXPECT_THAT(Update(Two(labels, {.state = 1, .value = 0, .count = 10}, {.state = 1, .value = 0, .count = 10}), true),
               ElementsAre("F7"));
-  EXPECT_THAT(Look(Two(labels, {.state = 1, .value = 0, .count = 10})), IsEmpty());
-  EXPECT_THAT(Look(Two(labels, {.state = 1, .value = 0, .count = 50}, {.state = 1, .value = 1, .count = 50})),
+  EXPECT_THAT(Update(Two(labels, {.state = 1, .value = 0, .count = 10})), IsEmpty());
+  EXPECT_THAT(Update(Two(labels, {.state = 1, .value = 0, .count = 50}, {.state = 1, .value = 1, .count = 50})),
               IsEmpty());
-  EXPECT_THAT(Look(Two(labels, {.state = 1, .value = 0, .count = 50}, {.state = 2})), IsEmpty());
+  EXPECT_THAT(Update(Two(labels, {.state = 1, .value = 0, .count = 50}, {.state = 2})), IsEmpty());
 }
 
 TEST(ScriptFaults, GradientsAndLabelsAreTwoWarningsOfOneCode) {
@@ -82,58 +82,58 @@ TEST(ScriptFaults, GradientsAndLabelsAreTwoWarningsOfOneCode) {
     rank.checks[FULLDECK_BOARD_CHECK_GRADIENTS] = wire::Observation{.value = 2, .count = 6, .step = 20, .text = "x"};
   }
   ScriptFaults faults(2, false);
-  EXPECT_THAT(Codes(faults.Look(ranks, false)), ElementsAre("F7", "F7"));
-  EXPECT_THAT(faults.Look(ranks, true), IsEmpty()) << "each once an attempt";
+  EXPECT_THAT(Codes(faults.Update(ranks, false)), ElementsAre("F7", "F7"));
+  EXPECT_THAT(faults.Update(ranks, true), IsEmpty()) << "each once an attempt";
 }
 
 TEST(ScriptFaults, JudgesValidationAndChildrenWhenTheRunEndedWell) {
   const Ranks validation = Two(FULLDECK_BOARD_CHECK_VALIDATION, {.state = 1, .value = 64, .count = 64});
-  EXPECT_THAT(Look(validation), IsEmpty());
-  EXPECT_THAT(Look(validation, true), ElementsAre("F6"));
-  EXPECT_THAT(Look(Two(FULLDECK_BOARD_CHECK_VALIDATION, {.state = 1, .value = 64, .count = 64},
-                       {.state = 2, .value = 0, .count = 64}),
-                   true),
+  EXPECT_THAT(Update(validation), IsEmpty());
+  EXPECT_THAT(Update(validation, true), ElementsAre("F6"));
+  EXPECT_THAT(Update(Two(FULLDECK_BOARD_CHECK_VALIDATION, {.state = 1, .value = 64, .count = 64},
+                         {.state = 2, .value = 0, .count = 64}),
+                     true),
               IsEmpty());
   const int read = FULLDECK_BOARD_CHECK_VALIDATION;
-  EXPECT_THAT(Look(Two(read, {.state = 3, .value = 64, .count = 64}), true), ElementsAre("note F6"))
+  EXPECT_THAT(Update(Two(read, {.state = 3, .value = 64, .count = 64}), true), ElementsAre("note F6"))
       << "it may be no validation";
-  EXPECT_THAT(Look(Two(read, {.state = 1, .value = 64, .count = 64}, {.state = 3, .value = 64, .count = 64}), true),
+  EXPECT_THAT(Update(Two(read, {.state = 1, .value = 64, .count = 64}, {.state = 3, .value = 64, .count = 64}), true),
               ElementsAre("F6"));
-  EXPECT_THAT(Look(Two(read, {.state = 3, .value = 64, .count = 64}, {.state = 2, .count = 64}), true), IsEmpty());
+  EXPECT_THAT(Update(Two(read, {.state = 3, .value = 64, .count = 64}, {.state = 2, .count = 64}), true), IsEmpty());
   const Ranks children = Two(FULLDECK_BOARD_CHECK_CHILDREN, {.value = 1, .count = 1, .text = "python train.py"});
-  EXPECT_THAT(Look(children), IsEmpty());
-  EXPECT_THAT(Look(children, true), ElementsAre("C6"));
+  EXPECT_THAT(Update(children), IsEmpty());
+  EXPECT_THAT(Update(children, true), ElementsAre("C6"));
 }
 
 TEST(ScriptFaults, NamesParametersOnTheCpuOfARankWithACardAndTwoRanksOnOneCard) {
   Ranks ranks = Two(FULLDECK_BOARD_CHECK_DEVICE, {.state = 1});
-  EXPECT_THAT(Look(ranks), IsEmpty()) << "a run without cards";
+  EXPECT_THAT(Update(ranks), IsEmpty()) << "a run without cards";
   ranks[1].card = "nvidia 1";
-  EXPECT_THAT(Look(ranks), ElementsAre("B6"));
+  EXPECT_THAT(Update(ranks), ElementsAre("B6"));
   const Ranks shared = Two(FULLDECK_BOARD_CHECK_DEVICE, {.state = 2, .text = "cuda:0"});
-  EXPECT_THAT(Look(shared), ElementsAre("B8"));
-  EXPECT_THAT(Look(shared, false, 2, true), IsEmpty()) << "--share-cards";
-  EXPECT_THAT(Look(Two(FULLDECK_BOARD_CHECK_DEVICE, {.state = 2, .text = "cuda:0"}, {.state = 2, .text = "cuda:1"})),
+  EXPECT_THAT(Update(shared), ElementsAre("B8"));
+  EXPECT_THAT(Update(shared, false, 2, true), IsEmpty()) << "--share-cards";
+  EXPECT_THAT(Update(Two(FULLDECK_BOARD_CHECK_DEVICE, {.state = 2, .text = "cuda:0"}, {.state = 2, .text = "cuda:1"})),
               IsEmpty());
-  EXPECT_THAT(Look(Two(FULLDECK_BOARD_CHECK_VISIBILITY, {.state = 1, .text = "X=1"})), ElementsAre("B9"));
+  EXPECT_THAT(Update(Two(FULLDECK_BOARD_CHECK_VISIBILITY, {.state = 1, .text = "X=1"})), ElementsAre("B9"));
 }
 
 TEST(ScriptFaults, NamesTheFirstStepThatWasNotFinite) {
-  const auto found = ScriptFaults(2, false).Look(
+  const auto found = ScriptFaults(2, false).Update(
       Two(FULLDECK_BOARD_CHECK_FINITE, {.state = 1, .step = 32}, {.state = 1, .step = 31}), false);
   ASSERT_THAT(Codes(found), ElementsAre("J6"));
   EXPECT_THAT(found[0].fields.Text("evidence"), HasSubstr("gradients at step 31"));
   Ranks ranks(1);
   ranks[0].loss = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_THAT(Look(ranks, false, 1), ElementsAre("J6"));
+  EXPECT_THAT(Update(ranks, false, 1), ElementsAre("J6"));
   ranks[0].loss = 0.5;
-  EXPECT_THAT(Look(ranks, false, 1), IsEmpty());
+  EXPECT_THAT(Update(ranks, false, 1), IsEmpty());
 }
 
-TEST(ScriptFaults, SaysWhatWasNotFinite) {
+TEST(ScriptFaults, ReportsWhatWasNotFinite) {
   for (const auto& [state, what] : {std::pair<std::uint32_t, const char*>{2, "loss"}, {3, "parameters"}}) {
     const auto found =
-        ScriptFaults(2, false).Look(Two(FULLDECK_BOARD_CHECK_FINITE, {.state = state, .step = 7}), false);
+        ScriptFaults(2, false).Update(Two(FULLDECK_BOARD_CHECK_FINITE, {.state = state, .step = 7}), false);
     ASSERT_THAT(Codes(found), ElementsAre("J6"));
     EXPECT_THAT(found[0].fields.Text("evidence"), HasSubstr(what));
   }
@@ -143,36 +143,36 @@ TEST(ScriptFaults, GradientsThatMayStillComeAreANote) {
   const int gradients = FULLDECK_BOARD_CHECK_GRADIENTS;
   const Ranks early = Two(gradients, {.state = 2, .value = 2, .count = 6, .step = 20, .text = "x"});
   ScriptFaults faults(2, false);
-  const auto found = faults.Look(early, false);
+  const auto found = faults.Update(early, false);
   ASSERT_THAT(Codes(found), ElementsAre("note F7"));
   EXPECT_THAT(found[0].fields.Text("evidence"), HasSubstr("had no gradient"));
-  EXPECT_THAT(Codes(faults.Look(Two(gradients, {.value = 2, .count = 6, .step = 38, .text = "x"}), false)),
+  EXPECT_THAT(Codes(faults.Update(Two(gradients, {.value = 2, .count = 6, .step = 38, .text = "x"}), false)),
               ElementsAre("F7"));
 }
 
 TEST(ScriptFaults, EqualRandomStatesAreANote) {
   const int random = FULLDECK_BOARD_CHECK_RANDOM;
-  EXPECT_THAT(Look(Two(random, {.state = 1, .value = 7})), ElementsAre("note G5"));
-  EXPECT_THAT(Look(Two(random, {.state = 2, .value = 7})), IsEmpty()) << "the framework seeds ranks alike";
-  EXPECT_THAT(Look(Two(random, {.state = 1, .value = 7}, {.state = 1, .value = 8})), IsEmpty());
+  EXPECT_THAT(Update(Two(random, {.state = 1, .value = 7})), ElementsAre("note G5"));
+  EXPECT_THAT(Update(Two(random, {.state = 2, .value = 7})), IsEmpty()) << "the framework seeds ranks alike";
+  EXPECT_THAT(Update(Two(random, {.state = 1, .value = 7}, {.state = 1, .value = 8})), IsEmpty());
 }
 
 TEST(ScriptFaults, NamesAHandWrittenModuleWithAVendorsName) {
   const auto found =
-      ScriptFaults(2, false).Look(Two(FULLDECK_BOARD_CHECK_MODULES, {.count = 1, .text = "project/eccl.py"}), false);
+      ScriptFaults(2, false).Update(Two(FULLDECK_BOARD_CHECK_MODULES, {.count = 1, .text = "project/eccl.py"}), false);
   ASSERT_THAT(Codes(found), ElementsAre("D9"));
   EXPECT_THAT(found[0].fields.Text("evidence"), HasSubstr("project/eccl.py"));
 }
 
 TEST(ScriptFaults, WeightsThatFitNowhereAndChecksThatFailedAreReportedOnce) {
-  EXPECT_THAT(Look(Two(FULLDECK_BOARD_CHECK_WEIGHTS, {.value = 0, .count = 8, .text = "Model"})), ElementsAre("G2"));
+  EXPECT_THAT(Update(Two(FULLDECK_BOARD_CHECK_WEIGHTS, {.value = 0, .count = 8, .text = "Model"})), ElementsAre("G2"));
   ScriptFaults faults(2, false);
   const Ranks disabled = Two(FULLDECK_BOARD_CHECK_DISABLED, {.count = 2, .text = "labels: ValueError: x"});
-  const auto found = faults.Look(disabled, false);
+  const auto found = faults.Update(disabled, false);
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].id, "check-disabled");
   EXPECT_EQ(found[0].severity, events::Severity::kInfo);
-  EXPECT_THAT(faults.Look(disabled, true), IsEmpty());
+  EXPECT_THAT(faults.Update(disabled, true), IsEmpty());
 }
 
 TEST(ChecksOff, AreCodesOfSilentErrorsAndNothingElse) {
@@ -260,7 +260,7 @@ TEST(LogAdmissions, KnowsAnAdmissionByTheDataThatIsReplaced) {
   }
 }
 
-TEST(LogAdmissions, LooksAtBoundedManyLinesBetweenTwoCalls) {
+TEST(LogAdmissions, ReadsABoundedNumberOfLinesBetweenTwoCalls) {
   LogAdmissions admissions(2, false);
   for (int i = 0; i < 100'000; ++i) admissions.Take(0, "a flood");
   admissions.Take(0, "使用占位数据");

@@ -9,7 +9,7 @@ namespace fulldeck::diagnosis {
 namespace {
 
 constexpr std::size_t kFingerprintsKept = 8;
-constexpr std::size_t kMostNamed = 8;
+constexpr std::size_t kMaxNamed = 8;
 // A step without a reduction can be meant; two in a row are not.
 constexpr std::uint64_t kUnreducedSteps = 2;
 
@@ -25,37 +25,37 @@ constexpr int kWindows = 3;
 constexpr double kWaits = 0.8;  // of the time
 constexpr double kWorks = 0.2;
 
-std::uint64_t StepOf(const RankLook& rank) {
+std::uint64_t StepOf(const RankSnapshot& rank) {
   return rank.loop ? rank.loop->step : 0;
 }
 
-bool HasStepped(const RankLook& rank) {
+bool HasStepped(const RankSnapshot& rank) {
   return rank.loop && rank.loop->step_at_ns != 0;
 }
 
 }  // namespace
 
-std::vector<RankLook> LookAt(const wire::RankBoard& board, base::TimePoint now) {
-  std::vector<RankLook> ranks;
+std::vector<RankSnapshot> TakeSnapshots(const wire::RankBoard& board, base::TimePoint now) {
+  std::vector<RankSnapshot> ranks;
   for (int local_rank = 0; local_rank < board.run().local_ranks; ++local_rank) {
-    RankLook look;
-    look.rank = board.run().first_rank + local_rank;
-    look.loop = board.ReadLoop(local_rank);
+    RankSnapshot snapshot;
+    snapshot.rank = board.run().first_rank + local_rank;
+    snapshot.loop = board.ReadLoop(local_rank);
     for (int slot = 0; slot < FULLDECK_BOARD_GROUPS; ++slot) {
       const auto group = board.ReadCollective(local_rank, slot);
       if (!group) continue;
-      look.waited_ns += group->waited_ns;
+      snapshot.waited_ns += group->waited_ns;
       if (group->in_flight()) {
-        look.waited_ns +=
+        snapshot.waited_ns +=
             static_cast<std::uint64_t>(wire::Age(group->since_ns, now).value_or(base::Duration(0)).count());
       }
     }
-    ranks.push_back(std::move(look));
+    ranks.push_back(std::move(snapshot));
   }
   return ranks;
 }
 
-std::vector<events::Event> SilentFaults::Look(const std::vector<RankLook>& ranks, base::TimePoint now) {
+std::vector<events::Event> SilentFaults::Update(const std::vector<RankSnapshot>& ranks, base::TimePoint now) {
   Events found;
   if (ranks.empty()) return found;
   SameOrder(ranks, found);
@@ -69,8 +69,8 @@ std::vector<events::Event> SilentFaults::Look(const std::vector<RankLook>& ranks
   return found;
 }
 
-std::vector<events::Event> SilentFaults::LookAtTheEnd(const std::vector<RankLook>& ranks, base::TimePoint now) {
-  Events found = Look(ranks, now);
+std::vector<events::Event> SilentFaults::CheckAtEnd(const std::vector<RankSnapshot>& ranks, base::TimePoint now) {
+  Events found = Update(ranks, now);
   const auto stepped = std::count_if(ranks.begin(), ranks.end(), HasStepped);
   const auto worker = std::find_if(ranks.begin(), ranks.end(), HasStepped);
   if (ranks.size() < 2 || stepped != 1 || StepOf(*worker) < kAloneStepsAtTheEnd || !Name("J5")) return found;
@@ -87,7 +87,7 @@ bool SilentFaults::Name(const char* row) {
   return named_.insert(row).second;
 }
 
-events::Event SilentFaults::Found(const char* code, const std::vector<RankLook>& ranks,
+events::Event SilentFaults::Found(const char* code, const std::vector<RankSnapshot>& ranks,
                                   const std::set<std::size_t>& which, const std::string& message) const {
   std::vector<std::int64_t> numbers;
   for (const std::size_t index : which) numbers.push_back(ranks[index].rank);
@@ -97,24 +97,24 @@ events::Event SilentFaults::Found(const char* code, const std::vector<RankLook>&
           fmt::format("{}: {}", code, message)};
 }
 
-std::string SilentFaults::Whom(const std::vector<RankLook>& ranks, const std::set<std::size_t>& which) const {
+std::string SilentFaults::Whom(const std::vector<RankSnapshot>& ranks, const std::set<std::size_t>& which) const {
   const std::string here = static_cast<int>(ranks.size()) < world_size_ ? " of this host" : "";
   if (which.size() == ranks.size() && ranks.size() == 2) return "both ranks" + here;
   if (which.size() == ranks.size() && ranks.size() > 2) return fmt::format("all {} ranks{}", ranks.size(), here);
   std::string text = which.size() == 1 ? "rank " : "ranks ";
-  std::size_t said = 0;
+  std::size_t listed = 0;
   for (const std::size_t index : which) {
-    if (said == kMostNamed) return text + fmt::format(" and {} more", which.size() - said);
-    if (said > 0) text += said + 1 == which.size() ? " and " : ", ";
+    if (listed == kMaxNamed) return text + fmt::format(" and {} more", which.size() - listed);
+    if (listed > 0) text += listed + 1 == which.size() ? " and " : ", ";
     text += std::to_string(ranks[index].rank);
-    ++said;
+    ++listed;
   }
   return text;
 }
 
 // ---- J1
 
-void SilentFaults::SameBatches(const std::vector<RankLook>& ranks, Events& found) {
+void SilentFaults::SameBatches(const std::vector<RankSnapshot>& ranks, Events& found) {
   std::map<std::uint64_t, std::set<std::size_t>> by_batches;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (!ranks[i].loop || !ranks[i].loop->first_batches) return;
@@ -133,7 +133,7 @@ void SilentFaults::SameBatches(const std::vector<RankLook>& ranks, Events& found
 
 // ---- J2
 
-void SilentFaults::SameOrder(const std::vector<RankLook>& ranks, Events& found) {
+void SilentFaults::SameOrder(const std::vector<RankSnapshot>& ranks, Events& found) {
   std::set<std::size_t> which;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].loop && ranks[i].loop->repeated_orders > 0) which.insert(i);
@@ -147,7 +147,7 @@ void SilentFaults::SameOrder(const std::vector<RankLook>& ranks, Events& found) 
 
 // ---- J3
 
-void SilentFaults::DifferentParameters(const std::vector<RankLook>& ranks, Events& found) {
+void SilentFaults::DifferentParameters(const std::vector<RankSnapshot>& ranks, Events& found) {
   parameters_.resize(ranks.size());
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (!ranks[i].loop || !ranks[i].loop->parameters) continue;
@@ -156,14 +156,14 @@ void SilentFaults::DifferentParameters(const std::vector<RankLook>& ranks, Event
   }
   for (const auto& known : parameters_[0]) {
     std::map<std::uint64_t, std::set<std::size_t>> by_value;
-    std::size_t told = 0;
+    std::size_t reported = 0;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const auto same_step = parameters_[i].find(known.first);
       if (same_step == parameters_[i].end()) break;
       by_value[same_step->second].insert(i);
-      ++told;
+      ++reported;
     }
-    if (told < ranks.size() || by_value.size() < 2) continue;
+    if (reported < ranks.size() || by_value.size() < 2) continue;
     if (!Name("J3")) return;
     const auto most = std::max_element(by_value.begin(), by_value.end(),
                                        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
@@ -184,7 +184,7 @@ void SilentFaults::DifferentParameters(const std::vector<RankLook>& ranks, Event
 
 // ---- J4
 
-void SilentFaults::NothingReduced(const std::vector<RankLook>& ranks, Events& found) {
+void SilentFaults::NothingReduced(const std::vector<RankSnapshot>& ranks, Events& found) {
   std::set<std::size_t> which;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].loop && ranks[i].loop->unreduced_steps >= kUnreducedSteps) which.insert(i);
@@ -203,7 +203,7 @@ void SilentFaults::NothingReduced(const std::vector<RankLook>& ranks, Events& fo
 
 // ---- G5
 
-void SilentFaults::SameFile(const std::vector<RankLook>& ranks, Events& found) {
+void SilentFaults::SameFile(const std::vector<RankSnapshot>& ranks, Events& found) {
   std::map<std::uint64_t, std::set<std::size_t>> by_file;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].loop && ranks[i].loop->saved_file != 0) by_file[ranks[i].loop->saved_file].insert(i);
@@ -223,7 +223,7 @@ void SilentFaults::SameFile(const std::vector<RankLook>& ranks, Events& found) {
 
 // ---- J5
 
-void SilentFaults::OneAlone(const std::vector<RankLook>& ranks, base::TimePoint now, Events& found) {
+void SilentFaults::OneAlone(const std::vector<RankSnapshot>& ranks, base::TimePoint now, Events& found) {
   last_steps_.resize(ranks.size(), 0);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const std::uint64_t step = StepOf(ranks[i]);
@@ -256,18 +256,18 @@ void SilentFaults::OneAlone(const std::vector<RankLook>& ranks, base::TimePoint 
                   last_steps_[index] - alone_->from_step)));
 }
 
-SilentFaults::Window SilentFaults::WindowFrom(const std::vector<RankLook>& ranks, base::TimePoint now) const {
+SilentFaults::Window SilentFaults::WindowFrom(const std::vector<RankSnapshot>& ranks, base::TimePoint now) const {
   Window window;
   window.since = now;
-  for (const RankLook& rank : ranks) {
+  for (const RankSnapshot& rank : ranks) {
     window.steps.push_back(StepOf(rank));
-    window.told_ns.push_back(rank.loop ? rank.loop->communication_ns : 0);
+    window.reported_ns.push_back(rank.loop ? rank.loop->communication_ns : 0);
     window.waited_ns.push_back(rank.waited_ns);
   }
   return window;
 }
 
-void SilentFaults::OthersWait(const std::vector<RankLook>& ranks, base::TimePoint now, Events& found) {
+void SilentFaults::OthersWait(const std::vector<RankSnapshot>& ranks, base::TimePoint now, Events& found) {
   if (!std::all_of(ranks.begin(), ranks.end(), HasStepped)) return;
   if (!window_) {
     window_ = WindowFrom(ranks, now);
@@ -281,13 +281,14 @@ void SilentFaults::OthersWait(const std::vector<RankLook>& ranks, base::TimePoin
   window_ = WindowFrom(ranks, now);
   const double time = static_cast<double>((now - before.since).count());
   // The loop's own measure where there is one; a group's includes what overlaps with computing.
-  const bool told = window_->told_ns != before.told_ns;
+  const bool reported = window_->reported_ns != before.reported_ns;
   std::set<std::size_t> working;
   std::size_t waiting = 0;
   double least = 1;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const double waited = told ? static_cast<double>(window_->told_ns[i]) - static_cast<double>(before.told_ns[i])
-                               : static_cast<double>(window_->waited_ns[i]) - static_cast<double>(before.waited_ns[i]);
+    const double waited =
+        reported ? static_cast<double>(window_->reported_ns[i]) - static_cast<double>(before.reported_ns[i])
+                 : static_cast<double>(window_->waited_ns[i]) - static_cast<double>(before.waited_ns[i]);
     if (waited < kWorks * time) {
       working.insert(i);
     } else if (waited > kWaits * time) {

@@ -25,13 +25,13 @@
 namespace fulldeck::diagnosis {
 
 // What one look at the board showed of a rank.
-struct RankLook {
+struct RankSnapshot {
   int rank = 0;                    // in the whole run
-  std::optional<wire::Loop> loop;  // absent: it has told nothing
-  std::uint64_t waited_ns = 0;     // in collectives until now, all groups together; 0: not told
+  std::optional<wire::Loop> loop;  // absent: it has reported nothing
+  std::uint64_t waited_ns = 0;     // in collectives until now, all groups together; 0: not reported
 };
 
-std::vector<RankLook> LookAt(const wire::RankBoard& board, base::TimePoint now);
+std::vector<RankSnapshot> TakeSnapshots(const wire::RankBoard& board, base::TimePoint now);
 
 // Pure but for its memory of earlier looks: reads no clock and no board. All looks of one attempt have the same ranks
 // in the same order.
@@ -41,23 +41,23 @@ class SilentFaults {
   explicit SilentFaults(int world_size) : world_size_(world_size) {}
 
   // What is newly found: events "silent-error" with the fields code ("J1") and ranks.
-  std::vector<events::Event> Look(const std::vector<RankLook>& ranks, base::TimePoint now);
+  std::vector<events::Event> Update(const std::vector<RankSnapshot>& ranks, base::TimePoint now);
   // The same when all ranks have ended well: a training so short that nobody had to wait is judged too.
-  std::vector<events::Event> LookAtTheEnd(const std::vector<RankLook>& ranks, base::TimePoint now);
+  std::vector<events::Event> CheckAtEnd(const std::vector<RankSnapshot>& ranks, base::TimePoint now);
 
  private:
   using Events = std::vector<events::Event>;
-  events::Event Found(const char* code, const std::vector<RankLook>& ranks, const std::set<std::size_t>& which,
+  events::Event Found(const char* code, const std::vector<RankSnapshot>& ranks, const std::set<std::size_t>& which,
                       const std::string& message) const;
   bool Name(const char* row);
-  std::string Whom(const std::vector<RankLook>& ranks, const std::set<std::size_t>& which) const;
-  void SameBatches(const std::vector<RankLook>& ranks, Events& found);
-  void SameOrder(const std::vector<RankLook>& ranks, Events& found);
-  void DifferentParameters(const std::vector<RankLook>& ranks, Events& found);
-  void NothingReduced(const std::vector<RankLook>& ranks, Events& found);
-  void SameFile(const std::vector<RankLook>& ranks, Events& found);
-  void OneAlone(const std::vector<RankLook>& ranks, base::TimePoint now, Events& found);
-  void OthersWait(const std::vector<RankLook>& ranks, base::TimePoint now, Events& found);
+  std::string Whom(const std::vector<RankSnapshot>& ranks, const std::set<std::size_t>& which) const;
+  void SameBatches(const std::vector<RankSnapshot>& ranks, Events& found);
+  void SameOrder(const std::vector<RankSnapshot>& ranks, Events& found);
+  void DifferentParameters(const std::vector<RankSnapshot>& ranks, Events& found);
+  void NothingReduced(const std::vector<RankSnapshot>& ranks, Events& found);
+  void SameFile(const std::vector<RankSnapshot>& ranks, Events& found);
+  void OneAlone(const std::vector<RankSnapshot>& ranks, base::TimePoint now, Events& found);
+  void OthersWait(const std::vector<RankSnapshot>& ranks, base::TimePoint now, Events& found);
 
   struct Alone {  // the one rank that has made steps since
     std::size_t index = 0;
@@ -67,10 +67,10 @@ class SilentFaults {
   struct Window {  // in which the ranks' waiting is measured
     base::TimePoint since{};
     std::vector<std::uint64_t> steps;
-    std::vector<std::uint64_t> told_ns;  // communication_ns
+    std::vector<std::uint64_t> reported_ns;  // communication_ns
     std::vector<std::uint64_t> waited_ns;
   };
-  Window WindowFrom(const std::vector<RankLook>& ranks, base::TimePoint now) const;
+  Window WindowFrom(const std::vector<RankSnapshot>& ranks, base::TimePoint now) const;
 
   int world_size_;
   std::set<std::string> named_;

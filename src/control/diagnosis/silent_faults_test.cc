@@ -18,7 +18,7 @@ using testing::UnorderedElementsAre;
 
 constexpr int kRanks = 4;
 
-// Ranks of a training, a look a second. A sound one unless a test changes it.
+// Ranks of a training, a poll a second. A sound one unless a test changes it.
 class Training {
  public:
   explicit Training(int ranks = kRanks, int world_size = kRanks) : faults_(world_size), ranks_(ranks) {
@@ -30,20 +30,21 @@ class Training {
     if (!loop) loop.emplace();
     return *loop;
   }
-  RankLook& look(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  void AllTell(const std::function<void(int, wire::Loop&)>& tell) {
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) tell(static_cast<int>(rank), loop(static_cast<int>(rank)));
+  RankSnapshot& poll(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  void UpdateAll(const std::function<void(int, wire::Loop&)>& update) {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      update(static_cast<int>(rank), loop(static_cast<int>(rank)));
   }
   void StepTo(int rank, std::uint64_t step) {
     loop(rank).step = step;
     loop(rank).step_at_ns = 1 + step;
   }
-  std::vector<events::Event> LookForEvents() {
+  std::vector<events::Event> UpdateForEvents() {
     clock_.Advance(seconds(1));
-    return faults_.Look(ranks_, clock_.Now());
+    return faults_.Update(ranks_, clock_.Now());
   }
-  std::vector<std::string> Look() { return MessagesOf(LookForEvents()); }
-  std::vector<std::string> End() { return MessagesOf(faults_.LookAtTheEnd(ranks_, clock_.Now())); }
+  std::vector<std::string> Update() { return MessagesOf(UpdateForEvents()); }
+  std::vector<std::string> End() { return MessagesOf(faults_.CheckAtEnd(ranks_, clock_.Now())); }
 
  private:
   static std::vector<std::string> MessagesOf(const std::vector<events::Event>& found) {
@@ -54,14 +55,14 @@ class Training {
 
   base::ManualClock clock_;
   SilentFaults faults_;
-  std::vector<RankLook> ranks_;
+  std::vector<RankSnapshot> ranks_;
 };
 
-TEST(SilentFaults, SayNothingOfASoundTraining) {
+TEST(SilentFaults, ReportNothingOfASoundTraining) {
   Training training;
-  EXPECT_THAT(training.Look(), IsEmpty()) << "nobody has told anything";
+  EXPECT_THAT(training.Update(), IsEmpty()) << "nobody has told anything";
   for (std::uint64_t step = 1; step < 3000; step += 7) {
-    training.AllTell([&](int rank, wire::Loop& loop) {
+    training.UpdateAll([&](int rank, wire::Loop& loop) {
       const auto number = static_cast<std::uint64_t>(rank);
       training.StepTo(rank, step + number % 2);  // one is a step ahead
       loop.first_batches = number + 1;
@@ -70,160 +71,161 @@ TEST(SilentFaults, SayNothingOfASoundTraining) {
       loop.unreduced_steps = 1;
       loop.communication_ns += 300'000'000 + number * 100'000'000;
     });
-    ASSERT_THAT(training.Look(), IsEmpty()) << step;
+    ASSERT_THAT(training.Update(), IsEmpty()) << step;
   }
   EXPECT_THAT(training.End(), IsEmpty());
 }
 
-TEST(SilentFaults, NameTheSameBatchesWhenAllHaveToldTheirs) {
+TEST(SilentFaults, NameTheSameBatchesWhenAllHaveReportedTheirs) {
   Training training;
   for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_THAT(training.Look(), IsEmpty()) << rank;
+    EXPECT_THAT(training.Update(), IsEmpty()) << rank;
     training.loop(rank).first_batches = 5;
   }
-  EXPECT_THAT(training.Look(),
+  EXPECT_THAT(training.Update(),
               ElementsAre(AllOf(StartsWith("J1: all 4 ranks trained their first 3 steps on the same batches"),
                                 HasSubstr("DistributedSampler"))));
-  EXPECT_THAT(training.Look(), IsEmpty()) << "once";
+  EXPECT_THAT(training.Update(), IsEmpty()) << "once";
 }
 
 TEST(SilentFaults, AreEventsWithTheirCodeAndRanks) {
   Training some;
-  some.AllTell([](int rank, wire::Loop& loop) { loop.first_batches = rank == 3 ? 1 : rank; });
-  const auto found = some.LookForEvents();
+  some.UpdateAll([](int rank, wire::Loop& loop) { loop.first_batches = rank == 3 ? 1 : rank; });
+  const auto found = some.UpdateForEvents();
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].id, "silent-error");
   EXPECT_EQ(found[0].fields.Text("code"), "J1");
   EXPECT_THAT(found[0].fields.Ints("ranks"), ElementsAre(1, 3));
 }
 
-TEST(SilentFaults, NameTheRanksThatShareBatchesAndTheHostWhenThereAreOthers) {
+TEST(SilentFaults, NameTheRanksThatShareBatchesAndTheNodeWhenThereAreOthers) {
   Training some;
-  some.AllTell([](int rank, wire::Loop& loop) { loop.first_batches = rank == 3 ? 1 : rank; });
-  EXPECT_THAT(some.Look(), ElementsAre(StartsWith("J1: ranks 1 and 3 trained")));
+  some.UpdateAll([](int rank, wire::Loop& loop) { loop.first_batches = rank == 3 ? 1 : rank; });
+  EXPECT_THAT(some.Update(), ElementsAre(StartsWith("J1: ranks 1 and 3 trained")));
   Training host(4, 8);
-  host.AllTell([](int, wire::Loop& loop) { loop.first_batches = 9; });
-  EXPECT_THAT(host.Look(), ElementsAre(StartsWith("J1: all 4 ranks of this host trained")));
+  host.UpdateAll([](int, wire::Loop& loop) { loop.first_batches = 9; });
+  EXPECT_THAT(host.Update(), ElementsAre(StartsWith("J1: all 4 ranks of this host trained")));
 }
 
 TEST(SilentFaults, NameAnOrderThatIsRepeatedAlsoWhenThereIsOneRank) {
   Training training;
   training.loop(2).repeated_orders = 1;
-  EXPECT_THAT(training.Look(), ElementsAre(AllOf(StartsWith("J2: the sampler of rank 2 gives the same order in every"),
-                                                 HasSubstr("set_epoch"))));
+  EXPECT_THAT(training.Update(),
+              ElementsAre(AllOf(StartsWith("J2: the sampler of rank 2 gives the same order in every"),
+                                HasSubstr("set_epoch"))));
   Training lone(1, 8);
   lone.loop(0).repeated_orders = 3;
-  EXPECT_THAT(lone.Look(), ElementsAre(StartsWith("J2: the sampler of rank 0")));
+  EXPECT_THAT(lone.Update(), ElementsAre(StartsWith("J2: the sampler of rank 0")));
 }
 
 TEST(SilentFaults, CompareParametersOfTheSameStepOnly) {
   Training training;
-  training.AllTell([](int rank, wire::Loop& loop) {
+  training.UpdateAll([](int rank, wire::Loop& loop) {
     loop.parameters = wire::StepFingerprint{static_cast<std::uint64_t>(rank + 1), static_cast<std::uint64_t>(rank)};
   });
-  EXPECT_THAT(training.Look(), IsEmpty()) << "all different, each of another step";
+  EXPECT_THAT(training.Update(), IsEmpty()) << "all different, each of another step";
   // They come to step 10 one after the other; rank 0 is at step 20 by then.
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank > 0) training.loop(0).parameters = wire::StepFingerprint{2, 20};
     training.loop(rank).parameters = wire::StepFingerprint{rank == 1 ? 8U : 7U, 10};
     if (rank + 1 < kRanks) {
-      EXPECT_THAT(training.Look(), IsEmpty());
+      EXPECT_THAT(training.Update(), IsEmpty());
     }
   }
-  EXPECT_THAT(training.Look(),
+  EXPECT_THAT(training.Update(),
               ElementsAre(StartsWith("J3: the parameters differ between the ranks after step 10: rank 1. ")));
-  training.AllTell([](int rank, wire::Loop& loop) { loop.parameters = wire::StepFingerprint{rank + 1U, 30}; });
-  EXPECT_THAT(training.Look(), IsEmpty()) << "once";
+  training.UpdateAll([](int rank, wire::Loop& loop) { loop.parameters = wire::StepFingerprint{rank + 1U, 30}; });
+  EXPECT_THAT(training.Update(), IsEmpty()) << "once";
 }
 
 TEST(SilentFaults, BlameNobodyWhenNoTwoRanksAgree) {
   Training training;
-  training.AllTell([](int rank, wire::Loop& loop) { loop.parameters = wire::StepFingerprint{rank + 1U, 10}; });
-  EXPECT_THAT(training.Look(), ElementsAre(HasSubstr("after step 10: all 4 ranks. ")));
+  training.UpdateAll([](int rank, wire::Loop& loop) { loop.parameters = wire::StepFingerprint{rank + 1U, 10}; });
+  EXPECT_THAT(training.Update(), ElementsAre(HasSubstr("after step 10: all 4 ranks. ")));
 }
 
 TEST(SilentFaults, NameStepsWithoutAReduction) {
   Training training;
-  training.AllTell([&](int rank, wire::Loop& loop) {
+  training.UpdateAll([&](int rank, wire::Loop& loop) {
     training.StepTo(rank, 2);
     loop.unreduced_steps = 1;
   });
-  EXPECT_THAT(training.Look(), IsEmpty()) << "one can be meant";
-  training.AllTell([](int, wire::Loop& loop) { loop.unreduced_steps = 2; });
-  EXPECT_THAT(training.Look(),
+  EXPECT_THAT(training.Update(), IsEmpty()) << "one can be meant";
+  training.UpdateAll([](int, wire::Loop& loop) { loop.unreduced_steps = 2; });
+  EXPECT_THAT(training.Update(),
               ElementsAre(AllOf(StartsWith("J4: the optimizer of all 4 ranks steps without a forward through"),
                                 HasSubstr("(2 steps, 0 reductions)"), HasSubstr("not .module(x)"))));
-  EXPECT_THAT(training.Look(), IsEmpty());
+  EXPECT_THAT(training.Update(), IsEmpty());
 }
 
 TEST(SilentFaults, NameRanksThatSaveToTheSameFile) {
   Training training;
-  training.AllTell([](int rank, wire::Loop& loop) { loop.saved_file = rank < 2 ? 0 : rank; });
-  EXPECT_THAT(training.Look(), IsEmpty()) << "nothing, or a file of its own";
+  training.UpdateAll([](int rank, wire::Loop& loop) { loop.saved_file = rank < 2 ? 0 : rank; });
+  EXPECT_THAT(training.Update(), IsEmpty()) << "nothing, or a file of its own";
   training.loop(1).saved_file = 3;
-  EXPECT_THAT(training.Look(), ElementsAre(StartsWith("G5: ranks 1 and 3 saved to the same file")));
-  EXPECT_THAT(training.Look(), IsEmpty());
+  EXPECT_THAT(training.Update(), ElementsAre(StartsWith("G5: ranks 1 and 3 saved to the same file")));
+  EXPECT_THAT(training.Update(), IsEmpty());
 }
 
 TEST(SilentFaults, NameTheOneRankThatMakesSteps) {
   Training training;
   std::vector<std::string> lines;
   std::uint64_t step = 0;
-  for (int look = 0; look < 5; ++look) {
+  for (int poll = 0; poll < 5; ++poll) {
     training.StepTo(2, step += 4);
-    EXPECT_THAT(training.Look(), IsEmpty());
+    EXPECT_THAT(training.Update(), IsEmpty());
   }
   training.StepTo(2, 22);
-  EXPECT_THAT(training.Look(), ElementsAre(AllOf(StartsWith("J5: only rank 2 trains: it is at step 22"),
-                                                 HasSubstr("the others stand, the furthest at step 0"))));
+  EXPECT_THAT(training.Update(), ElementsAre(AllOf(StartsWith("J5: only rank 2 trains: it is at step 22"),
+                                                   HasSubstr("the others stand, the furthest at step 0"))));
   EXPECT_THAT(training.End(), IsEmpty()) << "once";
 }
 
 TEST(SilentFaults, NameTheOneRankThatGoesOnWhileTheOthersStand) {
   Training training;
-  training.AllTell([&](int rank, wire::Loop&) { training.StepTo(rank, 50); });
-  EXPECT_THAT(training.Look(), IsEmpty());
+  training.UpdateAll([&](int rank, wire::Loop&) { training.StepTo(rank, 50); });
+  EXPECT_THAT(training.Update(), IsEmpty());
   for (std::uint64_t step = 51; step < 62; ++step) {
     training.StepTo(0, step);
     if (step < 60) {
-      EXPECT_THAT(training.Look(), IsEmpty()) << step;
+      EXPECT_THAT(training.Update(), IsEmpty()) << step;
     }
   }
-  EXPECT_THAT(training.Look(), ElementsAre(AllOf(StartsWith("J5: only rank 0 trains: it is at step 61"),
-                                                 HasSubstr("the furthest at step 50"))));
+  EXPECT_THAT(training.Update(), ElementsAre(AllOf(StartsWith("J5: only rank 0 trains: it is at step 61"),
+                                                   HasSubstr("the furthest at step 50"))));
 }
 
 TEST(SilentFaults, GiveTheOthersTimeToStartAndToCatchUp) {
   Training training;
   std::uint64_t step = 0;
-  for (int look = 0; look < 40; ++look) {
+  for (int poll = 0; poll < 40; ++poll) {
     training.StepTo(0, step += 5);
-    if (look % 4 == 3) training.StepTo(1 + look % 3, step);
-    ASSERT_THAT(training.Look(), IsEmpty()) << look;
+    if (poll % 4 == 3) training.StepTo(1 + poll % 3, step);
+    ASSERT_THAT(training.Update(), IsEmpty()) << poll;
   }
 }
 
 TEST(SilentFaults, LetASlowRankMakeTheStepsThatTheOthersHaveMade) {
   Training training;
-  training.AllTell([&](int rank, wire::Loop&) { training.StepTo(rank, rank == 0 ? 20 : 100); });
-  EXPECT_THAT(training.Look(), IsEmpty());
+  training.UpdateAll([&](int rank, wire::Loop&) { training.StepTo(rank, rank == 0 ? 20 : 100); });
+  EXPECT_THAT(training.Update(), IsEmpty());
   for (std::uint64_t step = 25; step <= 100; step += 5) {
     training.StepTo(0, step);
-    ASSERT_THAT(training.Look(), IsEmpty()) << step;
+    ASSERT_THAT(training.Update(), IsEmpty()) << step;
   }
   EXPECT_THAT(training.End(), IsEmpty());
   for (std::uint64_t step = 105; step < 110; ++step) {
     training.StepTo(0, step);
-    ASSERT_THAT(training.Look(), IsEmpty()) << step;
+    ASSERT_THAT(training.Update(), IsEmpty()) << step;
   }
   training.StepTo(0, 110);
-  EXPECT_THAT(training.Look(), ElementsAre(StartsWith("J5: only rank 0 trains: it is at step 110"))) << "beyond them";
+  EXPECT_THAT(training.Update(), ElementsAre(StartsWith("J5: only rank 0 trains: it is at step 110"))) << "beyond them";
 }
 
 TEST(SilentFaults, JudgeAShortTrainingAtItsEnd) {
   Training training;
   training.StepTo(1, 3);
-  EXPECT_THAT(training.Look(), IsEmpty());
+  EXPECT_THAT(training.Update(), IsEmpty());
   EXPECT_THAT(training.End(), ElementsAre(AllOf(StartsWith("J5: only rank 1 trained: it made 3 steps"),
                                                 HasSubstr("the other ranks made none"))));
   Training two;
@@ -235,11 +237,11 @@ TEST(SilentFaults, JudgeAShortTrainingAtItsEnd) {
   EXPECT_THAT(few.End(), IsEmpty()) << "may be a trial";
 }
 
-// Every rank steps; how much of each second each one waits, in two ways to tell it.
+// Every rank steps; how much of each second each one waits, in two ways to update it.
 struct WaitCase {
   const char* name;
   std::vector<int> percent;
-  bool told;
+  bool reported;
   bool found;
 };
 
@@ -248,17 +250,17 @@ class Waiting : public testing::TestWithParam<WaitCase> {};
 TEST_P(Waiting, IsNamedWhenAllButOneDoNothingElse) {
   Training training;
   std::vector<std::string> lines;
-  for (std::uint64_t look = 1; look <= 40; ++look) {
-    training.AllTell([&](int rank, wire::Loop& loop) {
-      training.StepTo(rank, 30 * look);
+  for (std::uint64_t poll = 1; poll <= 40; ++poll) {
+    training.UpdateAll([&](int rank, wire::Loop& loop) {
+      training.StepTo(rank, 30 * poll);
       const auto waited = static_cast<std::uint64_t>(GetParam().percent[static_cast<std::size_t>(rank)]) * 10'000'000;
-      if (GetParam().told) {
+      if (GetParam().reported) {
         loop.communication_ns += waited;
       } else {
-        training.look(rank).waited_ns += waited;
+        training.poll(rank).waited_ns += waited;
       }
     });
-    for (const std::string& line : training.Look()) lines.push_back(line);
+    for (const std::string& line : training.Update()) lines.push_back(line);
   }
   if (GetParam().found) {
     EXPECT_THAT(lines, ElementsAre(AllOf(StartsWith("J5: only rank 1 works: the others wait for it at least 9"),
@@ -279,26 +281,26 @@ INSTANTIATE_TEST_SUITE_P(Table, Waiting,
 
 TEST(SilentFaults, TakeAValidationOfOneRankForNone) {
   Training training;
-  for (std::uint64_t look = 1; look <= 120; ++look) {
-    const bool validates = look % 30 > 20;
-    training.AllTell([&](int rank, wire::Loop& loop) {
+  for (std::uint64_t poll = 1; poll <= 120; ++poll) {
+    const bool validates = poll % 30 > 20;
+    training.UpdateAll([&](int rank, wire::Loop& loop) {
       if (!validates) training.StepTo(rank, loop.step + 30);
       if (validates && rank != 0) loop.communication_ns += 1'000'000'000;
     });
-    ASSERT_THAT(training.Look(), IsEmpty()) << look;
+    ASSERT_THAT(training.Update(), IsEmpty()) << poll;
   }
 }
 
 TEST(SilentFaults, SeveralAreNamedAtOnce) {
   Training training(2, 2);
-  training.AllTell([&](int rank, wire::Loop& loop) {
+  training.UpdateAll([&](int rank, wire::Loop& loop) {
     training.StepTo(rank, 10);
     loop.first_batches = 1;
     loop.repeated_orders = 1;
     loop.unreduced_steps = 10;
     loop.parameters = wire::StepFingerprint{rank + 1U, 10};
   });
-  EXPECT_THAT(training.Look(),
+  EXPECT_THAT(training.Update(),
               UnorderedElementsAre(StartsWith("J1: "), StartsWith("J2: "), StartsWith("J3: "), StartsWith("J4: ")));
   EXPECT_THAT(training.End(), IsEmpty());
 }
@@ -306,7 +308,7 @@ TEST(SilentFaults, SeveralAreNamedAtOnce) {
 TEST(SilentFaults, AreReadFromABoard) {
   auto board = wire::RankBoard::Create({"run", 0, 2, 4, 8});
   ASSERT_TRUE(board);
-  const auto ranks = LookAt(*board, base::TimePoint(seconds(5)));
+  const auto ranks = TakeSnapshots(*board, base::TimePoint(seconds(5)));
   ASSERT_EQ(ranks.size(), 2U);
   EXPECT_EQ(ranks[1].rank, 5);
   EXPECT_FALSE(ranks[0].loop);

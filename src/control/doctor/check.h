@@ -17,7 +17,7 @@
 #include "base/environment.h"
 #include "base/files/system_root.h"
 #include "device/inventory.h"
-#include "doctor/machine/kernel.h"
+#include "doctor/machine/system_calls.h"
 
 namespace fulldeck::doctor {
 
@@ -33,26 +33,26 @@ enum class Verdict {
 struct Finding {
   Verdict verdict = Verdict::kCannotTell;
   base::BilingualText evidence;                              // what was done and what was seen
-  base::BilingualText cure;                                  // what to do first; empty for kOk
+  base::BilingualText fix;                                   // what to do first; empty for kOk
   std::string row;                                           // id in the catalogue of failures (H1), or empty
   std::vector<std::pair<std::string, std::string>> figures;  // for programs: {"bytes_free", "1048576"}
 };
 
 // What is looked at. A value: checks change nothing of it, and leave nothing behind on the machine.
-struct Subject {
+struct MachineUnderTest {
   base::SystemRoot root;
   base::Environment environment;
   device::Inventory inventory;
-  int ranks = 1;                                      // that a run here would have
-  int workers = -1;                                   // of each rank's data loader; -1: not said
-  int hosts = 1;                                      // of --nnodes
-  std::string work_dir;                               // where a run would write
-  std::string python;                                 // the interpreter that a run would take; empty: none was found
-  std::string program;                                // fulldeck itself, for probe processes
-  bool deep = false;                                  // --deep: may take longer than a few seconds
-  base::Duration patience{std::chrono::seconds(20)};  // for a card, an interpreter, a peer
-  std::vector<std::string> peers;                     // other hosts: NAME or NAME:PORT
-  const Kernel* kernel = &Kernel::OfThisMachine();    // what no file tells
+  int ranks = 1;                                     // that a run here would have
+  int workers = -1;                                  // of each rank's data loader; -1: not said
+  int nodes = 1;                                     // of --nnodes
+  std::string work_dir;                              // where a run would write
+  std::string python;                                // the interpreter that a run would take; empty: none was found
+  std::string program;                               // fulldeck itself, for probe processes
+  bool deep = false;                                 // --deep: may take longer than a few seconds
+  base::Duration timeout{std::chrono::seconds(20)};  // for a card, an interpreter, a peer
+  std::vector<std::string> peers;                    // other nodes: NAME or NAME:PORT
+  const SystemCalls* kernel = &SystemCalls::OfThisMachine();  // what no file tells
 };
 
 // How long a check may take when --deep was not given: all of them together stay under five seconds.
@@ -66,7 +66,7 @@ struct Check {
   base::BilingualText proves;  // what a green line then stands for
   // Several findings where there are several things (cards, mounts). None where the question does not arise (no second
   // host was named): the check is then left out of the report.
-  std::vector<Finding> (*run)(const Subject& subject) = nullptr;
+  std::vector<Finding> (*run)(const MachineUnderTest& machine) = nullptr;
   std::string_view rows = {};          // catalogue rows that it can name, for docs/doctor.md: "C8" or "A5, I9"
   base::Duration limit = kShortLimit;  // then it is cut, and cannot tell
   base::Duration deep_limit = std::chrono::seconds(120);  // the same with --deep

@@ -12,8 +12,8 @@ namespace fulldeck::doctor {
 
 // The same values into both sentences; numbered fields ({0}, {1}) where the order differs.
 template <typename... Values>
-base::BilingualText Say(fmt::format_string<const Values&...> english, fmt::format_string<const Values&...> chinese,
-                        const Values&... values) {
+base::BilingualText Bilingual(fmt::format_string<const Values&...> english,
+                              fmt::format_string<const Values&...> chinese, const Values&... values) {
   return {fmt::format(english, values...), fmt::format(chinese, values...)};
 }
 
@@ -22,17 +22,15 @@ using Figures = std::vector<std::pair<std::string, std::string>>;
 inline Finding Ok(base::BilingualText evidence, Figures figures = {}) {
   return {Verdict::kOk, std::move(evidence), {}, "", std::move(figures)};
 }
-inline Finding Warn(base::BilingualText evidence, base::BilingualText cure, std::string row = "",
-                    Figures figures = {}) {
-  return {Verdict::kWarn, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
+inline Finding Warn(base::BilingualText evidence, base::BilingualText fix, std::string row = "", Figures figures = {}) {
+  return {Verdict::kWarn, std::move(evidence), std::move(fix), std::move(row), std::move(figures)};
 }
-inline Finding Fail(base::BilingualText evidence, base::BilingualText cure, std::string row = "",
-                    Figures figures = {}) {
-  return {Verdict::kFail, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
+inline Finding Fail(base::BilingualText evidence, base::BilingualText fix, std::string row = "", Figures figures = {}) {
+  return {Verdict::kFail, std::move(evidence), std::move(fix), std::move(row), std::move(figures)};
 }
-inline Finding CannotTell(base::BilingualText evidence, base::BilingualText cure, std::string row = "",
+inline Finding CannotTell(base::BilingualText evidence, base::BilingualText fix, std::string row = "",
                           Figures figures = {}) {
-  return {Verdict::kCannotTell, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
+  return {Verdict::kCannotTell, std::move(evidence), std::move(fix), std::move(row), std::move(figures)};
 }
 
 }  // namespace fulldeck::doctor

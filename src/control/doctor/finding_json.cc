@@ -7,13 +7,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json ToJson(const base::BilingualText& words) {
-  return {words.english, words.chinese};
+Json ToJson(const base::BilingualText& text) {
+  return {text.english, text.chinese};
 }
 
-bool Read(const Json& json, base::BilingualText& words) {
+bool Read(const Json& json, base::BilingualText& text) {
   if (!json.is_array() || json.size() != 2 || !json[0].is_string() || !json[1].is_string()) return false;
-  words = {json[0].get<std::string>(), json[1].get<std::string>()};
+  text = {json[0].get<std::string>(), json[1].get<std::string>()};
   return true;
 }
 
@@ -27,7 +27,7 @@ bool Read(const Json& json, Finding& finding) {
     return false;
   }
   finding.verdict = static_cast<Verdict>(verdict.get<int>());
-  if (!Read(json["evidence"], finding.evidence) || !Read(json["cure"], finding.cure)) return false;
+  if (!Read(json["evidence"], finding.evidence) || !Read(json["cure"], finding.fix)) return false;
   if (!json["row"].is_string() || !json["figures"].is_array()) return false;
   finding.row = json["row"].get<std::string>();
   for (const Json& figure : json["figures"]) {
@@ -47,7 +47,7 @@ std::string FormatFindings(const std::vector<Finding>& findings) {
     for (const auto& [name, value] : finding.figures) figures.push_back({name, value});
     list.push_back({{"verdict", static_cast<int>(finding.verdict)},
                     {"evidence", ToJson(finding.evidence)},
-                    {"cure", ToJson(finding.cure)},
+                    {"cure", ToJson(finding.fix)},
                     {"row", finding.row},
                     {"figures", std::move(figures)}});
   }

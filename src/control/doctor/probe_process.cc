@@ -19,15 +19,15 @@ namespace fulldeck::doctor {
 namespace {
 
 constexpr std::size_t kLongestAnswer = std::size_t{4} << 20;
-constexpr std::size_t kKeptWords = 4096;
+constexpr std::size_t kKeptOutput = 4096;
 constexpr base::Duration kTick = std::chrono::milliseconds(250);
 // One that sits in the kernel cannot be waited for.
-constexpr base::Duration kPatienceWithTheKilled = std::chrono::milliseconds(500);
+constexpr base::Duration kKilledTimeout = std::chrono::milliseconds(500);
 
 class Running {
  public:
-  Running(base::EventLoop& loop, ProbePatience patience, ProbeEnding& ending, const std::function<void()>& ended)
-      : loop_(loop), patience_(patience), ending_(ending), ended_(ended) {}
+  Running(base::EventLoop& loop, ProbeTimeouts timeout, ProbeResult& result, const std::function<void()>& ended)
+      : loop_(loop), timeout_(timeout), result_(result), ended_(ended) {}
 
   ~Running() {
     Unwatch();
@@ -39,36 +39,36 @@ class Running {
 
   bool Start(const ProbeProcess& process) {
     auto answer = base::MakePipe();
-    auto words = base::MakePipe();
-    if (!answer || !words) return Refuse((answer ? words.error() : answer.error()).message);
+    auto output = base::MakePipe();
+    if (!answer || !output) return Refuse((answer ? output.error() : answer.error()).message);
     base::SpawnOptions options;
     options.arguments = process.arguments;
     options.environment.emplace();
     for (const auto& [name, value] : process.environment.all()) options.environment->push_back(name + "=" + value);
     options.descriptors = {
-        {1, words->write_end.get()}, {2, words->write_end.get()}, {kProbeAnswerFd, answer->write_end.get()}};
+        {1, output->write_end.get()}, {2, output->write_end.get()}, {kProbeAnswerFd, answer->write_end.get()}};
     options.parent_death_signal = SIGKILL;
     const auto pid = base::Spawn(options);
     if (!pid) return Refuse(pid.error().message);
     pid_ = *pid;
     answer_ = std::move(answer->read_end);
-    words_ = std::move(words->read_end);
-    if (!base::SetNonBlocking(answer_.get()) || !base::SetNonBlocking(words_.get()))
+    output_ = std::move(output->read_end);
+    if (!base::SetNonBlocking(answer_.get()) || !base::SetNonBlocking(output_.get()))
       return Refuse("its pipes cannot be read");
     auto answers = loop_.WhenReadable(answer_.get(), [this] { ReadAnswer(); });
-    auto printed = loop_.WhenReadable(words_.get(), [this] { ReadWords(); });
+    auto printed = loop_.WhenReadable(output_.get(), [this] { ReadOutput(); });
     auto exits = loop_.WhenExited(pid_, [this](std::optional<int> status) { Exited(status); });
     if (answers) watches_[0] = *answers;
     if (printed) watches_[1] = *printed;
     if (exits) watches_[2] = *exits;
     if (!answers || !printed || !exits) return Refuse("it cannot be waited for");
-    ExpectLife(patience_.to_start);
+    ExpectLife(timeout_.to_start);
     return true;
   }
 
  private:
   bool Refuse(std::string why) {
-    ending_.not_started = std::move(why);
+    result_.not_started = std::move(why);
     return false;
   }
 
@@ -93,43 +93,43 @@ class Running {
           line_ += byte;
           continue;
         }
-        ending_.lines.push_back(std::move(line_));
+        result_.lines.push_back(std::move(line_));
         line_.clear();
-        if (pid_ > 0) ExpectLife(patience_.from_then);
+        if (pid_ > 0) ExpectLife(timeout_.from_then);
       }
     }
   }
 
-  void ReadWords() {
+  void ReadOutput() {
     std::array<char, 8192> chunk;
     for (;;) {
-      const ssize_t got = read(words_.get(), chunk.data(), chunk.size());
+      const ssize_t got = read(output_.get(), chunk.data(), chunk.size());
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno == EAGAIN) return;
       if (got <= 0) {
         loop_.Remove(watches_[1]);
         return;
       }
-      ending_.words.append(chunk.data(), static_cast<std::size_t>(got));
-      if (ending_.words.size() > 2 * kKeptWords) ending_.words.erase(0, ending_.words.size() - kKeptWords);
+      result_.output.append(chunk.data(), static_cast<std::size_t>(got));
+      if (result_.output.size() > 2 * kKeptOutput) result_.output.erase(0, result_.output.size() - kKeptOutput);
     }
   }
 
   void GiveUp() {
     if (killed_) return End();  // not even that ended it
     // This process may have been the one that was late.
-    const std::size_t before = ending_.lines.size();
+    const std::size_t before = result_.lines.size();
     ReadAnswer();
-    if (ending_.lines.size() != before) return;
-    ending_.silent = true;
+    if (result_.lines.size() != before) return;
+    result_.silent = true;
     killed_ = true;
     kill(-pid_, SIGKILL);
     kill(pid_, SIGKILL);
-    watches_[3] = loop_.After(kPatienceWithTheKilled, [this] { GiveUp(); });
+    watches_[3] = loop_.After(kKilledTimeout, [this] { GiveUp(); });
   }
 
   void Exited(std::optional<int> status) {
-    ending_.wait_status = status;
+    result_.wait_status = status;
     // Whatever it started and left behind goes with it.
     kill(-pid_, SIGKILL);
     End();
@@ -138,7 +138,7 @@ class Running {
   void End() {
     pid_ = 0;
     ReadAnswer();
-    ReadWords();
+    ReadOutput();
     Unwatch();
     ended_();
   }
@@ -148,13 +148,13 @@ class Running {
   }
 
   base::EventLoop& loop_;
-  const ProbePatience patience_;
-  ProbeEnding& ending_;
+  const ProbeTimeouts timeout_;
+  ProbeResult& result_;
   const std::function<void()>& ended_;
   pid_t pid_ = 0;
   base::UniqueFd answer_;
-  base::UniqueFd words_;
-  std::array<base::EventLoop::Id, 4> watches_{};  // answer, words, exit, sign of life
+  base::UniqueFd output_;
+  std::array<base::EventLoop::Id, 4> watches_{};  // answer, output, exit, sign of life
   std::string line_;
   std::size_t received_ = 0;
   bool killed_ = false;
@@ -162,11 +162,11 @@ class Running {
 
 }  // namespace
 
-std::string ProbeEnding::EndInWords(base::Duration patience) const {
+std::string ProbeResult::DescribeEnd(base::Duration timeout) const {
   if (!not_started.empty()) return "could not be started: " + not_started;
   if (silent) {
     char seconds[32];
-    std::snprintf(seconds, sizeof seconds, "%g", std::chrono::duration<double>(patience).count());
+    std::snprintf(seconds, sizeof seconds, "%g", std::chrono::duration<double>(timeout).count());
     return std::string("did not answer within ") + seconds + " s and was stopped";
   }
   if (!wait_status) return "was lost";
@@ -177,21 +177,21 @@ std::string ProbeEnding::EndInWords(base::Duration patience) const {
   return "ended with code " + std::to_string(WEXITSTATUS(*wait_status));
 }
 
-std::string ProbeEnding::LastWords() const {
-  const std::string_view text = base::Trim(words);
+std::string ProbeResult::LastLine() const {
+  const std::string_view text = base::Trim(output);
   const auto line = text.rfind('\n');
   return base::Printable(base::Trim(line == std::string_view::npos ? text : text.substr(line + 1)).substr(0, 400));
 }
 
-std::vector<ProbeEnding> RunProbes(const std::vector<ProbeProcess>& processes, ProbePatience patience,
-                                   const std::function<void(const std::vector<ProbeEnding>&)>& each_quarter_second) {
-  std::vector<ProbeEnding> endings(processes.size());
+std::vector<ProbeResult> RunProbes(const std::vector<ProbeProcess>& processes, ProbeTimeouts timeout,
+                                   const std::function<void(const std::vector<ProbeResult>&)>& each_quarter_second) {
+  std::vector<ProbeResult> results(processes.size());
   base::EventLoop loop;
   std::size_t left = 0;
   const std::function<void()> ended = [&] { --left; };
   std::vector<std::unique_ptr<Running>> running;
   for (std::size_t i = 0; i < processes.size(); ++i) {
-    running.push_back(std::make_unique<Running>(loop, patience, endings[i], ended));
+    running.push_back(std::make_unique<Running>(loop, timeout, results[i], ended));
     if (running.back()->Start(processes[i])) {
       ++left;
     } else {
@@ -202,10 +202,10 @@ std::vector<ProbeEnding> RunProbes(const std::vector<ProbeProcess>& processes, P
   while (left > 0) {
     loop.RunOnce(std::max(base::Duration::zero(), next_tick - loop.clock().Now()));
     if (loop.clock().Now() < next_tick) continue;
-    if (each_quarter_second) each_quarter_second(endings);
+    if (each_quarter_second) each_quarter_second(results);
     next_tick = loop.clock().Now() + kTick;
   }
-  return endings;
+  return results;
 }
 
 }  // namespace fulldeck::doctor

@@ -22,28 +22,28 @@ struct ProbeProcess {
   base::Environment environment;
 };
 
-struct ProbeEnding {
+struct ProbeResult {
   std::string not_started;         // why there was no process at all; empty: there was one
   bool silent = false;             // it showed no sign of life and was killed
   std::optional<int> wait_status;  // as waitpid gives it; nothing when it could not even be killed
   std::vector<std::string> lines;  // whole lines of descriptor 3
-  std::string words;               // the last of what it printed, as it came
+  std::string output;              // the last of what it printed, as it came
 
-  std::string LastWords() const;  // the last line of `words`, fit to be shown
+  std::string LastLine() const;  // the last line of `output`, fit to be shown
 
   // "was killed by signal 11 (Segmentation fault)", "ended with code 1", "did not answer within 20 s and was stopped".
-  std::string EndInWords(base::Duration patience) const;
+  std::string DescribeEnd(base::Duration timeout) const;
 };
 
-struct ProbePatience {
+struct ProbeTimeouts {
   base::Duration to_start;   // until the first line: interpreters and libraries take long to load
   base::Duration from_then;  // between two lines, and from the last line to the end
 };
 
-// One ending a process, in the same order. `each_quarter_second` is called about that often while any of them runs,
+// One result a process, in the same order. `each_quarter_second` is called about that often while any of them runs,
 // with the number of lines that each has written so far. Blocks; starts no thread.
-std::vector<ProbeEnding> RunProbes(
-    const std::vector<ProbeProcess>& processes, ProbePatience patience,
-    const std::function<void(const std::vector<ProbeEnding>&)>& each_quarter_second = {});
+std::vector<ProbeResult> RunProbes(
+    const std::vector<ProbeProcess>& processes, ProbeTimeouts timeout,
+    const std::function<void(const std::vector<ProbeResult>&)>& each_quarter_second = {});
 
 }  // namespace fulldeck::doctor

@@ -39,9 +39,10 @@ double Seconds(Duration duration) {
 }
 
 Finding Unanswered(base::BilingualText evidence) {
-  return CannotTell(std::move(evidence),
-                    Say("run it alone with more time: fulldeck doctor --deep; if it happens again, please report it",
-                        "用 fulldeck doctor --deep 单独再跑一次；若再次出现，请反馈"));
+  return CannotTell(
+      std::move(evidence),
+      Bilingual("run it alone with more time: fulldeck doctor --deep; if it happens again, please report it",
+                "用 fulldeck doctor --deep 单独再跑一次；若再次出现，请反馈"));
 }
 
 // One check under way, or a family of them.
@@ -55,14 +56,14 @@ struct Running {
 };
 
 // A line for each check.
-[[noreturn]] void AnswerAndExit(const std::vector<const Check*>& checks, const Subject& subject, int answer,
+[[noreturn]] void AnswerAndExit(const std::vector<const Check*>& checks, const MachineUnderTest& machine, int answer,
                                 pid_t doctor) {
   // What the check leaves behind must be reachable: its own group, and its end with the doctor's.
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != doctor) _exit(0);
   for (const Check* const check : checks) {
-    const std::string text = FormatFindings(check->run(subject)) + "\n";
+    const std::string text = FormatFindings(check->run(machine)) + "\n";
     if (!base::WriteAllTo(answer, text, "the doctor")) _exit(1);
   }
   _exit(0);
@@ -70,7 +71,7 @@ struct Running {
 
 class Runner {
  public:
-  Runner(const Subject& subject, std::vector<CheckReport>& reports) : subject_(subject), reports_(reports) {}
+  Runner(const MachineUnderTest& machine, std::vector<CheckReport>& reports) : machine_(machine), reports_(reports) {}
 
   void Run(const std::vector<std::size_t>& positions, std::size_t at_a_time) {
     const std::vector<std::vector<std::size_t>> families = InFamilies(positions);
@@ -113,14 +114,14 @@ class Runner {
     Duration limit{};
     for (const std::size_t position : positions) {
       checks.push_back(reports_[position].check);
-      limit = std::max(limit, subject_.deep ? checks.back()->deep_limit : checks.back()->limit);
+      limit = std::max(limit, machine_.deep ? checks.back()->deep_limit : checks.back()->limit);
     }
     const pid_t doctor = getpid();
     const pid_t pid = fork();
-    if (pid == 0) AnswerAndExit(checks, subject_, pipe->write_end.get(), doctor);
+    if (pid == 0) AnswerAndExit(checks, machine_, pipe->write_end.get(), doctor);
     if (pid < 0) {
       const std::string why = std::strerror(errno);
-      return refuse(Say("no process could be started: {}", "无法启动进程：{}", why));
+      return refuse(Bilingual("no process could be started: {}", "无法启动进程：{}", why));
     }
     static_cast<void>(base::SetNonBlocking(pipe->read_end.get()));
     const TimePoint now = Now();
@@ -177,13 +178,15 @@ class Runner {
       if (findings) {
         report.findings = std::move(*findings);
       } else if (late) {
-        report.findings = {Unanswered(
-            Say("no answer after {:.1f} s: the check was ended", "{:.1f} 秒内没有结果：检查被终止", Seconds(took)))};
+        report.findings = {Unanswered(Bilingual("no answer after {:.1f} s: the check was ended",
+                                                "{:.1f} 秒内没有结果：检查被终止", Seconds(took)))};
       } else if (WIFSIGNALED(status)) {
-        report.findings = {Unanswered(Say("the check itself died of signal {} ({})", "检查程序自身因信号 {} 终止（{}）",
-                                          WTERMSIG(status), strsignal(WTERMSIG(status))))};
+        report.findings = {
+            Unanswered(Bilingual("the check itself died of signal {} ({})", "检查程序自身因信号 {} 终止（{}）",
+                                 WTERMSIG(status), strsignal(WTERMSIG(status))))};
       } else {
-        report.findings = {Unanswered(Say("the check itself ended without an answer", "检查程序没有给出结果就结束了"))};
+        report.findings = {
+            Unanswered(Bilingual("the check itself ended without an answer", "检查程序没有给出结果就结束了"))};
       }
     }
   }
@@ -204,23 +207,23 @@ class Runner {
     return SIGKILL;
   }
 
-  const Subject& subject_;
+  const MachineUnderTest& machine_;
   std::vector<CheckReport>& reports_;
   std::vector<Running> running_;
 };
 
 }  // namespace
 
-std::vector<CheckReport> RunChecks(std::span<const Check> checks, const Subject& subject, int at_a_time) {
+std::vector<CheckReport> RunChecks(std::span<const Check> checks, const MachineUnderTest& machine, int at_a_time) {
   std::vector<CheckReport> reports;
   std::vector<std::size_t> quick;
   std::vector<std::size_t> deep;
   for (const Check& check : checks) {
-    if (check.only_deep && !subject.deep) continue;
+    if (check.only_deep && !machine.deep) continue;
     (check.only_deep ? deep : quick).push_back(reports.size());
     reports.push_back({&check, {}, {}});
   }
-  Runner runner(subject, reports);
+  Runner runner(machine, reports);
   runner.Run(quick, static_cast<std::size_t>(std::max(at_a_time, 1)));
   runner.Run(deep, 1);
   return reports;

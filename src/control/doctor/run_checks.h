@@ -16,10 +16,10 @@ struct CheckReport {
   base::Duration took{};
 };
 
-// Those of `checks` that suit the subject (only_deep ones with --deep alone), in their order; the reports point into
+// Those of `checks` that suit the machine (only_deep ones with --deep alone), in their order; the reports point into
 // `checks`. Several run at a time; the deep ones one after the other, as they measure. A check that takes longer than
 // its limit is killed and "cannot tell", and so is one that dies; nothing of it is left running, unless the kernel
 // holds it. To be called with a single thread: it forks.
-std::vector<CheckReport> RunChecks(std::span<const Check> checks, const Subject& subject, int at_a_time = 4);
+std::vector<CheckReport> RunChecks(std::span<const Check> checks, const MachineUnderTest& machine, int at_a_time = 4);
 
 }  // namespace fulldeck::doctor

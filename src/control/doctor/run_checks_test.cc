@@ -9,40 +9,40 @@
 #include "base/subprocess.h"
 #include "doctor/finding.h"
 #include "doctor/finding_json.h"
-#include "doctor/machine/scene_for_test.h"
+#include "doctor/machine/fake_machine_for_test.h"
 #include "wire/process_identity.h"
 
 namespace fulldeck::doctor {
 namespace {
 
-std::vector<Finding> SayOk(const Subject& subject) {
-  return {Ok(Say("{} ranks", "{} 个 rank", subject.ranks), {{"ranks", std::to_string(subject.ranks)}})};
+std::vector<Finding> ReportOk(const MachineUnderTest& machine) {
+  return {Ok(Bilingual("{} ranks", "{} 个 rank", machine.ranks), {{"ranks", std::to_string(machine.ranks)}})};
 }
-std::vector<Finding> SayNothing(const Subject&) {
+std::vector<Finding> ReportNothing(const MachineUnderTest&) {
   return {};
 }
-std::vector<Finding> Crash(const Subject&) {
+std::vector<Finding> Crash(const MachineUnderTest&) {
   signal(SIGSEGV, SIG_DFL);
   raise(SIGSEGV);
   return {};
 }
-std::vector<Finding> LeaveWithoutAWord(const Subject&) {
+std::vector<Finding> ExitSilently(const MachineUnderTest&) {
   _exit(0);
 }
-std::vector<Finding> SayMuch(const Subject&) {
-  return std::vector<Finding>(1000, Warn(Say("{}", "{}", std::string(500, 'x')), Say("do", "做"), "H1"));
+std::vector<Finding> ReportMuch(const MachineUnderTest&) {
+  return std::vector<Finding>(1000, Warn(Bilingual("{}", "{}", std::string(500, 'x')), Bilingual("do", "做"), "H1"));
 }
 // Starts a program, notes its pid below the root, and waits for ever.
-std::vector<Finding> Hang(const Subject& subject) {
+std::vector<Finding> Hang(const MachineUnderTest& machine) {
   base::SpawnOptions options;
   options.arguments = {"/bin/sleep", "600"};
   options.parent_death_signal = SIGKILL;
   const auto pid = base::Spawn(options);
-  if (pid) std::ofstream(subject.root.Path("/child")) << *pid;
+  if (pid) std::ofstream(machine.root.Path("/child")) << *pid;
   for (;;) pause();
 }
 
-Check Named(std::string_view id, std::vector<Finding> (*run)(const Subject&)) {
+Check Named(std::string_view id, std::vector<Finding> (*run)(const MachineUnderTest&)) {
   Check check;
   check.id = id;
   check.run = run;
@@ -50,11 +50,11 @@ Check Named(std::string_view id, std::vector<Finding> (*run)(const Subject&)) {
 }
 
 TEST(RunChecks, AnswersInTheOrderOfTheChecksWhateverTheyDo) {
-  Scene scene;
-  scene.subject.kernel = &Kernel::OfThisMachine();
-  const std::vector<Check> checks = {Named("crash", Crash), Named("good", SayOk), Named("leave", LeaveWithoutAWord),
-                                     Named("much", SayMuch), Named("nothing", SayNothing)};
-  const auto reports = RunChecks(checks, scene.subject, 3);
+  FakeMachine fake;
+  fake.machine.kernel = &SystemCalls::OfThisMachine();
+  const std::vector<Check> checks = {Named("crash", Crash), Named("good", ReportOk), Named("leave", ExitSilently),
+                                     Named("much", ReportMuch), Named("nothing", ReportNothing)};
+  const auto reports = RunChecks(checks, fake.machine, 3);
   ASSERT_EQ(reports.size(), checks.size());
   EXPECT_EQ(reports[0].check->id, "crash");
   EXPECT_EQ(Worst(reports[0].findings), Verdict::kCannotTell);
@@ -71,18 +71,18 @@ TEST(RunChecks, AnswersInTheOrderOfTheChecksWhateverTheyDo) {
 }
 
 TEST(RunChecks, EndsACheckThatHangsWithWhatItStarted) {
-  Scene scene;
+  FakeMachine fake;
   Check hangs = Named("hangs", Hang);
   hangs.limit = std::chrono::milliseconds(700);
   const auto begin = base::SteadyClock::Instance().Now();
-  const std::vector<Check> checks = {hangs, Named("good", SayOk)};
-  const auto reports = RunChecks(checks, scene.subject);
+  const std::vector<Check> checks = {hangs, Named("good", ReportOk)};
+  const auto reports = RunChecks(checks, fake.machine);
   EXPECT_LT(base::SteadyClock::Instance().Now() - begin, std::chrono::seconds(20));
   EXPECT_EQ(Worst(reports[0].findings), Verdict::kCannotTell);
   EXPECT_NE(reports[0].findings.at(0).evidence.english.find("no answer after"), std::string::npos);
   EXPECT_EQ(Worst(reports[1].findings), Verdict::kOk);
   int child = 0;
-  std::ifstream(scene.tree.path() / "child") >> child;
+  std::ifstream(fake.tree.path() / "child") >> child;
   ASSERT_GT(child, 1);
   // Who inherits it may take its time to reap it.
   const wire::ProcessIdentity started{child, 0};
@@ -90,17 +90,17 @@ TEST(RunChecks, EndsACheckThatHangsWithWhatItStarted) {
   EXPECT_FALSE(wire::IsAlive(started)) << "what the check had started lives on";
 }
 
-std::vector<Finding> CountCalls(const Subject&) {
+std::vector<Finding> CountCalls(const MachineUnderTest&) {
   static int calls = 0;
-  return {Ok(Say("call {}", "第 {} 次", ++calls))};
+  return {Ok(Bilingual("call {}", "第 {} 次", ++calls))};
 }
 
 TEST(RunChecks, AFamilySharesAProcessAndKeepsWhatWasAnsweredBeforeOneOfItDied) {
-  Scene scene;
+  FakeMachine fake;
   std::vector<Check> checks = {Named("first", CountCalls), Named("alone", CountCalls), Named("second", CountCalls),
                                Named("crash", Crash), Named("last", CountCalls)};
   for (const std::size_t member : {0, 2, 3, 4}) checks[member].family = "counting";
-  const auto reports = RunChecks(checks, scene.subject);
+  const auto reports = RunChecks(checks, fake.machine);
   ASSERT_EQ(reports.size(), 5U);
   EXPECT_EQ(reports[0].findings.at(0).evidence.english, "call 1");
   EXPECT_EQ(reports[1].findings.at(0).evidence.english, "call 1");
@@ -108,21 +108,21 @@ TEST(RunChecks, AFamilySharesAProcessAndKeepsWhatWasAnsweredBeforeOneOfItDied) {
   for (const std::size_t unanswered : {3, 4}) EXPECT_EQ(Worst(reports[unanswered].findings), Verdict::kCannotTell);
 }
 
-TEST(RunChecks, LeavesDeepChecksOutUnlessAsked) {
-  Scene scene;
-  Check deep = Named("deep", SayOk);
+TEST(RunChecks, LeavesDeepChecksOutUnlessRequested) {
+  FakeMachine fake;
+  Check deep = Named("deep", ReportOk);
   deep.only_deep = true;
-  const std::vector<Check> checks = {deep, Named("good", SayOk)};
-  EXPECT_EQ(RunChecks(checks, scene.subject).size(), 1U);
-  scene.subject.deep = true;
-  EXPECT_EQ(RunChecks(checks, scene.subject).size(), 2U);
+  const std::vector<Check> checks = {deep, Named("good", ReportOk)};
+  EXPECT_EQ(RunChecks(checks, fake.machine).size(), 1U);
+  fake.machine.deep = true;
+  EXPECT_EQ(RunChecks(checks, fake.machine).size(), 2U);
 }
 
 TEST(Findings, ThatAreCutShortAreAnError) {
-  const std::string whole = FormatFindings({Fail(Say("a", "甲"), Say("b", "乙"), "H1", {{"n", "1"}})});
+  const std::string whole = FormatFindings({Fail(Bilingual("a", "甲"), Bilingual("b", "乙"), "H1", {{"n", "1"}})});
   const auto read = ParseFindings(whole);
   ASSERT_TRUE(read.ok());
-  EXPECT_EQ(read->at(0).cure.chinese, "乙");
+  EXPECT_EQ(read->at(0).fix.chinese, "乙");
   for (std::size_t size = 0; size < whole.size(); ++size) {
     EXPECT_FALSE(ParseFindings(std::string_view(whole).substr(0, size)).ok()) << size;
   }

@@ -48,7 +48,7 @@ std::optional<base::Error> EventLog::Append(const Event& event, base::TimePoint 
   std::optional<base::Error> first;
   for (File& file : files_) {
     if (!file.fd.valid()) continue;
-    const bool full = file.written + line.size() > kMostBytes;
+    const bool full = file.written + line.size() > kMaxBytes;
     const Event last{"events-truncated", Severity::kWarning, {}, "events.jsonl is full; later events are not in it"};
     const std::string& bytes = full ? ToJsonLine(last, wall, at) + "\n" : line;
     const auto written = base::WriteAllTo(file.fd.get(), bytes, file.path);

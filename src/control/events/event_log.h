@@ -26,7 +26,7 @@ std::string ToJsonLine(const Event& event, double wall_seconds, base::TimePoint 
 class EventLog {
  public:
   // A run's log never grows beyond this; the last line says so (id "events-truncated").
-  static constexpr std::size_t kMostBytes = 16 << 20;
+  static constexpr std::size_t kMaxBytes = 16 << 20;
 
   // Appends to `path`, which is created with mode 0600 and must not be a symbolic link. Several files get the same
   // lines.

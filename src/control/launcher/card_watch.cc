@@ -48,7 +48,7 @@ std::string FormatReading(int card, base::TimePoint at, const device::Card& seen
     }
   }
   return fmt::format("{} {} {} {} {} {:d} {:d} {} {} {} {:d}\n", card, at.time_since_epoch().count(),
-                     telemetry.utilisation_percent ? fmt::format("{:.3f}", *telemetry.utilisation_percent) : "-",
+                     telemetry.utilization_percent ? fmt::format("{:.3f}", *telemetry.utilization_percent) : "-",
                      holders, work, progress.probes, progress.stepped, progress.steps, progress.collectives,
                      progress.probed_ns, progress.model_on_cpu);
 }
@@ -109,9 +109,9 @@ bool WriteAll(int pipe, std::string_view text) {
   const base::Clock& clock = base::SteadyClock::Instance();
   const bool has_pids_of_the_host = job::HasPidsOfTheHost();
   device::InventoryReader reader(
-      {.root = base::SystemRoot(), .environment = environment, .patience = std::chrono::seconds(10)});
+      {.root = base::SystemRoot(), .environment = environment, .timeout = std::chrono::seconds(10)});
   const base::TimePoint began = clock.Now();
-  bool asked = false;
+  bool requested = false;
   for (;;) {
     // Progress first: what a card does after a step must not be taken for what it did before.
     const base::TimePoint at = clock.Now();
@@ -127,14 +127,14 @@ bool WriteAll(int pipe, std::string_view text) {
         }
       }
     }
-    text += asked ? "asked\n" : "round\n";
+    text += requested ? "asked\n" : "round\n";
     if (!WriteAll(pipe, text)) _exit(0);
     const bool fast = inventory->simulated && clock.Now() - began < std::chrono::minutes(1);
     pollfd waiting{requests, POLLIN, 0};
     const int interval = static_cast<int>(fast ? CardWatch::kFastInterval.count() : 1000);
-    asked = poll(&waiting, 1, interval) > 0;
+    requested = poll(&waiting, 1, interval) > 0;
     char byte = 0;
-    if (asked && read(requests, &byte, 1) <= 0) _exit(0);
+    if (requested && read(requests, &byte, 1) <= 0) _exit(0);
   }
 }
 
@@ -181,7 +181,7 @@ CardWatch::~CardWatch() {
   }
 }
 
-bool CardWatch::Ask() {
+bool CardWatch::RequestReading() {
   return pid_ > 0 && requests_.valid() && WriteAll(requests_.get(), "?");
 }
 

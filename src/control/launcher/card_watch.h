@@ -19,8 +19,8 @@ namespace fulldeck::launcher {
 // What a watch reports; neither may destroy it.
 struct CardWatchEvents {
   std::function<void(const diagnosis::CardReading&)> reading;
-  // All cards were read once more. `asked`: for the first time since Ask() was called.
-  std::function<void(bool asked)> round;
+  // All cards were read once more. `requested`: for the first time since RequestReading() was called.
+  std::function<void(bool requested)> round;
 };
 
 // One thread: the loop's.
@@ -39,8 +39,8 @@ class CardWatch {
   CardWatch(const CardWatch&) = delete;
   CardWatch& operator=(const CardWatch&) = delete;
 
-  // Reads once more now; the round that follows says that it was asked for. False when nobody reads any more.
-  bool Ask();
+  // Reads once more now; the round that follows says that it was requested for. False when nobody reads any more.
+  bool RequestReading();
 
   pid_t pid() const { return pid_; }
   // Somebody else has reaped it.

@@ -10,20 +10,20 @@ std::string CpuFile(int cpu, const char* file) {
   return "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/" + file;
 }
 
-// The processors of `mine` and those that the kernel groups with its first one in `file`.
-std::vector<int> GroupOf(const std::vector<int>& mine, const char* file, const base::SystemRoot& root,
+// The processors of `rank_cpus` and those that the kernel groups with its first one in `file`.
+std::vector<int> GroupOf(const std::vector<int>& rank_cpus, const char* file, const base::SystemRoot& root,
                          const device::HostTopology& host) {
-  if (mine.empty()) return {};
-  const auto list = root.ReadLine(CpuFile(mine.front(), file));
+  if (rank_cpus.empty()) return {};
+  const auto list = root.ReadLine(CpuFile(rank_cpus.front(), file));
   auto group = list ? device::ParseCpuList(*list) : std::nullopt;
   if (!group) return {};
   std::erase_if(*group, [&](int cpu) { return std::find(host.cpus.begin(), host.cpus.end(), cpu) == host.cpus.end(); });
   return *group;
 }
 
-std::vector<int> NodeOf(const std::vector<int>& mine, const device::HostTopology& host) {
+std::vector<int> NodeOf(const std::vector<int>& rank_cpus, const device::HostTopology& host) {
   for (const device::NumaNode& node : host.nodes) {
-    if (!mine.empty() && std::find(node.cpus.begin(), node.cpus.end(), mine.front()) != node.cpus.end())
+    if (!rank_cpus.empty() && std::find(node.cpus.begin(), node.cpus.end(), rank_cpus.front()) != node.cpus.end())
       return node.cpus;
   }
   return {};
@@ -31,8 +31,8 @@ std::vector<int> NodeOf(const std::vector<int>& mine, const device::HostTopology
 
 }  // namespace
 
-std::vector<int> ProcessorsFor(job::NumaBinding mode, const job::RankPlacement& placement,
-                               const device::HostTopology& host, const base::SystemRoot& root) {
+std::vector<int> CpusFor(job::NumaBinding mode, const job::RankPlacement& placement, const device::HostTopology& host,
+                         const base::SystemRoot& root) {
   switch (mode) {
     case job::NumaBinding::kNone:
       return host.nodes.size() > 1 ? NodeOf(placement.cpus, host) : std::vector<int>();

@@ -12,7 +12,7 @@ namespace fulldeck::launcher {
 
 // Empty: the rank is not bound. Without a mode a rank is bound to its NUMA node where there are several nodes, so that
 // it computes beside its card, and is left alone where there is one.
-std::vector<int> ProcessorsFor(job::NumaBinding mode, const job::RankPlacement& placement,
-                               const device::HostTopology& host, const base::SystemRoot& root);
+std::vector<int> CpusFor(job::NumaBinding mode, const job::RankPlacement& placement, const device::HostTopology& host,
+                         const base::SystemRoot& root);
 
 }  // namespace fulldeck::launcher

@@ -43,8 +43,8 @@ bool AddStat(const base::SystemRoot& root, const std::string& folder, ProcessSam
                         kChildSystem = 14;
   if (is_rank && !fields.empty() && !fields[0].empty()) sample.state = fields[0][0];
   sample.page_faults += Number(fields, kMinorFaults) + Number(fields, kMajorFaults);
-  sample.processor += Ticks(Number(fields, kUser) + Number(fields, kSystem));
-  if (is_rank) sample.processor += Ticks(Number(fields, kChildUser) + Number(fields, kChildSystem));
+  sample.cpu += Ticks(Number(fields, kUser) + Number(fields, kSystem));
+  if (is_rank) sample.cpu += Ticks(Number(fields, kChildUser) + Number(fields, kChildSystem));
   return true;
 }
 
@@ -176,16 +176,16 @@ bool IsWorkerInIo(const base::SystemRoot& root, const std::string& process, pid_
   return !wait.call.starts_with("epoll") || WaitsForAConnection(root, process, pid, task, wait, connections);
 }
 
-constexpr std::size_t kMostThreads = 256;
+constexpr std::size_t kMaxThreads = 256;
 
 void AddThreads(const base::SystemRoot& root, const std::string& folder, pid_t pid, ProcessSample& sample) {
   const std::vector<std::string> threads = root.List(folder + "/task");
   Connections connections(root, folder);
-  sample.all_in_locks = sample.wait.kind == diagnosis::WaitKind::kLock && threads.size() <= kMostThreads;
-  std::size_t looked = 0;
+  sample.all_in_locks = sample.wait.kind == diagnosis::WaitKind::kLock && threads.size() <= kMaxThreads;
+  std::size_t visited = 0;
   for (const std::string& thread : threads) {
     if (thread == std::to_string(pid)) continue;
-    if (++looked > kMostThreads) break;
+    if (++visited > kMaxThreads) break;
     const std::string task = folder + "/task/" + thread;
     if (diagnosis::ServesCommunication(root.ReadLine(task + "/comm").value_or(""))) continue;
     const diagnosis::ThreadWait wait = WaitOf(root, folder, task, StateOf(root, task));
@@ -205,9 +205,9 @@ bool IsChildInIo(const base::SystemRoot& root, pid_t child, const diagnosis::Thr
   if (!waited_for && main.kind != WaitKind::kSleep && main.kind != WaitKind::kLock) return false;
   const std::string folder = "/proc/" + std::to_string(child);
   Connections connections(root, folder);
-  std::size_t looked = 0;
+  std::size_t visited = 0;
   for (const std::string& thread : root.List(folder + "/task")) {
-    if (++looked > kMostThreads) break;
+    if (++visited > kMaxThreads) break;
     const std::string task = folder + "/task/" + thread;
     const diagnosis::ThreadWait wait = WaitOf(root, folder, task, StateOf(root, task));
     if (wait.kind != WaitKind::kIo || diagnosis::ServesCommunication(root.ReadLine(task + "/comm").value_or(""))) {
@@ -231,11 +231,11 @@ std::optional<ProcessSample> SampleProcess(const base::SystemRoot& root, pid_t p
   if (!AddStat(root, folder, sample, true)) return std::nullopt;
   // Whoever waits for a CPU wants to work, however long the queue is. Kernels without schedstat do not tell the main
   // thread from the others: then all of the process's time is taken for its.
-  sample.main_thread = sample.processor;
+  sample.main_thread = sample.cpu;
   if (const auto line = root.ReadLine(folder + "/schedstat")) {
     const std::vector<std::string_view> figures = base::Split(*line, ' ');
     const Duration queued(static_cast<std::int64_t>(Number(figures, 1)));
-    sample.processor += queued;
+    sample.cpu += queued;
     sample.main_thread = Duration(static_cast<std::int64_t>(Number(figures, 0))) + queued;
   }
   sample.io_bytes = IoOf(root, folder);
@@ -271,8 +271,8 @@ std::vector<RankNow> HangWatch::ReadRanks() const {
   ranks.reserve(group_.ranks().size());
   for (const Rank& rank : group_.ranks()) {
     RankNow now;
-    if (rank.ending) {
-      now.life = rank.ending->ending.ok() ? RankLife::kEnded : RankLife::kFailed;
+    if (rank.exit_status) {
+      now.life = rank.exit_status->exit_status.ok() ? RankLife::kEnded : RankLife::kFailed;
     } else if (rank.stopped) {
       now.life = RankLife::kStopped;
     }
@@ -294,16 +294,16 @@ void HangWatch::AddProcesses(std::vector<RankNow>& ranks, base::TimePoint now) {
     const std::vector<TreeProcess> all = Descendants(getpid());
     for (const Rank& rank : group_.ranks()) {
       // Parents come before their children in a walk down from us.
-      std::vector<pid_t> mine = {rank.pid};
+      std::vector<pid_t> own = {rank.pid};
       for (const TreeProcess& process : all) {
-        if (std::find(mine.begin(), mine.end(), process.parent) != mine.end()) mine.push_back(process.pid);
+        if (std::find(own.begin(), own.end(), process.parent) != own.end()) own.push_back(process.pid);
       }
-      mine.erase(mine.begin());
-      descendants_[static_cast<std::size_t>(rank.local_rank)] = std::move(mine);
+      own.erase(own.begin());
+      descendants_[static_cast<std::size_t>(rank.local_rank)] = std::move(own);
     }
   }
   for (const Rank& rank : group_.ranks()) {
-    if (rank.ending || rank.pid <= 0) continue;
+    if (rank.exit_status || rank.pid <= 0) continue;
     const auto index = static_cast<std::size_t>(rank.local_rank);
     const std::vector<int>& awaited = judge_.WantsThreadsOf();
     const bool with_threads = std::find(awaited.begin(), awaited.end(), rank.local_rank) != awaited.end();
@@ -311,27 +311,27 @@ void HangWatch::AddProcesses(std::vector<RankNow>& ranks, base::TimePoint now) {
   }
 }
 
-diagnosis::HangVerdict HangWatch::Look(base::TimePoint now) {
+diagnosis::HangVerdict HangWatch::Poll(base::TimePoint now) {
   std::vector<RankNow> ranks = ReadRanks();
   if (judge_.WantsProcesses()) AddProcesses(ranks, now);
 
   std::vector<std::optional<diagnosis::WaitingNow>> waiting;
   for (const RankNow& rank : ranks) {
-    auto& mine = waiting.emplace_back();
+    auto& own = waiting.emplace_back();
     for (const wire::Collective& call : rank.groups) {
       if (rank.life != RankLife::kThere || call.operation == FULLDECK_BOARD_MEETING) continue;
-      if (!mine) mine.emplace();
-      mine->sampled = mine->sampled || diagnosis::IsRecorded(call.name);
-      mine->waited += Duration(static_cast<std::int64_t>(call.waited_ns));
-      if (!rank.loop || rank.loop->step == 0) mine->steps = std::max(mine->steps, call.completed);
+      if (!own) own.emplace();
+      own->sampled = own->sampled || diagnosis::IsRecorded(call.name);
+      own->waited += Duration(static_cast<std::int64_t>(call.waited_ns));
+      if (!rank.loop || rank.loop->step == 0) own->steps = std::max(own->steps, call.completed);
     }
-    if (mine && rank.loop && rank.loop->step > 0) mine->steps = rank.loop->step;
+    if (own && rank.loop && rank.loop->step > 0) own->steps = rank.loop->step;
   }
   if (const auto found = stragglers_.Judge(now, waiting)) new_straggler_ = found;
   return judge_.Judge(now, ranks);
 }
 
-std::optional<diagnosis::HangVerdict> HangWatch::LookForDifferentCalls(base::TimePoint now) {
+std::optional<diagnosis::HangVerdict> HangWatch::FindDesync(base::TimePoint now) {
   std::vector<RankNow> ranks = ReadRanks();
   for (const Rank& rank : group_.ranks()) {
     ranks[static_cast<std::size_t>(rank.local_rank)].sent_too_much = WasSentTooMuch(rank);

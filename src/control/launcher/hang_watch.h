@@ -1,6 +1,6 @@
 // Looks at the ranks of this host for the verdicts of diagnosis/hangs/hang_verdict.h and straggler_verdict.h: at the
-// rank board every time, which costs microseconds, and at /proc only while a call is late. Passive: Look is called on
-// the supervisor's loop, kLookInterval apart; it waits for nothing and signals nobody.
+// rank board every time, which costs microseconds, and at /proc only while a call is late. Passive: Poll is called on
+// the supervisor's loop, kPollInterval apart; it waits for nothing and signals nobody.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@
 
 namespace fulldeck::launcher {
 
-inline constexpr std::chrono::milliseconds kLookInterval{250};
+inline constexpr std::chrono::milliseconds kPollInterval{250};
 
 // What /proc shows of a process and its descendants; nothing when it is gone. `descendants` are pids. `with_threads`:
 // what its other threads wait for is read too.
@@ -36,9 +36,9 @@ class HangWatch {
   HangWatch(const RankGroup& group, CardWorked card_worked)
       : group_(group), card_worked_(std::move(card_worked)), judge_(group.board().run()) {}
 
-  diagnosis::HangVerdict Look(base::TimePoint now);
+  diagnosis::HangVerdict Poll(base::TimePoint now);
   // The calls of a run that has just failed: who made another than the rest.
-  std::optional<diagnosis::HangVerdict> LookForDifferentCalls(base::TimePoint now);
+  std::optional<diagnosis::HangVerdict> FindDesync(base::TimePoint now);
 
   diagnosis::HangJudge& judge() { return judge_; }
 

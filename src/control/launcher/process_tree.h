@@ -30,7 +30,7 @@ std::vector<TreeProcess> Descendants(pid_t ancestor);
 bool HasChildren();
 
 // Sends the signal to every living descendant except `spared` and their descendants, again and again until a walk finds
-// none that was not signalled yet: a tree that forks cannot outrun it. Returns how many it reached.
+// none that was not signaled yet: a tree that forks cannot outrun it. Returns how many it reached.
 int SignalDescendants(pid_t ancestor, int signal_number, const std::vector<pid_t>& spared = {});
 
 // Whether the process catches the signal itself (SigCgt): neither ignored nor left to the default action.

@@ -53,7 +53,7 @@ TEST(ProcessTree, FindsGrandchildrenAndDaemonsAndKillsThemAll) {
   EXPECT_TRUE(Descendants(getpid()).empty());
 }
 
-TEST(ProcessTree, SparesWhatItIsToldToSpare) {
+TEST(ProcessTree, SparesWhatIsExcluded) {
   const pid_t spared = StartShell("sleep 1000");
   const pid_t other = StartShell("sleep 1000");
   ASSERT_TRUE(Eventually([] { return CountOf("sleep") == 2; }));

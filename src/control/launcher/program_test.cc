@@ -59,7 +59,7 @@ TEST_F(Program, TakesThePythonNextToFulldeckUnlessOneIsNamedOrTheFolderIsTheSyst
   EXPECT_TRUE(!not_executable.ok() || not_executable->front() != neighbor);
 }
 
-TEST_F(Program, RunsAModuleWithoutLookingForAFile) {
+TEST_F(Program, RunsAModuleWithoutSearchingForAFile) {
   flags_.module = true;
   const auto line = Resolve({"package.train", "1"});
   ASSERT_TRUE(line.ok());
@@ -84,7 +84,7 @@ TEST_F(Program, AddsTheLocalRankInLaunchModeOnly) {
   EXPECT_THAT(ProgramOfRank(*line, flags_, 3), ElementsAre("/bin/sh", "-u", script, "--local-rank=3", "a", "b"));
 }
 
-TEST_F(Program, RefusesWhatCannotRunAndSaysWhatToDo) {
+TEST_F(Program, RefusesWhatCannotRunAndNamesTheFix) {
   Write("train.py", "", 0644);
   const auto missing = Resolve({folder_.string() + "/trian.py"});
   ASSERT_FALSE(missing.ok());

@@ -35,7 +35,7 @@ job::AttemptContext ContextOf(const RunPlan& plan, const nodes::AttemptStart& st
   context.first_rank = start.first_rank;
   context.group_rank = start.group_rank;
   context.group_world_size = start.group_world_size;
-  context.cpu_asked = plan.cpu_asked;
+  context.cpu_requested = plan.cpu_requested;
   context.virtual_local_rank = plan.flags.virtual_local_rank;
   context.share_cards = plan.flags.share_cards;
   context.torch_plugins = plan.flags.torch_plugins;
@@ -52,7 +52,7 @@ job::AttemptContext ContextOf(const RunPlan& plan, const nodes::AttemptStart& st
 std::string FirstLine(const RunPlan& plan, const nodes::AttemptStart& start, const Rank& rank) {
   const PlannedRank& planned = plan.ranks[static_cast<std::size_t>(rank.local_rank)];
   return fmt::format("fulldeck: rank {} of {}, local rank {} on host {}: {}{}\n", rank.rank, start.world_size,
-                     rank.local_rank, plan.host_name, CardInWords(planned),
+                     rank.local_rank, plan.host_name, DescribeCard(planned),
                      planned.bound_to.empty() ? "" : ", processors " + device::FormatCpuList(planned.bound_to));
 }
 
@@ -79,8 +79,8 @@ base::SpawnOptions OptionsFor(const RunPlan& plan, const job::AttemptContext& co
   options.parent_death_signal = SIGKILL;
   options.cpus = planned.bound_to;
   if (cgroup) {
-    options.born_into_cgroup = cgroup->born_into();
-    if (cgroup->procs_fd() >= 0) options.enters_cgroups = {cgroup->procs_fd()};
+    options.clone_into_cgroup = cgroup->born_into();
+    if (cgroup->procs_fd() >= 0) options.join_cgroups = {cgroup->procs_fd()};
   }
   return options;
 }
@@ -164,7 +164,7 @@ void RankGroup::ShowOnBoard(const RunPlan& plan, const Rank& rank, base::TimePoi
 }
 
 bool WasSentTooMuch(const Rank& rank) {
-  if (!rank.ending || rank.ending->ending.signal_number() != SIGABRT) return false;
+  if (!rank.exit_status || rank.exit_status->exit_status.signal_number() != SIGABRT) return false;
   const std::string end = diagnosis::ReadTail(rank.files.stderr_path, std::size_t{1} << 14);
   return end.find("gloo::EnforceNotMet") != std::string::npos && end.find("expected size") != std::string::npos;
 }
@@ -176,15 +176,16 @@ Rank* RankGroup::Find(pid_t pid) {
 
 int RankGroup::alive() const {
   return static_cast<int>(
-      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.pid > 0 && !rank.ending; }));
+      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.pid > 0 && !rank.exit_status; }));
 }
 
 void RankGroup::Ended(Rank& rank, int wait_status, int order, bool after_stop, base::TimePoint now) {
-  rank.ending =
-      diagnosis::RankEnding{rank.local_rank, diagnosis::Ending{wait_status}, order, after_stop, std::nullopt, now};
+  rank.exit_status =
+      diagnosis::RankExit{rank.local_rank, diagnosis::ExitStatus{wait_status}, order, after_stop, std::nullopt, now};
   rank.ended = now;
   rank.stopped = false;
-  UpdateBoard(rank, rank.ending->ending.signal_number() != 0 ? wire::RankState::kKilled : wire::RankState::kExited,
+  UpdateBoard(rank,
+              rank.exit_status->exit_status.signal_number() != 0 ? wire::RankState::kKilled : wire::RankState::kExited,
               wait_status, now);
 }
 
@@ -210,17 +211,17 @@ void RankGroup::UpdateBoard(const Rank& rank, wire::RankState state, int wait_st
 
 void RankGroup::Signal(int signal_number) const {
   for (const Rank& rank : ranks_) {
-    if (rank.pid <= 0 || rank.ending) continue;
+    if (rank.pid <= 0 || rank.exit_status) continue;
     kill(-rank.pid, signal_number);
     if (rank.stopped) kill(-rank.pid, SIGCONT);
   }
 }
 
-std::vector<diagnosis::RankEnding> RankGroup::Failures() const {
-  std::vector<diagnosis::RankEnding> failures;
+std::vector<diagnosis::RankExit> RankGroup::Failures() const {
+  std::vector<diagnosis::RankExit> failures;
   for (const Rank& rank : ranks_) {
-    if (!rank.ending || rank.ending->ending.ok()) continue;
-    failures.push_back(*rank.ending);
+    if (!rank.exit_status || rank.exit_status->exit_status.ok()) continue;
+    failures.push_back(*rank.exit_status);
     const auto error = diagnosis::ParseErrorFile(diagnosis::ReadTail(rank.files.error_path, std::size_t{1} << 20));
     if (error) failures.back().error_seconds = error->unix_seconds;
   }
@@ -228,16 +229,16 @@ std::vector<diagnosis::RankEnding> RankGroup::Failures() const {
 }
 
 std::vector<diagnosis::RankFacts> RankGroup::Facts() const {
-  const std::vector<diagnosis::RankEnding> failures = Failures();
+  const std::vector<diagnosis::RankExit> failures = Failures();
   std::vector<diagnosis::RankFacts> all;
   for (const Rank& rank : ranks_) {
-    diagnosis::RankFacts facts{rank.local_rank, rank.rank, rank.ending};
-    for (const diagnosis::RankEnding& failure : failures) {
-      if (failure.local_rank == rank.local_rank) facts.ending = failure;
+    diagnosis::RankFacts facts{rank.local_rank, rank.rank, rank.exit_status};
+    for (const diagnosis::RankExit& failure : failures) {
+      if (failure.local_rank == rank.local_rank) facts.exit_status = failure;
     }
     auto error = board_.ReadError(rank.local_rank);
     // One from long before its end is one that the program has recovered from.
-    const auto age = error && rank.ending ? wire::Age(error->at_ns, rank.ended) : std::nullopt;
+    const auto age = error && rank.exit_status ? wire::Age(error->at_ns, rank.ended) : std::nullopt;
     if (error && (!age || *age < kErrorBelongsToTheEnd)) {
       facts.code = error->code;
       facts.culprit = error->culprit;

@@ -10,12 +10,12 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "diagnosis/ending.h"
+#include "diagnosis/exit_status.h"
 #include "diagnosis/root_cause.h"
 #include "launcher/run_cgroup.h"
 #include "launcher/run_directory.h"
 #include "launcher/run_plan.h"
-#include "nodes/host_group.h"
+#include "nodes/node_group.h"
 #include "wire/rank_board.h"
 
 namespace fulldeck::launcher {
@@ -26,7 +26,7 @@ struct Rank {
   pid_t pid = -1;
   RankFiles files;
   bool has_no_log = false;  // no room on the disk at a restart: its output goes nowhere
-  std::optional<diagnosis::RankEnding> ending;
+  std::optional<diagnosis::RankExit> exit_status;
   bool stopped = false;  // by SIGSTOP and its like
   base::TimePoint ended{};
 };
@@ -64,7 +64,7 @@ class RankGroup {
   void Signal(int signal_number) const;
 
   // All that failed, for RootCause; error files are read.
-  std::vector<diagnosis::RankEnding> Failures() const;
+  std::vector<diagnosis::RankExit> Failures() const;
   // Every rank as it ended and as it stands on the board, for RootOf.
   std::vector<diagnosis::RankFacts> Facts() const;
   // The furthest step that any rank has put on the board; absent when none has.

@@ -1,7 +1,7 @@
 // The folder of a run and the files in it:
 //   LOG_DIR/RUN_ID/logs/train.log                    all ranks, merged
 //   LOG_DIR/RUN_ID/events.jsonl                      what happened, one JSON object per line (events/event_log.h)
-//   LOG_DIR/RUN_ID/launch.json                       how it was started (launch_note.h)
+//   LOG_DIR/RUN_ID/launch.json                       how it was started (launch_info.h)
 //   LOG_DIR/RUN_ID/stacks-N.txt                      stacks that somebody asked for
 //   LOG_DIR/RUN_ID/attempt_0/3/{stdout,stderr}.log   of local rank 3, as it wrote them
 //   LOG_DIR/RUN_ID/attempt_0/3/error.json, crash.txt, stacks.txt where there are any

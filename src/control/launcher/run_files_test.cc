@@ -12,7 +12,7 @@
 
 #include "base/files/open_without_links.h"
 #include "base/subprocess.h"
-#include "launcher/launch_note.h"
+#include "launcher/launch_info.h"
 #include "launcher/run_cgroup.h"
 #include "launcher/run_directory.h"
 #include "temporary_folder.h"
@@ -90,13 +90,13 @@ TEST(PrivateLogFolder, IsOnlyEverAFolderThatNobodyElseCanUse) {
   EXPECT_EQ(mode(run->path()), 0700U);
 }
 
-TEST(LaunchNote, KnowsTheRunIdThatIsTheTokenOfARendezvous) {
+TEST(LaunchInfo, KnowsTheRunIdThatIsTheTokenOfARendezvous) {
   job::RunRecord record;
   record.run_id = "our-token";
   record.host = "node1";
   record.directory = "/data/fulldeck_runs/our-token.node1";
   const auto token = [&](const base::Environment& environment) {
-    return RendezvousTokenOf(FormatLaunchNote({"fulldeck", "run"}, environment, record));
+    return RendezvousTokenOf(FormatLaunchInfo({"fulldeck", "run"}, environment, record));
   };
   EXPECT_EQ(token({}), "our-token");
   EXPECT_EQ(token({{"FULLDECK_TOKEN", "another-one"}}), "") << "then the id is no secret";
@@ -108,23 +108,23 @@ TEST(LaunchNote, KnowsTheRunIdThatIsTheTokenOfARendezvous) {
   EXPECT_EQ(RendezvousTokenOf("no note"), "");
 }
 
-// Printed again with its indents, such a note would grow with the square of its size.
-TEST(LaunchNote, OfAnybodyElseMayBeNestedHoweverDeep) {
-  const auto note = [](int depth) {
+// Printed again with its indents, such a document would grow with the square of its size.
+TEST(LaunchInfo, OfAnybodyElseMayBeNestedHoweverDeep) {
+  const auto document = [](int depth) {
     return R"({"secrets":{"salt":"s","marks":["m"]},"run":{"run_id":"our-token","host":"b","directory":"/x/a.b"},"x":)" +
            std::string(depth, '[') + std::string(depth, ']') + "}";
   };
-  const std::string shallow = note(40);
-  EXPECT_THAT(MarksOfLaunchNote(shallow).marks, ElementsAre("m"));
+  const std::string shallow = document(40);
+  EXPECT_THAT(MarksOfLaunchInfo(shallow).marks, ElementsAre("m"));
   EXPECT_EQ(RendezvousTokenOf(shallow), "our-token");
   EXPECT_THAT(WithoutMarks(shallow), Not(HasSubstr("marks")));
-  const std::string deep = note(2000);
-  EXPECT_TRUE(MarksOfLaunchNote(deep).marks.empty());
+  const std::string deep = document(2000);
+  EXPECT_TRUE(MarksOfLaunchInfo(deep).marks.empty());
   EXPECT_EQ(RendezvousTokenOf(deep), "");
   EXPECT_EQ(WithoutMarks(deep), deep);
 }
 
-TEST(RunDirectory, SaysWhichFolderCannotBeWritten) {
+TEST(RunDirectory, ReportsWhichFolderCannotBeWritten) {
   const testing::TemporaryFolder folder;
   std::ofstream(folder.string() + "/file") << "";
   const auto refused = RunDirectory::Make(folder.string() + "/file/logs", "run");
@@ -148,8 +148,8 @@ TEST(RunCgroup, HoldsAChildFromItsBirthAndKillsAllMembers) {
     folder = cgroup->folder();
     base::SpawnOptions options;
     options.arguments = {"/bin/sh", "-c", "sleep 1000 & sleep 1000"};
-    options.born_into_cgroup = cgroup->born_into();
-    if (cgroup->procs_fd() >= 0) options.enters_cgroups = {cgroup->procs_fd()};
+    options.clone_into_cgroup = cgroup->born_into();
+    if (cgroup->procs_fd() >= 0) options.join_cgroups = {cgroup->procs_fd()};
     const auto pid = base::Spawn(options);
     ASSERT_TRUE(pid.ok());
     EXPECT_THAT(cgroup->Members(), Contains(*pid));
@@ -164,7 +164,7 @@ TEST(RunCgroup, HoldsAChildFromItsBirthAndKillsAllMembers) {
   EXPECT_FALSE(Exists(folder)) << "the folder goes with the object";
 }
 
-TEST(OutOfMemory, IsToldFromAKillByTheCounters) {
+TEST(OutOfMemory, IsDistinguishedFromAKillByTheCounters) {
   MemoryPressure before;
   before.cgroup_kills = 1;
   before.machine_kills = 7;

@@ -62,7 +62,7 @@ base::Result<void> RaiseDescriptorLimit(int ranks) {
 }
 
 std::optional<std::string> BesideProgram(const std::string& relative) {
-  std::string folder = base::OwnProgram();
+  std::string folder = base::ExecutablePath();
   folder.erase(folder.rfind('/'));
   folder += "/../" + relative;
   std::array<char, PATH_MAX> resolved{};
@@ -87,7 +87,7 @@ void ChooseAgent(RunPlan& plan) {
   }
 }
 
-std::string OwnerInWords(const std::optional<job::LeaseOwner>& owner) {
+std::string DescribeOwner(const std::optional<job::LeaseOwner>& owner) {
   if (!owner) return "another run";
   if (owner->run_id.empty()) return "a run of user " + owner->user;
   return fmt::format("run {} (user {}, pid {})", owner->run_id, owner->user, owner->pid);
@@ -108,7 +108,7 @@ base::Result<std::vector<device::Card>> LeaseCards(RunPlan& plan, const std::vec
       leased.push_back(card);
       continue;
     }
-    taken.push_back(fmt::format("{} is used by {}", device::NameOf(card), OwnerInWords(held_by)));
+    taken.push_back(fmt::format("{} is used by {}", device::NameOf(card), DescribeOwner(held_by)));
     if (!may_skip) break;
   }
   const bool too_few = leased.empty() || (wanted && leased.size() < *wanted);
@@ -161,10 +161,10 @@ base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlac
   device::InventoryReader reader({.root = base::SystemRoot(), .environment = plan.environment});
   *code = ExitCode::kBadEnvironment;
   // On the processors nobody has to wait for the cards' libraries.
-  const auto asked = job::ParseDeviceChoice(plan.flags.devices);
-  const bool on_processors =
-      ((asked && asked->cpu) || plan.flags.nproc_kind == "cpu") && !plan.environment.Get(wire::kSimulateVariable);
-  const auto inventory = on_processors ? base::Result<device::Inventory>(device::Inventory()) : reader.Read();
+  const auto choice = job::ParseDeviceChoice(plan.flags.devices);
+  const bool on_cpu =
+      ((choice && choice->cpu) || plan.flags.nproc_kind == "cpu") && !plan.environment.Get(wire::kSimulateVariable);
+  const auto inventory = on_cpu ? base::Result<device::Inventory>(device::Inventory()) : reader.Read();
   if (!inventory) return inventory.error();
   for (const device::VendorReport& vendor : inventory->vendors) {
     for (const device::Card& card : vendor.cards) {
@@ -177,7 +177,7 @@ base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlac
   auto selection = job::SelectCards(plan.flags, *inventory, static_cast<int>(host.cpus.size()),
                                     cluster ? cluster->local_launcher : 0, cluster ? cluster->local_launchers : 1);
   if (!selection) return selection.error();
-  plan.cpu_asked = selection->cpu_asked;
+  plan.cpu_requested = selection->cpu_requested;
   plan.notes.insert(plan.notes.end(), selection->notes.begin(), selection->notes.end());
   int ranks = selection->ranks;
   std::vector<device::Card> cards = std::move(selection->cards);
@@ -193,7 +193,7 @@ base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlac
   }
   if (!cards.empty() && !plan.flags.ignore_leases && !plan.flags.dry_run) {
     // A fixed number of ranks needs that many cards; without one the run takes what is free.
-    const bool named = asked && !asked->indices.empty();
+    const bool named = choice && !choice->indices.empty();
     std::optional<std::size_t> wanted;
     if (plan.flags.nproc || named) wanted = std::min(cards.size(), static_cast<std::size_t>(ranks));
     auto leased = LeaseCards(plan, cards, wanted, !named);
@@ -206,7 +206,7 @@ base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlac
   const auto placements = job::Place({cards, host, ranks, share});
   if (!placements) return placements.error();
   for (const job::RankPlacement& placement : *placements) {
-    PlannedRank rank{placement, std::nullopt, ProcessorsFor(plan.flags.numa_binding, placement, host, root)};
+    PlannedRank rank{placement, std::nullopt, CpusFor(plan.flags.numa_binding, placement, host, root)};
     if (placement.card) rank.card = cards[*placement.card];
     if (plan.flags.numa_binding != job::NumaBinding::kNone && rank.bound_to.empty()) {
       return Error{"this machine does not tell the processors that --numa-binding asks for; leave it away"};
@@ -229,7 +229,7 @@ base::Result<RunDirectory> MakeRunDirectory(const RunPlan& plan, const std::stri
 }
 
 std::string CollectivesKey(const RunPlan& plan) {
-  if (plan.flags.max_hosts > 1) {
+  if (plan.flags.max_nodes > 1) {
     const std::string token = plan.environment.Get(wire::kTokenVariable).value_or("");
     return token.empty() ? "" : wire::HexOf(wire::HmacSha256(token, "collectives of run " + plan.run_id));
   }
@@ -253,7 +253,7 @@ std::string FolderName(const std::string& run_id) {
 
 }  // namespace
 
-std::string CardInWords(const PlannedRank& rank) {
+std::string DescribeCard(const PlannedRank& rank) {
   if (!rank.card) return "the host's processors";
   const auto& identity = rank.card->serial ? rank.card->serial : rank.card->uuid;
   return fmt::format("{}{}{}", device::NameOf(*rank.card), identity ? fmt::format(" (serial {})", *identity) : "",
@@ -264,7 +264,7 @@ std::vector<std::string> DescribePlacement(const RunPlan& plan) {
   std::vector<std::string> lines;
   for (const PlannedRank& rank : plan.ranks) {
     lines.push_back(
-        fmt::format("local rank {}: {}, {}, {} thread{}", rank.placement.rank, CardInWords(rank),
+        fmt::format("local rank {}: {}, {}, {} thread{}", rank.placement.rank, DescribeCard(rank),
                     rank.bound_to.empty() ? "any processor" : "processors " + device::FormatCpuList(rank.bound_to),
                     rank.placement.threads, rank.placement.threads == 1 ? "" : "s"));
   }
@@ -277,9 +277,9 @@ std::vector<std::string> DescribeEnvironment(const RunPlan& plan) {
   attempt.role = plan.flags.role;
   attempt.max_restarts = plan.flags.max_restarts;
   attempt.local_world_size = static_cast<int>(plan.ranks.size());
-  attempt.group_world_size = plan.flags.max_hosts;
+  attempt.group_world_size = plan.flags.max_nodes;
   attempt.world_size = attempt.local_world_size * attempt.group_world_size;
-  attempt.cpu_asked = plan.cpu_asked;
+  attempt.cpu_requested = plan.cpu_requested;
   attempt.virtual_local_rank = plan.flags.virtual_local_rank;
   attempt.share_cards = plan.flags.share_cards;
   attempt.torch_plugins = plan.flags.torch_plugins;
@@ -312,8 +312,8 @@ base::Result<std::unique_ptr<RunPlan>> MakeRunPlan(const job::LaunchFlags& flags
   plan->collectives_key = CollectivesKey(*plan);
 
   *code_of_refusal = ExitCode::kCannotStart;
-  const std::string own_program = base::OwnProgram();
-  auto program = ResolveProgram(flags, environment, own_program.substr(0, own_program.rfind('/')));
+  const std::string executable_path = base::ExecutablePath();
+  auto program = ResolveProgram(flags, environment, executable_path.substr(0, executable_path.rfind('/')));
   if (!program) return program.error();
   plan->program = std::move(*program);
 
@@ -332,7 +332,7 @@ base::Result<std::unique_ptr<RunPlan>> MakeRunPlan(const job::LaunchFlags& flags
   }
   if (!flags.dry_run) {
     *code_of_refusal = ExitCode::kCannotStart;
-    const bool several = flags.max_hosts > 1;
+    const bool several = flags.max_nodes > 1;
     auto directory =
         MakeRunDirectory(*plan, FolderName(plan->run_id) + (several ? "." + FolderName(plan->host_name) : ""));
     if (!directory) return directory.error();

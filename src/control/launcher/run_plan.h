@@ -38,7 +38,7 @@ struct RunPlan {
   std::string user;
   std::vector<std::string> program;  // of a rank, resolved
   std::vector<PlannedRank> ranks;    // by local rank
-  bool cpu_asked = false;
+  bool cpu_requested = false;
   // The visible-device list that makes LOCAL_RANK the index of the rank's card, when the run does not use all cards
   // from the first one on: name and value. Never set when the caller's own list already does.
   std::optional<std::pair<std::string, std::string>> visible_devices;
@@ -72,6 +72,6 @@ std::vector<std::string> DescribePlacement(const RunPlan& plan);
 std::vector<std::string> DescribeEnvironment(const RunPlan& plan);
 
 // "gcu 3 (serial X)" or "processors of the host".
-std::string CardInWords(const PlannedRank& rank);
+std::string DescribeCard(const PlannedRank& rank);
 
 }  // namespace fulldeck::launcher

@@ -23,12 +23,12 @@ using std::chrono::milliseconds;
 using wire::ExitCode;
 
 constexpr milliseconds kKillInterval{200};
-constexpr milliseconds kConsolePatience{2'000};
+constexpr milliseconds kConsoleTimeout{2'000};
 // A cluster's manager that ends a job signals every process of it, ranks first: our own copy follows within this.
-constexpr milliseconds kOwnCopyPatience{100};
+constexpr milliseconds kDirectSignalTimeout{100};
 // While other ranks tell their calls.
-constexpr milliseconds kBetweenLooksAtCalls{50};
-constexpr milliseconds kWatchPatience{200};
+constexpr milliseconds kCallsPollInterval{50};
+constexpr milliseconds kWatchTimeout{200};
 
 }  // namespace
 
@@ -36,18 +36,18 @@ std::string Seconds(base::Duration duration) {
   return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
 }
 
-Supervisor::Supervisor(base::EventLoop& loop, std::unique_ptr<RunPlan> plan, SharedNote& note,
+Supervisor::Supervisor(base::EventLoop& loop, std::unique_ptr<RunPlan> plan, CrashCleanupInfo& cleanup_info,
                        base::UniqueFd started_notice)
     : loop_(loop),
       plan_(std::move(plan)),
-      note_(note),
+      cleanup_info_(cleanup_info),
       started_notice_(std::move(started_notice)),
       registry_(plan_->environment) {}
 
 Supervisor::~Supervisor() = default;
 
-void Supervisor::Say(const std::string& line) {
-  logs_->Say("fulldeck: " + line);
+void Supervisor::LogLine(const std::string& line) {
+  logs_->LogLine("fulldeck: " + line);
   // Until it is in the background a detached run speaks to its caller as well.
   if (started_notice_.valid()) base::Log(base::Severity::kInfo, line);
 }
@@ -55,13 +55,13 @@ void Supervisor::Say(const std::string& line) {
 void Supervisor::Report(const events::Event& event) {
   switch (event.severity) {
     case events::Severity::kInfo:
-      Say(event.message);
+      LogLine(event.message);
       break;
     case events::Severity::kWarning:
-      Say("WARNING: " + event.message);
+      LogLine("WARNING: " + event.message);
       break;
     case events::Severity::kError:
-      Say("error: " + event.message);
+      LogLine("error: " + event.message);
       break;
   }
   Record(event);
@@ -70,7 +70,7 @@ void Supervisor::Report(const events::Event& event) {
 void Supervisor::Record(events::Event event) {
   if (group_) event.fields.Set("attempt", std::int64_t{group_->start().attempt});
   const auto lost = event_log_.Append(event, loop_.clock().Now());
-  if (lost) Say("WARNING: " + lost->message + "; later events are not recorded there");
+  if (lost) LogLine("WARNING: " + lost->message + "; later events are not recorded there");
 }
 
 base::Result<void> Supervisor::OpenEventLog() {
@@ -96,15 +96,15 @@ int Supervisor::Run() {
     base::Log(base::Severity::kError, prepared.error().message);
     return static_cast<int>(ExitCode::kCannotStart);
   }
-  if (plan_->flags.max_hosts > 1) {
-    JoinHosts();
+  if (plan_->flags.max_nodes > 1) {
+    JoinNodes();
   } else {
     StartAlone(0);
   }
   KeepLeases();
   Tick();
   while (phase_ != Phase::kOver) loop_.RunOnce();
-  logs_->Drain(kConsolePatience);
+  logs_->Drain(kConsoleTimeout);
   registry_.Remove(record_);
   return exit_code_;
 }
@@ -119,8 +119,8 @@ base::Result<void> Supervisor::Prepare() {
       loop_, logs::LogFollowerOptions{.merged_path = plan_->directory->merged_log(),
                                       .stdout_fd = detach ? -1 : STDOUT_FILENO,
                                       .stderr_fd = detach ? -1 : STDERR_FILENO,
-                                      .colour = !no_color || no_color->empty(),
-                                      .complain = [this](const std::string& line) { Say(line); }});
+                                      .color = !no_color || no_color->empty(),
+                                      .warn = [this](const std::string& line) { LogLine(line); }});
   const auto recorded = OpenEventLog();
   if (!recorded) return recorded.error();
   auto checks_off = diagnosis::ChecksOff(plan_->environment.Get(wire::kChecksOffVariable).value_or(""));
@@ -148,8 +148,8 @@ base::Result<void> Supervisor::Prepare() {
     if (rank.card) record_.cards.back() = {device::NameOf(*rank.card), rank.card->serial.value_or("")};
   }
   if (cgroup_) record_.cgroups = {cgroup_->folder()};
-  SetNote(note_.run_id, sizeof note_.run_id, plan_->run_id);
-  if (cgroup_) SetNote(note_.cgroup, sizeof note_.cgroup, cgroup_->folder());
+  SetCleanupField(cleanup_info_.run_id, sizeof cleanup_info_.run_id, plan_->run_id);
+  if (cgroup_) SetCleanupField(cleanup_info_.cgroup, sizeof cleanup_info_.cgroup, cgroup_->folder());
 
   const std::size_t count = plan_->ranks.size();
   const bool on_cards = count > 0 && plan_->ranks.front().card.has_value();
@@ -162,9 +162,9 @@ base::Result<void> Supervisor::Prepare() {
           fmt::format("run {}: {} rank{} on {}; logs in {}", plan_->run_id, count, count == 1 ? "" : "s",
                       on_cards ? "cards" : "the host's processors", base::Printable(plan_->directory->path()))});
   if (on_cards) {
-    for (const std::string& line : DescribePlacement(*plan_)) Say(line);
+    for (const std::string& line : DescribePlacement(*plan_)) LogLine(line);
   }
-  for (const std::string& note : plan_->notes) Say(note);
+  for (const std::string& cleanup_info : plan_->notes) LogLine(cleanup_info);
   return {};
 }
 
@@ -176,7 +176,7 @@ void Supervisor::Reap() {
     if (pid <= 0) break;
     if (card_watch_ && pid == card_watch_->pid()) OnCardWatchEnded();
     Rank* rank = group_ ? group_->Find(pid) : nullptr;
-    if (rank == nullptr || rank->ending) continue;
+    if (rank == nullptr || rank->exit_status) continue;
     // Our own doing: a stopped rank was let run to tell its stacks.
     if ((WIFSTOPPED(status) || WIFCONTINUED(status)) && stacks_ && stacks_->WasContinuedByUs(pid)) continue;
     if (WIFSTOPPED(status)) {
@@ -188,7 +188,7 @@ void Supervisor::Reap() {
             {"pid", std::int64_t{pid}},
             {"signal", diagnosis::SignalName(WSTOPSIG(status))}},
            fmt::format("{} was stopped by {}: it does nothing, and the others will wait for it, until: kill -CONT {}{}",
-                       NameOf(*rank), diagnosis::SignalName(WSTOPSIG(status)), pid, LastCallInWords(*rank))});
+                       NameOf(*rank), diagnosis::SignalName(WSTOPSIG(status)), pid, DescribeLastCall(*rank))});
     } else if (WIFCONTINUED(status)) {
       group_->StoppedOrContinued(*rank, false, loop_.clock().Now());
       Report({"rank-continued",
@@ -201,12 +201,12 @@ void Supervisor::Reap() {
   }
   if (group_ && phase_ == Phase::kRunning) {
     const std::vector<Rank>& ranks = group_->ranks();
-    const auto failed = [](const Rank& rank) { return rank.ending && !rank.ending->ending.ok(); };
+    const auto failed = [](const Rank& rank) { return rank.exit_status && !rank.exit_status->exit_status.ok(); };
     if (std::any_of(ranks.begin(), ranks.end(), failed)) {
       if (!OnlyStopSignalsKilled()) {
         StopAfterFailure();
-      } else if (own_copy_timer_ == 0) {
-        own_copy_timer_ = loop_.After(kOwnCopyPatience, [this] {
+      } else if (direct_signal_timer_ == 0) {
+        direct_signal_timer_ = loop_.After(kDirectSignalTimeout, [this] {
           BeginStop(SIGTERM, plan_->flags.grace);
           CheckAllGone();
         });
@@ -218,9 +218,9 @@ void Supervisor::Reap() {
 
 bool Supervisor::OnlyStopSignalsKilled() const {
   const std::vector<int> stops = StopSignals(plan_->flags);
-  const std::vector<diagnosis::RankEnding> failures = group_->Failures();
-  return std::all_of(failures.begin(), failures.end(), [&](const diagnosis::RankEnding& failure) {
-    return std::find(stops.begin(), stops.end(), failure.ending.signal_number()) != stops.end();
+  const std::vector<diagnosis::RankExit> failures = group_->Failures();
+  return std::all_of(failures.begin(), failures.end(), [&](const diagnosis::RankExit& failure) {
+    return std::find(stops.begin(), stops.end(), failure.exit_status.signal_number()) != stops.end();
   });
 }
 
@@ -232,14 +232,14 @@ void Supervisor::OnRankEnded(Rank& rank, int wait_status) {
 void Supervisor::StopAfterFailure() {
   loop_.Remove(calls_timer_);
   calls_timer_ = 0;
-  if (SomeMayTellTheirCalls()) {
-    calls_timer_ = loop_.After(kBetweenLooksAtCalls, [this] {
+  if (SomeMayReportCalls()) {
+    calls_timer_ = loop_.After(kCallsPollInterval, [this] {
       calls_timer_ = 0;
       if (phase_ == Phase::kRunning) StopAfterFailure();
     });
     return;
   }
-  SayDifferentCalls();
+  ReportDesync();
   BeginStop(SIGTERM, plan_->flags.grace);
 }
 
@@ -247,17 +247,17 @@ void Supervisor::BeginStop(int signal_number, milliseconds grace) {
   if (phase_ != Phase::kRunning) return;
   phase_ = Phase::kStopping;
   stop_began_ = loop_.clock().Now();
-  loop_.Remove(own_copy_timer_);
+  loop_.Remove(direct_signal_timer_);
   loop_.Remove(calls_timer_);
-  own_copy_timer_ = calls_timer_ = 0;
+  direct_signal_timer_ = calls_timer_ = 0;
   EndCardWatch(false);
   EndHangWatch();
   group_->Signal(signal_number);
-  if (hosts_ && !elsewhere_) hosts_->Failed(OwnFailure());
+  if (nodes_ && !elsewhere_) nodes_->Failed(LocalFailure());
   kill_timer_ = loop_.After(grace, [this] {
     if (group_->alive() > 0) {
-      Say(fmt::format("{} rank{} still there after {}: killing", group_->alive(),
-                      group_->alive() == 1 ? " is" : "s are", Seconds(loop_.clock().Now() - stop_began_)));
+      LogLine(fmt::format("{} rank{} still there after {}: killing", group_->alive(),
+                          group_->alive() == 1 ? " is" : "s are", Seconds(loop_.clock().Now() - stop_began_)));
     }
     KillEverything();
   });
@@ -274,7 +274,7 @@ void Supervisor::KillEverything() {
 void Supervisor::KillAgain() {
   if (cgroup_) cgroup_->Kill();
   SignalDescendants(getpid(), SIGKILL);
-  const base::Duration left = kKillPatience - (loop_.clock().Now() - kill_began_);
+  const base::Duration left = kKillTimeout - (loop_.clock().Now() - kill_began_);
   if (left <= base::Duration(0)) return GiveUpKilling();
   kill_timer_ = loop_.After(std::min<base::Duration>(left, kKillInterval), [this] { KillAgain(); });
 }
@@ -282,7 +282,7 @@ void Supervisor::KillAgain() {
 void Supervisor::GiveUpKilling() {
   std::vector<TreeProcess> left = Descendants(getpid());
   for (const TreeProcess& process : left) {
-    Say(fmt::format(
+    LogLine(fmt::format(
         "error: pid {} ({}) cannot be killed; it is in state {} inside the kernel (a driver, a frozen cgroup or "
         "a dead network disk holds it)",
         process.pid, process.command, process.state));
@@ -293,7 +293,7 @@ void Supervisor::GiveUpKilling() {
 
 void Supervisor::CheckAllGone() {
   if (!group_ || gave_up_killing_ || (phase_ != Phase::kRunning && phase_ != Phase::kStopping)) return;
-  if (group_->alive() > 0 || own_copy_timer_ != 0) return;
+  if (group_->alive() > 0 || direct_signal_timer_ != 0) return;
   if (WaitForLastReading()) return;
   const bool watched = card_watch_ != nullptr;
   card_watch_.reset();
@@ -301,7 +301,7 @@ void Supervisor::CheckAllGone() {
   if (swept_ || killed_) return;
   if (watched) {
     // What the watch had asked a vendor's library dies with it, in a moment.
-    loop_.After(kWatchPatience, [this] { CheckAllGone(); });
+    loop_.After(kWatchTimeout, [this] { CheckAllGone(); });
     return;
   }
   // Every rank has ended, and something that they started has not.
@@ -330,37 +330,37 @@ void Supervisor::AttemptOver() {
   kill_timer_ = 0;
   EndHangWatch();
   phase_ = Phase::kPausing;
-  logs_->Drain(kConsolePatience);
+  logs_->Drain(kConsoleTimeout);
   for (const Rank& rank : group_->ranks()) {
     struct stat facts {};
     if (stat(rank.files.crash_path.c_str(), &facts) == 0 && facts.st_size == 0) unlink(rank.files.crash_path.c_str());
   }
-  const std::vector<diagnosis::RankEnding> failures = group_->Failures();
-  const bool ended_well = failures.empty() && user_signal_ == 0 && !front_died_ && !idle_failed_ && !hung_ &&
+  const std::vector<diagnosis::RankExit> failures = group_->Failures();
+  const bool ended_well = failures.empty() && user_signal_ == 0 && !proxy_died_ && !idle_failed_ && !hung_ &&
                           !could_not_start_ && !elsewhere_;
   NameSilentFaults(ended_well);
   ReportLostLogs(true);
   EndCardWatch(ended_well);
   const bool good = ended_well && !idle_failed_;
-  if (hosts_ && ended_well && idle_failed_) hosts_->Failed(OwnFailure());
-  if (hosts_) return good ? hosts_->Succeeded() : hosts_->Stopped();
+  if (nodes_ && ended_well && idle_failed_) nodes_->Failed(LocalFailure());
+  if (nodes_) return good ? nodes_->Succeeded() : nodes_->Stopped();
   if (good) return Finish(static_cast<int>(gave_up_killing_ ? ExitCode::kLeftBehind : ExitCode::kOk));
   if (could_not_start_) return Finish(exit_code_);
   DecideAlone();
 }
 
 void Supervisor::DecideAlone() {
-  const std::vector<diagnosis::RankEnding> failures = group_->Failures();
+  const std::vector<diagnosis::RankExit> failures = group_->Failures();
   const auto root = diagnosis::RootCause(failures);
   // A rank that died of the signal that we got too was stopped together with us.
   const bool began_by_itself =
-      root && !failures[*root].after_stop && failures[*root].ending.signal_number() != user_signal_;
+      root && !failures[*root].after_stop && failures[*root].exit_status.signal_number() != user_signal_;
   if (user_signal_ != 0 && !began_by_itself) {
-    Say(fmt::format("stopped by {} in {}", diagnosis::SignalName(user_signal_),
-                    Seconds(loop_.clock().Now() - stop_began_)));
+    LogLine(fmt::format("stopped by {} in {}", diagnosis::SignalName(user_signal_),
+                        Seconds(loop_.clock().Now() - stop_began_)));
     return Finish(gave_up_killing_ ? static_cast<int>(ExitCode::kLeftBehind) : 128 + user_signal_);
   }
-  if (front_died_) return Finish(128 + SIGKILL);
+  if (proxy_died_) return Finish(128 + SIGKILL);
   if (!idle_failed_ && !hung_) ReportFailure();
   if (gave_up_killing_) return Finish(static_cast<int>(ExitCode::kLeftBehind));
   if (idle_failed_) return Finish(static_cast<int>(ExitCode::kIdleCard));
@@ -385,7 +385,7 @@ void Supervisor::DecideAlone() {
       return;
     }
     case AfterFailure::kCrashLoop:
-      Say(fmt::format(
+      LogLine(fmt::format(
           "error: crash loop: {} attempts in a row made no progress; no further restart, though {} would be left", 3,
           plan_->flags.max_restarts - static_cast<int>(attempts_.size()) + 1));
       return Finish(static_cast<int>(ExitCode::kCrashLoop));
@@ -404,23 +404,23 @@ void Supervisor::KeepLeases() {
 void Supervisor::Tick() {
   loop_.After(std::chrono::seconds(1), [this] { Tick(); });
   if (phase_ != Phase::kRunning || !group_) return;
-  if (hosts_) hosts_->SetProgress(group_->BestStep().value_or(0));
+  if (nodes_) nodes_->SetProgress(group_->BestStep().value_or(0));
   NameSilentFaults(false);
   ReportLostLogs(false);
   if (!plan_->flags.progress) return;
   std::string line = ProgressLine(group_->board(), loop_.clock().Now() - attempt_began_);
-  if (!waiting_note_.empty()) line += (line.empty() ? "" : "; ") + waiting_note_;
+  if (!waiting_text_.empty()) line += (line.empty() ? "" : "; ") + waiting_text_;
   if (!line.empty()) logs_->ShowProgress("fulldeck: " + line);
 }
 
 void Supervisor::NameSilentFaults(bool ended_well) {
   const base::TimePoint now = loop_.clock().Now();
-  const std::vector<diagnosis::RankLook> ranks = diagnosis::LookAt(group_->board(), now);
-  summary_.Look(ranks);
+  const std::vector<diagnosis::RankSnapshot> ranks = diagnosis::TakeSnapshots(group_->board(), now);
+  summary_.Update(ranks);
   std::vector<events::Event> found =
-      ended_well ? silent_faults_->LookAtTheEnd(ranks, now) : silent_faults_->Look(ranks, now);
+      ended_well ? silent_faults_->CheckAtEnd(ranks, now) : silent_faults_->Update(ranks, now);
   for (auto& more :
-       {script_faults_->Look(diagnosis::ObservationsOn(group_->board()), ended_well), admissions_->Found()}) {
+       {script_faults_->Update(diagnosis::ObservationsOn(group_->board()), ended_well), admissions_->Found()}) {
     found.insert(found.end(), more.begin(), more.end());
   }
   std::erase_if(found, [this](const events::Event& event) {
@@ -453,7 +453,7 @@ void Supervisor::Finish(int exit_code, bool from_rank) {
   exit_code_ = exit_code;
   phase_ = Phase::kOver;
   if (from_rank && wire::IsVerdict(exit_code)) {
-    Say(fmt::format("exit code {} is the script's own here, and no verdict of fulldeck", exit_code));
+    LogLine(fmt::format("exit code {} is the script's own here, and no verdict of fulldeck", exit_code));
   }
   if (const auto summary = summary_.AtTheEnd(group_ ? group_->start().world_size : 1)) Report(*summary);
   Record({"run-finished",

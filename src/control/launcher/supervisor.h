@@ -21,38 +21,39 @@
 #include "events/event_log.h"
 #include "job/runs/run_registry.h"
 #include "launcher/card_watch.h"
-#include "launcher/front.h"
 #include "launcher/hang_watch.h"
+#include "launcher/launcher_proxy.h"
 #include "launcher/rank_group.h"
 #include "launcher/restart_policy.h"
 #include "launcher/run_cgroup.h"
 #include "launcher/run_plan.h"
-#include "launcher/signal_copies.h"
+#include "launcher/signal_deduplicator.h"
 #include "logs/log_follower.h"
-#include "nodes/host_group.h"
+#include "nodes/node_group.h"
 
 namespace fulldeck::launcher {
 
 // After SIGKILL the kernel needs a moment; a process that is still there then cannot be killed.
-inline constexpr std::chrono::milliseconds kKillPatience{1'500};
+inline constexpr std::chrono::milliseconds kKillTimeout{1'500};
 
 // "1.5 s"
 std::string Seconds(base::Duration duration);
 
 class Supervisor {
  public:
-  Supervisor(base::EventLoop& loop, std::unique_ptr<RunPlan> plan, SharedNote& note, base::UniqueFd started_notice);
+  Supervisor(base::EventLoop& loop, std::unique_ptr<RunPlan> plan, CrashCleanupInfo& cleanup_info,
+             base::UniqueFd started_notice);
   ~Supervisor();
 
   // Until the run is over. The exit code of the launcher.
   int Run();
 
  private:
-  enum class Phase { kGathering, kRunning, kStopping, kPausing, kOver };
+  enum class Phase { kRendezvous, kRunning, kStopping, kPausing, kOver };
 
   base::Result<void> Prepare();
   base::Result<void> WatchSignals();
-  void JoinHosts();
+  void JoinNodes();
   void StartAlone(int attempt);
   void StartAttempt(const nodes::AttemptStart& start);
   base::Result<void> FollowRank(const Rank& rank);
@@ -60,8 +61,8 @@ class Supervisor {
   void Register();
 
   void OnSignal(int signal_number);
-  void OnUserSignal(int signal_number, bool from_front);
-  void PassOn(int signal_number);
+  void OnUserSignal(int signal_number, bool from_proxy);
+  void ForwardSignal(int signal_number);
   void Reap();
   void OnRankEnded(Rank& rank, int wait_status);
   bool OnlyStopSignalsKilled() const;
@@ -82,7 +83,7 @@ class Supervisor {
   void ShowCardUsage();
   void WatchHangs();
   void EndHangWatch();
-  void LookForHangs();
+  void CheckForHangs();
   void RememberWait(const diagnosis::HangVerdict& verdict);
   bool IsOver(const diagnosis::HangVerdict& alarm, const diagnosis::HangVerdict& now_seen);
   bool IsStillStopped(const diagnosis::HangVerdict& verdict) const;
@@ -95,13 +96,13 @@ class Supervisor {
   void ReportWaiting(const diagnosis::HangVerdict& verdict);
   diagnosis::HangContext HangContextNow() const;
   void RaiseHangAlarm(const diagnosis::HangVerdict& verdict);
-  void SayStacks(const diagnosis::HangVerdict& verdict, const std::vector<diagnosis::RankStacks>& ranks);
+  void LogStacks(const diagnosis::HangVerdict& verdict, const std::vector<diagnosis::RankStacks>& ranks);
   void ActOnHang();
-  void SayDifferentCalls();
+  void ReportDesync();
   // After a rank that Gloo ended for a message of another size: whether others are still to tell their calls.
-  bool SomeMayTellTheirCalls();
+  bool SomeMayReportCalls();
   void StopAfterFailure();
-  std::string LastCallInWords(const Rank& rank) const;
+  std::string DescribeLastCall(const Rank& rank) const;
   void Tick();
   void KeepLeases();
   void NameSilentFaults(bool ended_well);
@@ -110,23 +111,23 @@ class Supervisor {
   // `from_rank`: the code is a rank's own, and not a verdict of fulldeck.
   void Finish(int exit_code, bool from_rank = false);
 
-  void Say(const std::string& line);
+  void LogLine(const std::string& line);
   // Prints the event's message and records it. Everything a test should see goes through here.
   void Report(const events::Event& event);
   // Appends to events.jsonl only, for what the console shows by other means.
   void Record(events::Event event);
   base::Result<void> OpenEventLog();
   std::string NameOf(const Rank& rank) const;
-  nodes::HostFailure OwnFailure() const;
+  nodes::NodeFailure LocalFailure() const;
   std::optional<diagnosis::Root> FindRoot() const;
   int ExitCodeOf(const diagnosis::Root& root) const;
-  std::string HowInWords(const diagnosis::Root& root) const;
+  std::string DescribeRoot(const diagnosis::Root& root) const;
   void ReportFailure();
   void CopyErrorFile(const Rank& rank) const;
 
   base::EventLoop& loop_;
   std::unique_ptr<RunPlan> plan_;
-  SharedNote& note_;
+  CrashCleanupInfo& cleanup_info_;
   base::UniqueFd started_notice_;  // in a detached run, until the ranks have started
   job::RunRegistry registry_;
   job::RunRecord record_;
@@ -134,7 +135,7 @@ class Supervisor {
   MemoryPressure memory_before_;
   std::unique_ptr<logs::LogFollower> logs_;
   events::EventLog event_log_;
-  std::unique_ptr<nodes::HostGroup> hosts_;
+  std::unique_ptr<nodes::NodeGroup> nodes_;
   std::optional<net::MasterPort> port_;
   std::optional<RankGroup> group_;
   std::optional<diagnosis::CardUsage> card_usage_;                // of this attempt, until its verdict was given
@@ -142,8 +143,8 @@ class Supervisor {
   std::map<std::pair<int, std::uint64_t>, int> rank_of_process_;  // that were seen in a rank's tree: pid, start time
   std::vector<bool> idle_reported_, idle_later_reported_;         // by card
   bool all_cards_worked_ = false;                                 // reported
-  enum class LastReading { kNotAsked, kAsked, kDone };
-  LastReading last_reading_ = LastReading::kNotAsked;
+  enum class LastReading { kNotRequested, kRequested, kDone };
+  LastReading last_reading_ = LastReading::kNotRequested;
   std::unique_ptr<CardWatch> card_watch_;
   std::unique_ptr<HangWatch> hang_watch_;
   std::optional<diagnosis::HangVerdict> hang_alarm_;  // said, and not over yet
@@ -161,7 +162,7 @@ class Supervisor {
   std::optional<diagnosis::HangVerdict> desync_;          // ranks that made different calls, of this attempt
   std::vector<std::uint64_t> lost_log_bytes_;             // by local rank, as it was reported
   bool collecting_ = false;                               // stacks_ has not answered yet
-  std::string waiting_note_;                              // for the progress line
+  std::string waiting_text_;                              // for the progress line
   std::optional<diagnosis::SilentFaults> silent_faults_;  // of this attempt
   std::optional<diagnosis::ScriptFaults> script_faults_;  // of this attempt
   std::optional<diagnosis::LogAdmissions> admissions_;    // of this attempt
@@ -169,14 +170,14 @@ class Supervisor {
   int silent_errors_ = 0;                                 // warnings of this attempt, for --strict
   diagnosis::RunSummary summary_;                         // of this attempt
 
-  Phase phase_ = Phase::kGathering;
+  Phase phase_ = Phase::kRendezvous;
   base::TimePoint attempt_began_{};
   base::TimePoint stop_began_{};
   base::TimePoint kill_began_{};
   std::vector<AttemptRecord> attempts_;
   int turn_ = 0;         // counts calls of Reap, to order endings
   int user_signal_ = 0;  // the signal with which somebody asked us to stop
-  bool front_died_ = false;
+  bool proxy_died_ = false;
   bool idle_failed_ = false;
   bool hung_ = false;  // this attempt is stopped because of a hang
   bool could_not_start_ = false;
@@ -185,19 +186,19 @@ class Supervisor {
   bool swept_ = false;       // what the ranks left behind was asked to end
   bool gave_up_killing_ = false;
   struct UserSignal {  // SIGUSR1, SIGUSR2
-    SignalCopies copies;
+    SignalDeduplicator deduplicator;
     base::EventLoop::Id timer = 0;
     bool warned = false;
   };
   UserSignal user_signals_[2];
-  std::optional<nodes::HostFailure> elsewhere_;  // another host began
+  std::optional<nodes::NodeFailure> elsewhere_;  // another host began
   base::EventLoop::Id kill_timer_ = 0;
   base::EventLoop::Id last_reading_timer_ = 0;
   base::EventLoop::Id hang_timer_ = 0;
   base::EventLoop::Id stacks_timer_ = 0;
   base::EventLoop::Id calls_timer_ = 0;  // while others may tell their calls
   std::optional<base::TimePoint> calls_awaited_since_;
-  base::EventLoop::Id own_copy_timer_ = 0;  // while a rank died of a stop signal that may be on its way to us too
+  base::EventLoop::Id direct_signal_timer_ = 0;  // while a rank died of a stop signal that may be on its way to us too
   int exit_code_ = 0;
 };
 

@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // For a last reading when the ranks have ended; a vendor's library may hang.
-constexpr milliseconds kLastReadingPatience{1'000};
+constexpr milliseconds kLastReadingTimeout{1'000};
 constexpr int kDeepestTree = 64;
 // Intervals with work after which it is said of a run that goes on; a burst at its start must not be.
 constexpr int kConvincing = 10;
@@ -28,7 +28,7 @@ constexpr int kConvincing = 10;
 void Supervisor::WatchCards() {
   card_usage_.reset();
   rank_of_process_.clear();
-  last_reading_ = LastReading::kNotAsked;
+  last_reading_ = LastReading::kNotRequested;
   all_cards_worked_ = false;
   if (plan_->flags.idle_card == job::IdleCardPolicy::kOff || !plan_->ranks.front().card) return;
   std::vector<device::Card> cards;
@@ -53,8 +53,8 @@ void Supervisor::WatchCards() {
     if (!card_usage_ || phase_ != Phase::kRunning) return;
     card_usage_->Observe(reading, [this](int pid, std::uint64_t ticks) { return RankOfProcess(pid, ticks); });
   };
-  events.round = [this](bool asked) {
-    if (asked && last_reading_ == LastReading::kAsked) {
+  events.round = [this](bool requested) {
+    if (requested && last_reading_ == LastReading::kRequested) {
       last_reading_ = LastReading::kDone;
       loop_.After(milliseconds(0), [this] { CheckAllGone(); });
     } else if (card_usage_ && phase_ == Phase::kRunning && group_->alive() > 0) {
@@ -174,8 +174,8 @@ void Supervisor::OnCardRound() {
   const bool fails =
       (idle && policy != job::IdleCardPolicy::kWarn) || (never_known && policy == job::IdleCardPolicy::kRequire);
   if (!fails) return;
-  Say(fmt::format("error: stopping the run, as --idle-card {} asks",
-                  policy == job::IdleCardPolicy::kRequire ? "require" : "fail"));
+  LogLine(fmt::format("error: stopping the run, as --idle-card {} asks",
+                      policy == job::IdleCardPolicy::kRequire ? "require" : "fail"));
   idle_failed_ = true;
   // Not from within the watch, which ends with the attempt.
   loop_.After(milliseconds(0), [this] { BeginStop(SIGTERM, plan_->flags.grace); });
@@ -203,11 +203,11 @@ void Supervisor::ReportIdleCards(const std::vector<diagnosis::CardVerdict>& verd
 // When every rank has ended: what their cards' counters say now. True while it is waited for.
 bool Supervisor::WaitForLastReading() {
   if (!card_usage_ || !card_watch_ || phase_ != Phase::kRunning || last_reading_ == LastReading::kDone) return false;
-  if (last_reading_ == LastReading::kAsked) return true;
+  if (last_reading_ == LastReading::kRequested) return true;
   // Only a counter outlives a process.
-  if (!plan_->ranks.front().card->simulated || !card_watch_->Ask()) return false;
-  last_reading_ = LastReading::kAsked;
-  last_reading_timer_ = loop_.After(kLastReadingPatience, [this] {
+  if (!plan_->ranks.front().card->simulated || !card_watch_->RequestReading()) return false;
+  last_reading_ = LastReading::kRequested;
+  last_reading_timer_ = loop_.After(kLastReadingTimeout, [this] {
     last_reading_ = LastReading::kDone;
     CheckAllGone();
   });
@@ -248,8 +248,8 @@ void Supervisor::EndCardWatch(bool ended_well) {
   const job::IdleCardPolicy policy = plan_->flags.idle_card;
   if (!ended_well || policy == job::IdleCardPolicy::kWarn) return;
   if (!idle && !(unknown && policy == job::IdleCardPolicy::kRequire)) return;
-  Say(fmt::format("error: the run ended well, and fails because --idle-card {} was given",
-                  policy == job::IdleCardPolicy::kRequire ? "require" : "fail"));
+  LogLine(fmt::format("error: the run ended well, and fails because --idle-card {} was given",
+                      policy == job::IdleCardPolicy::kRequire ? "require" : "fail"));
   idle_failed_ = true;
 }
 

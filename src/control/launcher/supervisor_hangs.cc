@@ -24,14 +24,14 @@ constexpr std::size_t kFramesOfCulprit = 24;
 constexpr std::size_t kFramesOfOthers = 8;
 constexpr std::size_t kLinesOfCulprit = 60;
 constexpr std::size_t kLinesOfOthers = 16;
-// What a collection did to a stopped rank is told to us by the kernel within this.
+// What a collection did to a stopped rank is reported to us by the kernel within this.
 constexpr milliseconds kEchoOfCollection{500};
 // A place that was sampled for the verdict serves the report as well for so long.
 constexpr milliseconds kPlaceIsFresh{3'000};
 // A rank whose call ended by a time-out takes up to this to end itself.
 constexpr milliseconds kMayBeFailing{5'000};
 // How long the ranks that lost a peer have for telling which call they were in.
-constexpr milliseconds kPatienceForCalls{3'000};
+constexpr milliseconds kCallsTimeout{3'000};
 // A failure that a rank reported so long ago is one that it has recovered from.
 constexpr milliseconds kFailureIsFresh{10'000};
 
@@ -66,7 +66,7 @@ void Supervisor::WatchHangs() {
   calls_awaited_since_.reset();
   waiting_.reset();
   sampled_place_ = {};
-  waiting_note_.clear();
+  waiting_text_.clear();
   // Ranks that are alone wait for nobody.
   if (group_->start().world_size < 2) return;
   hang_watch_ = std::make_unique<HangWatch>(*group_, [this](int local_rank) -> std::optional<base::TimePoint> {
@@ -74,8 +74,8 @@ void Supervisor::WatchHangs() {
     return card && card_usage_ ? card_usage_->Worked(static_cast<std::size_t>(*card)) : std::nullopt;
   });
   // On hosts with thousands of ranks the looks are further apart.
-  const auto pause = kLookInterval + milliseconds(plan_->ranks.size() / 4);
-  hang_timer_ = loop_.After(pause, [this] { LookForHangs(); });
+  const auto pause = kPollInterval + milliseconds(plan_->ranks.size() / 4);
+  hang_timer_ = loop_.After(pause, [this] { CheckForHangs(); });
 }
 
 void Supervisor::EndHangWatch() {
@@ -84,7 +84,7 @@ void Supervisor::EndHangWatch() {
   hang_timer_ = stacks_timer_ = 0;
   stacks_.reset();
   collecting_ = false;
-  waiting_note_.clear();
+  waiting_text_.clear();
   if (!hang_watch_) return;
   if (const auto& slow = hang_watch_->straggler()) {
     const Rank& rank = group_->ranks()[static_cast<std::size_t>(slow->local_rank)];
@@ -97,13 +97,13 @@ void Supervisor::EndHangWatch() {
   hang_watch_.reset();
 }
 
-void Supervisor::LookForHangs() {
+void Supervisor::CheckForHangs() {
   hang_timer_ = 0;
   if (phase_ != Phase::kRunning || !hang_watch_) return;
   const base::TimePoint now = loop_.clock().Now();
   NoticeContinuedRanks();
-  const HangVerdict verdict = hang_watch_->Look(now);
-  waiting_note_ = diagnosis::InShort(verdict, group_->start().first_rank);
+  const HangVerdict verdict = hang_watch_->Poll(now);
+  waiting_text_ = diagnosis::DescribeBriefly(verdict, group_->start().first_rank);
   if (const auto slow = hang_watch_->NewStraggler()) {
     const Rank& rank = group_->ranks()[static_cast<std::size_t>(slow->local_rank)];
     Report({"straggler",
@@ -137,8 +137,8 @@ void Supervisor::LookForHangs() {
     if (suspect && !collecting_) SampleStackOf(*suspect, [](const std::string&) {});
   }
   if (phase_ != Phase::kRunning) return;
-  const auto pause = kLookInterval + milliseconds(plan_->ranks.size() / 4);
-  hang_timer_ = loop_.After(pause, [this] { LookForHangs(); });
+  const auto pause = kPollInterval + milliseconds(plan_->ranks.size() / 4);
+  hang_timer_ = loop_.After(pause, [this] { CheckForHangs(); });
 }
 
 // What a failing rank makes the others look like is no longer who waits for whom.
@@ -150,7 +150,7 @@ void Supervisor::RememberWait(const HangVerdict& verdict) {
   for (const Rank& rank : group_->ranks()) {
     const auto error = group_->board().ReadError(rank.local_rank);
     const auto age = error ? wire::Age(error->at_ns, now) : std::nullopt;
-    if ((age && *age < kFailureIsFresh) || (rank.ending && !rank.ending->ending.ok())) return;
+    if ((age && *age < kFailureIsFresh) || (rank.exit_status && !rank.exit_status->exit_status.ok())) return;
   }
   last_wait_ =
       diagnosis::LastWait{group_->start().first_rank + verdict.culprit, verdict.waiting, verdict.awaited.group_id,
@@ -165,8 +165,9 @@ bool Supervisor::IsOver(const HangVerdict& alarm, const HangVerdict& now_seen) {
     return !IsStillStopped(alarm) && !SameStall(now_seen, alarm);
   }
   const std::vector<Rank>& ranks = group_->ranks();
-  const bool failed =
-      std::any_of(ranks.begin(), ranks.end(), [](const Rank& one) { return one.ending && !one.ending->ending.ok(); });
+  const bool failed = std::any_of(ranks.begin(), ranks.end(), [](const Rank& one) {
+    return one.exit_status && !one.exit_status->exit_status.ok();
+  });
   if (IsStillStopped(alarm) || failed) return false;
   const base::TimePoint now = loop_.clock().Now();
   if (!alarm_quiet_since_) alarm_quiet_since_ = now;
@@ -182,7 +183,7 @@ bool Supervisor::IsOver(const HangVerdict& alarm, const HangVerdict& now_seen) {
 bool Supervisor::IsStillStopped(const HangVerdict& verdict) const {
   if (verdict.kind != VerdictKind::kStopped) return false;
   const Rank& culprit = group_->ranks()[static_cast<std::size_t>(verdict.culprit)];
-  return culprit.stopped && !culprit.ending;
+  return culprit.stopped && !culprit.exit_status;
 }
 
 // Somebody may have continued a rank while we did so too, for its stacks, and took the kernel's word for an echo.
@@ -190,7 +191,7 @@ void Supervisor::NoticeContinuedRanks() {
   // A rank that a collection has just stopped again obeys only when it gets a processor.
   if (stacks_) return;
   for (Rank& rank : group_->ranks()) {
-    if (!rank.stopped || rank.ending) continue;
+    if (!rank.stopped || rank.exit_status) continue;
     const auto stat = wire::ReadProcessStat(rank.pid);
     if (!stat || stat->state == 'T' || stat->state == 't') continue;
     group_->StoppedOrContinued(rank, false, loop_.clock().Now());
@@ -204,14 +205,15 @@ void Supervisor::NoticeContinuedRanks() {
 std::vector<diagnosis::StackTarget> Supervisor::StackTargets() const {
   std::vector<diagnosis::StackTarget> targets;
   for (const Rank& rank : group_->ranks()) {
-    if (rank.ending || rank.pid <= 0) continue;
+    if (rank.exit_status || rank.pid <= 0) continue;
     diagnosis::StackTarget target;
     target.rank = rank.rank;
     target.process = record_.ranks[static_cast<std::size_t>(rank.local_rank)].process;
-    const auto told = group_->board().ReadProcess(rank.local_rank);
+    const auto reported = group_->board().ReadProcess(rank.local_rank);
     // A wrapper's child is not ours to signal.
-    if (told && told->process.pid == target.process.pid && told->process.start_ticks == target.process.start_ticks) {
-      target.signal = told->stack_signal;
+    if (reported && reported->process.pid == target.process.pid &&
+        reported->process.start_ticks == target.process.start_ticks) {
+      target.signal = reported->stack_signal;
     }
     target.file = rank.files.stack_path;
     targets.push_back(std::move(target));
@@ -242,7 +244,7 @@ void Supervisor::SampleStackOf(int local_rank, std::function<void(const std::str
   const int rank = group_->ranks()[static_cast<std::size_t>(local_rank)].rank;
   std::erase_if(targets, [&](const diagnosis::StackTarget& target) { return target.rank != rank; });
   if (targets.empty()) return;
-  hang_watch_->judge().AsksForStack(local_rank, loop_.clock().Now());
+  hang_watch_->judge().OnStackRequested(local_rank, loop_.clock().Now());
   CollectStacks(std::move(targets), [this, local_rank, then = std::move(then)](const std::vector<RankStacks>& ranks) {
     if (!hang_watch_ || ranks.empty()) return;
     const std::string place = PlaceOf(ranks.front());
@@ -261,7 +263,7 @@ void Supervisor::ReportWaiting(const HangVerdict& verdict) {
   const Rank& awaited = group_->ranks()[index];
   // A stopped rank is not continued for this, and a rank that has exited is nowhere. The rank may be healthy: a wait
   // that the signal for its stack would end is left alone.
-  if (verdict.culprit < 0 || awaited.stopped || awaited.ending ||
+  if (verdict.culprit < 0 || awaited.stopped || awaited.exit_status ||
       (diagnosis::EndsAtASignal(verdict.wait) && !IsPython(awaited.pid))) {
     return Report(diagnosis::WaitingEvent(verdict, HangContextNow(), ""));
   }
@@ -279,13 +281,13 @@ void Supervisor::RaiseHangAlarm(const HangVerdict& verdict) {
   hang_alarm_at_ = loop_.clock().Now();
   Report(diagnosis::HangEvent(verdict, HangContextNow()));
   CollectStacks(StackTargets(), [this, verdict](const std::vector<RankStacks>& ranks) {
-    SayStacks(verdict, ranks);
+    LogStacks(verdict, ranks);
     // Not from here: to act is to end the collection that calls us.
     loop_.After(milliseconds(0), [this] { ActOnHang(); });
   });
 }
 
-void Supervisor::SayStacks(const HangVerdict& verdict, const std::vector<RankStacks>& ranks) {
+void Supervisor::LogStacks(const HangVerdict& verdict, const std::vector<RankStacks>& ranks) {
   const int first_rank = group_->start().first_rank;
   const auto complete = std::count_if(ranks.begin(), ranks.end(), [](const RankStacks& one) { return one.complete(); });
   const auto saved = diagnosis::SaveStacks(plan_->directory->path(), ranks);
@@ -307,8 +309,8 @@ void Supervisor::SayStacks(const HangVerdict& verdict, const std::vector<RankSta
   }
   const auto show = [&](const RankStacks& one, std::size_t frames, std::size_t most) {
     const std::vector<std::string> lines = one.Lines(frames);
-    for (std::size_t i = 0; i < lines.size() && i < most; ++i) Say("  | " + lines[i]);
-    if (lines.size() > most) Say(fmt::format("  | … {} lines more in the file", lines.size() - most));
+    for (std::size_t i = 0; i < lines.size() && i < most; ++i) LogLine("  | " + lines[i]);
+    if (lines.size() > most) LogLine(fmt::format("  | … {} lines more in the file", lines.size() - most));
   };
   for (const RankStacks& one : ranks) {
     if (one.rank == first_rank + verdict.culprit) show(one, kFramesOfCulprit, kLinesOfCulprit);
@@ -320,8 +322,8 @@ void Supervisor::SayStacks(const HangVerdict& verdict, const std::vector<RankSta
     show(one, kFramesOfOthers, kLinesOfOthers);
     if (same != places.end() && same->second.size() > 1) {
       const std::vector<int> others(same->second.begin() + 1, same->second.end());
-      Say(fmt::format("  | rank{} {}: in the same functions as rank {}", others.size() == 1 ? "" : "s",
-                      diagnosis::RankList(others, first_rank), one.rank));
+      LogLine(fmt::format("  | rank{} {}: in the same functions as rank {}", others.size() == 1 ? "" : "s",
+                          diagnosis::RankList(others, first_rank), one.rank));
     }
   }
 }
@@ -348,23 +350,23 @@ void Supervisor::ActOnHang() {
   CheckAllGone();
 }
 
-bool Supervisor::SomeMayTellTheirCalls() {
+bool Supervisor::SomeMayReportCalls() {
   const std::vector<Rank>& ranks = group_->ranks();
   if (!hang_watch_ || std::none_of(ranks.begin(), ranks.end(), WasSentTooMuch)) return false;
   const base::TimePoint now = loop_.clock().Now();
   if (!calls_awaited_since_) calls_awaited_since_ = now;
-  if (now - *calls_awaited_since_ >= kPatienceForCalls) return false;
+  if (now - *calls_awaited_since_ >= kCallsTimeout) return false;
   return std::any_of(ranks.begin(), ranks.end(), [&](const Rank& rank) {
-    if (rank.ending || rank.stopped || group_->board().ReadError(rank.local_rank)) return false;
+    if (rank.exit_status || rank.stopped || group_->board().ReadError(rank.local_rank)) return false;
     const auto call = LatestCall(group_->board(), rank.local_rank);
     return call && (call->operation == 0 || call->operation == FULLDECK_BOARD_OTHER_OPERATION ||
                     call->operation == FULLDECK_BOARD_MEETING);
   });
 }
 
-void Supervisor::SayDifferentCalls() {
+void Supervisor::ReportDesync() {
   if (!hang_watch_ || !group_ || hang_alarm_) return;
-  const auto verdict = hang_watch_->LookForDifferentCalls(loop_.clock().Now());
+  const auto verdict = hang_watch_->FindDesync(loop_.clock().Now());
   std::vector<std::string> names;
   for (const Rank& rank : group_->ranks()) names.push_back(NameOf(rank));
   desync_ = verdict;
@@ -385,10 +387,10 @@ void Supervisor::SayDifferentCalls() {
   Report(event);
 }
 
-std::string Supervisor::LastCallInWords(const Rank& rank) const {
+std::string Supervisor::DescribeLastCall(const Rank& rank) const {
   const auto call = LatestCall(group_->board(), rank.local_rank);
   if (!call) return "";
-  return fmt::format("; its last call: {}{}", diagnosis::InWords(*call),
+  return fmt::format("; its last call: {}{}", diagnosis::Describe(*call),
                      call->group.empty() ? "" : " of group " + call->group);
 }
 

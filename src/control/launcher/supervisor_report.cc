@@ -38,34 +38,34 @@ std::optional<diagnosis::Root> Supervisor::FindRoot() const {
 }
 
 int Supervisor::ExitCodeOf(const diagnosis::Root& root) const {
-  const auto failed = [&](int local_rank) { return group_->ranks()[static_cast<std::size_t>(local_rank)].ending; };
+  const auto failed = [&](int local_rank) { return group_->ranks()[static_cast<std::size_t>(local_rank)].exit_status; };
   if (!root.local_ranks.empty()) {
     const auto own = failed(root.local_ranks.front());
-    if (own && !own->after_stop && !own->ending.ok()) return own->ending.exit_code();
+    if (own && !own->after_stop && !own->exit_status.ok()) return own->exit_status.exit_code();
   }
-  return failed(root.noticed_by)->ending.exit_code();
+  return failed(root.noticed_by)->exit_status.exit_code();
 }
 
 // "rank 3 (gcu 3, pid 4711) exited with code 1"
-std::string Supervisor::HowInWords(const diagnosis::Root& root) const {
+std::string Supervisor::DescribeRoot(const diagnosis::Root& root) const {
   const std::vector<Rank>& ranks = group_->ranks();
   const int noticed_by = ranks[static_cast<std::size_t>(root.noticed_by)].rank;
   std::string who = fmt::format("rank {} of another node", root.rank);
-  std::optional<diagnosis::RankEnding> ending;
+  std::optional<diagnosis::RankExit> exit_status;
   if (!root.local_ranks.empty()) {
     who.clear();
     for (const int local_rank : root.local_ranks) {
       who += (who.empty() ? "" : " and ") + NameOf(ranks[static_cast<std::size_t>(local_rank)]);
     }
-    ending = ranks[static_cast<std::size_t>(root.local_ranks.front())].ending;
+    exit_status = ranks[static_cast<std::size_t>(root.local_ranks.front())].exit_status;
   }
   switch (root.reason) {
     case diagnosis::RootReason::kExitCode:
     case diagnosis::RootReason::kSignal:
-      return who + " " + (ending ? ending->ending.InWords() : "failed");
+      return who + " " + (exit_status ? exit_status->exit_status.ToString() : "failed");
     case diagnosis::RootReason::kLeftEarly:
       return fmt::format("{} {} while rank {} still communicated with it", who,
-                         ending && ending->ending.ok() ? "exited with code 0" : "left", noticed_by);
+                         exit_status && exit_status->exit_status.ok() ? "exited with code 0" : "left", noticed_by);
     case diagnosis::RootReason::kDifferentCalls:
       return who + (root.local_ranks.size() > 1 ? " made different collective calls"
                                                 : " made another collective call than the other ranks");
@@ -80,29 +80,29 @@ std::string Supervisor::HowInWords(const diagnosis::Root& root) const {
 void Supervisor::ReportFailure() {
   const bool here = !elsewhere_ || elsewhere_->group_rank == (group_ ? group_->start().group_rank : -1);
   if (elsewhere_) {
-    Say(fmt::format("run {} failed; it began on host {}: {}", plan_->run_id, elsewhere_->host_name,
-                    elsewhere_->summary));
+    LogLine(fmt::format("run {} failed; it began on host {}: {}", plan_->run_id, elsewhere_->host_name,
+                        elsewhere_->summary));
     if (!here) return;
   }
   const auto root = FindRoot();
   if (!root) return;
   const Rank& noticed = group_->ranks()[static_cast<std::size_t>(root->noticed_by)];
   // What ended after we had begun to stop is our doing: somebody stopped this launcher, and no rank began.
-  if (elsewhere_ && noticed.ending->after_stop) return;
+  if (elsewhere_ && noticed.exit_status->after_stop) return;
   const Rank& rank =
       root->local_ranks.empty() ? noticed : group_->ranks()[static_cast<std::size_t>(root->local_ranks.front())];
   diagnosis::FailureFacts facts;
-  facts.what = HowInWords(*root);
-  if (root->reason == diagnosis::RootReason::kSignal && rank.ending->ending.signal_number() == SIGKILL) {
+  facts.what = DescribeRoot(*root);
+  if (root->reason == diagnosis::RootReason::kSignal && rank.exit_status->exit_status.signal_number() == SIGKILL) {
     const auto memory = OutOfMemoryVerdict(memory_before_, ReadMemoryPressure());
     facts.what += memory
                       ? ": " + *memory
                       : ", not by fulldeck; nothing points to memory: somebody sent it, or the cluster's manager did";
   }
-  const bool ended_first = rank.ending && !rank.ending->after_stop;
+  const bool ended_first = rank.exit_status && !rank.exit_status->after_stop;
   facts.after = fmt::format("after {}", Seconds((ended_first ? rank.ended : noticed.ended) - attempt_began_));
   for (const Rank& other : group_->ranks()) {
-    const bool stopped = !other.ending || other.ending->after_stop;
+    const bool stopped = !other.exit_status || other.exit_status->after_stop;
     if (&other != &rank && stopped) ++facts.stopped_others;
   }
   facts.stderr_path = rank.files.stderr_path;
@@ -117,7 +117,7 @@ void Supervisor::ReportFailure() {
   }
   facts.python = PythonOf(plan_->program, plan_->flags);
   const diagnosis::FailureLines report = diagnosis::FailureReport(facts);
-  for (const std::string& line : report.lines) Say(line);
+  for (const std::string& line : report.lines) LogLine(line);
   std::vector<std::int64_t> root_ranks;
   for (const int local_rank : root->local_ranks) {
     root_ranks.push_back(group_->ranks()[static_cast<std::size_t>(local_rank)].rank);
@@ -136,7 +136,7 @@ void Supervisor::ReportFailure() {
            {"failure_code", report.known.empty() ? std::string() : report.known.front()},
            {"python", facts.python}},
           report.lines.front()});
-  CopyErrorFile(rank.ending && !rank.ending->ending.ok() ? rank : noticed);
+  CopyErrorFile(rank.exit_status && !rank.exit_status->exit_status.ok() ? rank : noticed);
 }
 
 // Whoever started us under an error file of its own finds the root cause there.
@@ -145,8 +145,8 @@ void Supervisor::CopyErrorFile(const Rank& rank) const {
   if (!target || target->empty()) return;
   std::string text = diagnosis::ReadTail(rank.files.error_path, std::size_t{1} << 20);
   if (text.empty()) {
-    text = fmt::format("{{\"message\": \"{} {}\", \"timestamp\": {}}}\n", NameOf(rank), rank.ending->ending.InWords(),
-                       std::time(nullptr));
+    text = fmt::format("{{\"message\": \"{} {}\", \"timestamp\": {}}}\n", NameOf(rank),
+                       rank.exit_status->exit_status.ToString(), std::time(nullptr));
   }
   // A pipe that nobody reads must not hold up the report.
   const base::UniqueFd file(open(target->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "launcher/launch_note.h"
+#include "launcher/launch_info.h"
 #include "wire/exit_codes.h"
 
 namespace fulldeck::launcher {
@@ -31,7 +31,7 @@ void Supervisor::StartAlone(int attempt) {
   } else {
     auto port = net::MasterPort::Free();
     if (!port) {
-      Say("error: " + port.error().message);
+      LogLine("error: " + port.error().message);
       return Finish(static_cast<int>(ExitCode::kCannotStart));
     }
     port_ = std::move(*port);
@@ -48,7 +48,7 @@ void Supervisor::StartAttempt(const nodes::AttemptStart& start) {
   attempt_began_ = loop_.clock().Now();
   auto group = RankGroup::Prepare(*plan_, start);
   if (!group) {
-    Say("error: " + group.error().message);
+    LogLine("error: " + group.error().message);
     return Finish(static_cast<int>(ExitCode::kCannotStart));
   }
   group_.emplace(std::move(*group));
@@ -68,7 +68,7 @@ void Supervisor::StartAttempt(const nodes::AttemptStart& start) {
       continue;
     }
     const auto followed = FollowRank(rank);
-    if (!followed) Say("warning: " + followed.error().message);
+    if (!followed) LogLine("warning: " + followed.error().message);
   }
   phase_ = Phase::kRunning;
   for (auto* port : {&port_, &plan_->named_port}) {
@@ -76,23 +76,23 @@ void Supervisor::StartAttempt(const nodes::AttemptStart& start) {
   }
   const auto started = group_->Start(*plan_, cgroup_);
   if (!started) {
-    Say("error: " + started.error().message);
+    LogLine("error: " + started.error().message);
     exit_code_ = static_cast<int>(ExitCode::kCannotStart);
     could_not_start_ = true;
     BeginStop(SIGKILL, milliseconds(0));
     return CheckAllGone();
   }
   if (group_->cgroup_error() != 0 && start.attempt == 0) {
-    Say(
+    LogLine(
         fmt::format("warning: ranks could not enter the run's cgroup {}: {}. What they leave behind is found by their "
                     "sessions and variables alone",
                     cgroup_->folder(), std::generic_category().message(group_->cgroup_error())));
   }
   Register();
   if (start.group_world_size > 1 || start.attempt > 0) {
-    Say(fmt::format("attempt {}: ranks {} to {} of {} started; rank 0 listens on {}:{}", start.attempt,
-                    start.first_rank, start.first_rank + static_cast<int>(plan_->ranks.size()) - 1, start.world_size,
-                    start.master_addr, start.master_port));
+    LogLine(fmt::format("attempt {}: ranks {} to {} of {} started; rank 0 listens on {}:{}", start.attempt,
+                        start.first_rank, start.first_rank + static_cast<int>(plan_->ranks.size()) - 1,
+                        start.world_size, start.master_addr, start.master_port));
   }
   WatchCards();
   WatchHangs();
@@ -122,7 +122,7 @@ base::Result<void> Supervisor::FollowRank(const Rank& rank) {
     logs::FollowedStream followed;
     followed.path = path;
     followed.prefix = alone ? "" : fmt::format("[{}] ", rank.rank);
-    followed.colour = alone ? 0 : 31 + rank.rank % 6;
+    followed.color = alone ? 0 : 31 + rank.rank % 6;
     followed.console_fd = listed && (teed || !redirected) ? console : -1;
     followed.filters = filters;
     followed.filtered_path = attempt + "/" + filtered;
@@ -150,13 +150,13 @@ void Supervisor::Register() {
   }
   const auto path = registry_.Write(record_);
   if (!path) {
-    if (start.attempt == 0) Say("warning: fulldeck ps and stop will not find this run: " + path.error().message);
+    if (start.attempt == 0) LogLine("warning: fulldeck ps and stop will not find this run: " + path.error().message);
   } else {
-    SetNote(note_.registry_entry, sizeof note_.registry_entry, *path);
+    SetCleanupField(cleanup_info_.registry_entry, sizeof cleanup_info_.registry_entry, *path);
   }
   // For support, later; the run does not need it.
-  const auto noted = WriteLaunchNote(plan_->environment, record_);
-  if (!noted && start.attempt == 0) Say("warning: " + noted.error().message);
+  const auto noted = WriteLaunchInfo(plan_->environment, record_);
+  if (!noted && start.attempt == 0) LogLine("warning: " + noted.error().message);
 }
 
 }  // namespace fulldeck::launcher

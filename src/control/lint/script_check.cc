@@ -14,7 +14,7 @@ namespace fulldeck::lint {
 namespace {
 
 constexpr std::size_t kLargestFile = std::size_t{1} << 20;
-constexpr std::size_t kMostFiles = 64;
+constexpr std::size_t kMaxFiles = 64;
 
 std::string FolderOf(const std::string& file) {
   const std::string folder = std::filesystem::path(file).parent_path().string();
@@ -41,7 +41,7 @@ class Checking {
   base::Result<void> ReadFile(const std::string& file, bool is_script) {
     std::error_code ignored;
     const std::string canonical = std::filesystem::weakly_canonical(file, ignored).string();
-    if (report.files.size() >= kMostFiles || !seen_.insert(canonical.empty() ? file : canonical).second) return {};
+    if (report.files.size() >= kMaxFiles || !seen_.insert(canonical.empty() ? file : canonical).second) return {};
     auto text = base::ReadWholeFile(file, kLargestFile);
     if (!text) return text.error();
     report.files.push_back(base::Printable(file));
@@ -72,9 +72,9 @@ class Checking {
     return {};
   }
 
-  void Missing(const std::string& file, int line, std::string_view words, const base::Error& error) {
+  void Missing(const std::string& file, int line, std::string_view text, const base::Error& error) {
     const std::string shown = base::Printable(error.message);
-    report.hits.push_back({&FindTrap("config-missing"), file, line, base::Printable(words), {shown, shown}});
+    report.hits.push_back({&FindTrap("config-missing"), file, line, base::Printable(text), {shown, shown}});
   }
 
   ScriptReport report;
@@ -113,7 +113,7 @@ std::vector<TrapHit> TrapsInYaml(const std::string& text, const std::string& fil
   struct Entry {
     std::string value;
     int line;
-    std::string words;
+    std::string text;
   };
   std::map<std::string, Entry, std::less<>> entries;
   int line = 0;
@@ -136,7 +136,7 @@ std::vector<TrapHit> TrapsInYaml(const std::string& text, const std::string& fil
   };
   const auto hit = [&](std::string_view trap, std::string_view key, base::BilingualText detail) {
     const Entry& entry = entries.find(key)->second;
-    hits.push_back({&FindTrap(trap), file, entry.line, entry.words, std::move(detail)});
+    hits.push_back({&FindTrap(trap), file, entry.line, entry.text, std::move(detail)});
   };
   const long machines = number_of("num_machines").value_or(1);
   const auto processes = number_of("num_processes");

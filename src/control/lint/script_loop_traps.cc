@@ -6,13 +6,13 @@
 namespace fulldeck::lint {
 namespace {
 
-bool HasPart(std::string_view name, std::initializer_list<std::string_view> parts) {
+bool ContainsAny(std::string_view name, std::initializer_list<std::string_view> parts) {
   return std::any_of(parts.begin(), parts.end(),
                      [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
 }
 
 bool NamesEvaluation(std::string_view name) {
-  return HasPart(name, {"val", "test", "eval", "infer", "predict", "generate", "sample"});
+  return ContainsAny(name, {"val", "test", "eval", "infer", "predict", "generate", "sample"});
 }
 
 // The targets of the statement, and the call itself.
@@ -32,7 +32,9 @@ bool IsForEvaluation(const Script& script, int statement) {
 
 bool SharesOutByItself(const ScriptReading& reading, const Call& call) {
   const Script& script = reading.script;
-  const auto shares = [](std::string_view name) { return HasPart(name, {"rank", "shard", "iterable", "world_size"}); };
+  const auto shares = [](std::string_view name) {
+    return ContainsAny(name, {"rank", "shard", "iterable", "world_size"});
+  };
   if (script.Mentions(call.arguments_range, shares)) return true;
   const Argument* dataset = Script::Find(call, "dataset", 0);
   if (dataset == nullptr || dataset->value.end != dataset->value.begin + 1) return false;
@@ -57,7 +59,7 @@ void FindSamplers(ScriptReading& reading) {
     if (sampler != nullptr && sampler->value.end > sampler->value.begin + 1) continue;  // None in one case only
     if (SharesOutByItself(reading, call) || IsForEvaluation(script, call.statement)) continue;
     const auto decides = [](std::string_view name) {
-      return HasPart(name, {"distributed", "world", "rank", "ddp", "multi", "sampler"});
+      return ContainsAny(name, {"distributed", "world", "rank", "ddp", "multi", "sampler"});
     };
     const auto conditions = script.ConditionsOf(call.statement);
     if (std::any_of(conditions.begin(), conditions.end(), [&](Range range) { return script.Mentions(range, decides); }))
@@ -67,7 +69,7 @@ void FindSamplers(ScriptReading& reading) {
     const Argument* shuffle = Script::Find(call, "shuffle", 2);
     const bool shuffles = shuffle != nullptr && script.Has(shuffle->value, "True");
     const bool trains =
-        StatementMentions(script, call.statement, [](std::string_view name) { return HasPart(name, {"train"}); });
+        StatementMentions(script, call.statement, [](std::string_view name) { return ContainsAny(name, {"train"}); });
     if (shuffles || trains || loaders == 1) reading.Hit("no-sampler", call.line);
   }
 }
@@ -75,13 +77,13 @@ void FindSamplers(ScriptReading& reading) {
 void FindEpochs(ScriptReading& reading) {
   const Script& script = reading.script;
   if (reading.in_framework) return;
-  const bool told = std::any_of(script.calls().begin(), script.calls().end(),
-                                [](const Call& call) { return call.method == "set_epoch"; });
+  const bool set_elsewhere = std::any_of(script.calls().begin(), script.calls().end(),
+                                         [](const Call& call) { return call.method == "set_epoch"; });
   const bool loops =
       std::any_of(script.statements().begin(), script.statements().end(), [&](const Statement& statement) {
-        return statement.word == "for" && statement.is_header && script.MentionsPart(statement.tokens, "epoch");
+        return statement.word == "for" && statement.is_header && script.MentionsSubstring(statement.tokens, "epoch");
       });
-  if (told || !loops) return;
+  if (set_elsewhere || !loops) return;
   for (const Call& call : script.calls()) {
     if (call.method != "DistributedSampler" || Script::HasStars(call)) continue;
     const Argument* shuffle = Script::Find(call, "shuffle", 3);
@@ -147,7 +149,7 @@ bool AreAlternatives(const Script& script, int one, int other) {
 }
 
 // Is this value a model, or a layer, made anew?
-bool MakesAnew(const Script& script, Range value) {
+bool Recreates(const Script& script, Range value) {
   return std::any_of(script.calls().begin(), script.calls().end(), [&](const Call& call) {
     if (call.callee_tokens.empty() || call.callee_tokens.begin != value.begin ||
         call.arguments_range.end + 1 != value.end)
@@ -155,7 +157,7 @@ bool MakesAnew(const Script& script, Range value) {
     const char first = call.method.empty() ? '\0' : call.method.front();
     const bool is_class = first >= 'A' && first <= 'Z';
     return (is_class && call.method != "DistributedDataParallel") ||
-           HasPart(call.method, {"build_model", "create_model", "get_model"});
+           ContainsAny(call.method, {"build_model", "create_model", "get_model"});
   });
 }
 
@@ -167,14 +169,14 @@ void FindReplacements(ScriptReading& reading) {
       if (given.statement != wrap.statement) continue;
       const std::string name = Dotted(script, given.target_tokens);
       for (const Assignment& later : script.assignments()) {
-        if (later.statement <= wrap.statement || !MakesAnew(script, later.value)) continue;
+        if (later.statement <= wrap.statement || !Recreates(script, later.value)) continue;
         if (script.FunctionOf(later.statement) != script.FunctionOf(wrap.statement)) continue;
         const std::string target = Dotted(script, later.target_tokens);
         if (target != name && target != name + ".module" && !target.starts_with(name + ".module.")) continue;
         if (script.Mentions(later.value, [&](std::string_view word) { return word == given.target; })) continue;
         if (AreAlternatives(script, wrap.statement, later.statement)) continue;
         const bool wrapped_again = std::any_of(script.calls().begin(), script.calls().end(), [&](const Call& again) {
-          return HasPart(again.method, {"DataParallel", "prepare", "wrap", "fully_shard"}) &&
+          return ContainsAny(again.method, {"DataParallel", "prepare", "wrap", "fully_shard"}) &&
                  again.statement >= later.statement &&
                  StatementMentions(script, again.statement,
                                    [&](std::string_view word) { return word == given.target; });
@@ -191,8 +193,8 @@ void FindSeeds(ScriptReading& reading) {
   const Script& script = reading.script;
   if (!reading.distributed || reading.in_framework) return;
   // Somewhere a seed and a rank meet.
-  const auto is_seed = [](std::string_view name) { return HasPart(name, {"seed"}); };
-  const auto is_rank = [](std::string_view name) { return HasPart(name, {"rank", "process_index"}); };
+  const auto is_seed = [](std::string_view name) { return ContainsAny(name, {"seed"}); };
+  const auto is_rank = [](std::string_view name) { return ContainsAny(name, {"rank", "process_index"}); };
   for (const Statement& statement : script.statements()) {
     if (script.Mentions(statement.tokens, is_seed) && script.Mentions(statement.tokens, is_rank)) return;
   }
@@ -224,13 +226,13 @@ void FindSaves(ScriptReading& reading) {
     if (!saves || reading.OnlyOnOneRank(call.statement)) continue;
     // A buffer is no file.
     if (const Argument* where = Script::Find(call, "f", 1)) {
-      const auto is_buffer = [](std::string_view name) { return HasPart(name, {"buf", "bytesio", "stream"}); };
+      const auto is_buffer = [](std::string_view name) { return ContainsAny(name, {"buf", "bytesio", "stream"}); };
       if (script.Mentions(where->value, is_buffer)) continue;
       const bool plain = where->value.end == where->value.begin + 1;
       const auto values =
           plain ? reading.ValuesOf(script.tokens()[where->value.begin].text) : std::vector<const Assignment*>();
       const auto own = [](std::string_view name) {
-        return HasPart(name, {"rank", "bytesio", "process_index", "temp", "mkstemp"});
+        return ContainsAny(name, {"rank", "bytesio", "process_index", "temp", "mkstemp"});
       };
       if (std::any_of(values.begin(), values.end(),
                       [&](const Assignment* value) { return script.Mentions(value->value, own); }))

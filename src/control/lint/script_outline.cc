@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 24> kNoCallees = {
     "del", "else", "is",    "from", "with", "except", "for", "raise",  "case",  "match", "import", "async"};
 
 // Of one block before a statement: the nearest. A file of nothing else must not take all day.
-constexpr std::ptrdiff_t kMostExits = 64;
+constexpr std::ptrdiff_t kMaxExits = 64;
 
 template <typename List>
 bool Contains(const List& list, std::string_view word) {
@@ -358,7 +358,7 @@ bool Script::Mentions(Range range, const std::function<bool(std::string_view)>& 
   return false;
 }
 
-bool Script::MentionsPart(Range range, std::string_view part) const {
+bool Script::MentionsSubstring(Range range, std::string_view part) const {
   return Mentions(range, [&](std::string_view name) { return name.find(part) != std::string_view::npos; });
 }
 
@@ -395,7 +395,7 @@ std::vector<Range> Script::ConditionsOf(int statement) const {
     const int parent = statements_[static_cast<std::size_t>(at)].parent;
     const std::vector<int>& exits = exits_[static_cast<std::size_t>(parent) + 1];
     const auto after = std::lower_bound(exits.begin(), exits.end(), at);
-    for (auto before = after - std::min<std::ptrdiff_t>(kMostExits, after - exits.begin()); before != after; ++before) {
+    for (auto before = after - std::min<std::ptrdiff_t>(kMaxExits, after - exits.begin()); before != after; ++before) {
       conditions.push_back(statements_[static_cast<std::size_t>(*before)].tokens);
     }
     for (int header = parent; header >= 0; header = statements_[static_cast<std::size_t>(header)].partner) {

@@ -83,9 +83,9 @@ class Script {
   // Does a name satisfy this, also one in an f-string, and a string that is itself a name ("RANK")? It sees them in
   // small letters.
   bool Mentions(Range range, const std::function<bool(std::string_view)>& fits) const;
-  bool MentionsPart(Range range, std::string_view part) const;  // a name that holds this, in small letters
-  bool MentionsText(Range range, std::string_view text) const;  // a string that is exactly this
-  bool Has(Range range, std::string_view word) const;           // a word that is no string
+  bool MentionsSubstring(Range range, std::string_view part) const;  // a name that holds this, in small letters
+  bool MentionsText(Range range, std::string_view text) const;       // a string that is exactly this
+  bool Has(Range range, std::string_view word) const;                // a word that is no string
 
   // What decides whether the statement is reached: conditions of if, elif, while (of those before an else too), the
   // heads of with and for, and the if of an early return before it.

@@ -70,13 +70,13 @@ void FindModulo(ScriptReading& reading) {
     } else if (!tokens[begin].IsName()) {
       continue;
     }
-    if (!script.MentionsPart({begin, i}, "rank")) continue;
+    if (!script.MentionsSubstring({begin, i}, "rank")) continue;
     std::size_t end = i + 1;
     while (end < tokens.size() && (tokens[end].IsName() || tokens[end].Is("."))) ++end;
-    const bool counts = script.MentionsPart({i + 1, end}, "device_count");
+    const bool counts = script.MentionsSubstring({i + 1, end}, "device_count");
     const auto values = end == i + 2 ? reading.ValuesOf(tokens[i + 1].text) : std::vector<const Assignment*>();
     const bool counted = std::any_of(values.begin(), values.end(), [&](const Assignment* value) {
-      return script.MentionsPart(value->value, "device_count");
+      return script.MentionsSubstring(value->value, "device_count");
     });
     if (counts && end < tokens.size() && tokens[end].Is("(")) end += 2;
     // `rank % cards == 0` asks, and chooses nothing.
@@ -96,7 +96,7 @@ void FindVariables(ScriptReading& reading) {
     if (!variable) continue;
     const int line = LineOf(script, assignment.target_tokens);
     const bool keeps =
-        script.MentionsText(assignment.value, *variable) || reading.AsksFor(assignment.statement, *variable);
+        script.MentionsText(assignment.value, *variable) || reading.DependsOn(assignment.statement, *variable);
     if (keeps) continue;
     if (is_visibility(*variable)) {
       // Hiding all cards is a choice of the processors.
@@ -130,7 +130,7 @@ void FindVariables(ScriptReading& reading) {
     for (const std::string_view name : visibility) {
       const bool named =
           script.MentionsText(call.arguments_range, name) || Script::Find(call, name, std::nullopt) != nullptr;
-      if (named && !reading.AsksFor(call.statement, name)) reading.Hit("visibility-changed", call.line);
+      if (named && !reading.DependsOn(call.statement, name)) reading.Hit("visibility-changed", call.line);
     }
   }
 }
@@ -184,8 +184,8 @@ void FindStarts(ScriptReading& reading) {
 
 // Does the handler do no more than say so and set a few constants?
 bool GoesOn(const Script& script, int handler) {
-  constexpr std::array<std::string_view, 8> kSaying = {"print", "warning", "warn",      "info",
-                                                       "error", "debug",   "exception", "log"};
+  constexpr std::array<std::string_view, 8> kPrinting = {"print", "warning", "warn",      "info",
+                                                         "error", "debug",   "exception", "log"};
   constexpr std::array<std::string_view, 5> kConstants = {"0", "1", "False", "None", "True"};
   const auto& statements = script.statements();
   for (std::size_t i = 0; i < statements.size(); ++i) {
@@ -194,14 +194,14 @@ bool GoesOn(const Script& script, int handler) {
     if (statement.word == "raise" || script.Has(statement.tokens, "exit") || script.Has(statement.tokens, "_exit"))
       return false;
     if (statement.word == "pass" || statement.is_header) continue;
-    const bool says = std::any_of(script.calls().begin(), script.calls().end(), [&](const Call& call) {
+    const bool prints = std::any_of(script.calls().begin(), script.calls().end(), [&](const Call& call) {
       return call.statement == static_cast<int>(i) &&
-             std::find(kSaying.begin(), kSaying.end(), call.method) != kSaying.end();
+             std::find(kPrinting.begin(), kPrinting.end(), call.method) != kPrinting.end();
     });
     const Token& last = script.tokens()[statement.tokens.end - 1];
     const bool sets =
         std::any_of(kConstants.begin(), kConstants.end(), [&](std::string_view word) { return last.Is(word); });
-    if (!says && !sets && statement.word != "return") return false;
+    if (!prints && !sets && statement.word != "return") return false;
   }
   return true;
 }
@@ -234,7 +234,7 @@ void FindMissingConfigs(ScriptReading& reading) {
     if (call.callee.ends_with("Config.fromfile")) {
       path = Script::Find(call, "filename", 0);
     } else if (call.method == "add_argument" && !call.arguments.empty() &&
-               script.MentionsPart(call.arguments.front().value, "config")) {
+               script.MentionsSubstring(call.arguments.front().value, "config")) {
       path = Script::Find(call, "default", std::nullopt);
     } else if (call.method == "add_argument" && !call.arguments.empty()) {
       const auto option = script.Text(call.arguments.front().value);

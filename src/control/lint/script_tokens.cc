@@ -7,7 +7,7 @@ namespace fulldeck::lint {
 namespace {
 
 // Strings within expressions of f-strings, and so on: as deep as nobody writes.
-constexpr int kMostNesting = 16;
+constexpr int kMaxNesting = 16;
 
 bool IsNameStart(char c) {
   const auto byte = static_cast<unsigned char>(c);
@@ -16,7 +16,7 @@ bool IsNameStart(char c) {
 bool IsDigit(char c) {
   return c >= '0' && c <= '9';
 }
-bool IsNamePart(char c) {
+bool IsNameCharacter(char c) {
   return IsNameStart(c) || IsDigit(c);
 }
 
@@ -76,7 +76,7 @@ class Reader {
     if (IsDigit(c) || (c == '.' && IsDigit(Now(1)))) return Number();
     if (!IsNameStart(c)) return Operator();
     const std::size_t begin = at_;
-    while (IsNamePart(Now()) && at_ < source_.size()) ++at_;
+    while (IsNameCharacter(Now()) && at_ < source_.size()) ++at_;
     const bool quoted = Now() == '"' || Now() == '\'';
     if (quoted && IsStringPrefix(source_.substr(begin, at_ - begin))) return String(begin);
     Add(TokenKind::kName, begin, line_);
@@ -87,7 +87,7 @@ class Reader {
     while (at_ < source_.size()) {
       const bool exponent = (Now() == '+' || Now() == '-') && (source_[at_ - 1] == 'e' || source_[at_ - 1] == 'E') &&
                             source_.substr(begin, 2) != "0x" && at_ > begin;
-      if (!IsNamePart(Now()) && Now() != '.' && !exponent) break;
+      if (!IsNameCharacter(Now()) && Now() != '.' && !exponent) break;
       ++at_;
     }
     Add(TokenKind::kNumber, begin, line_);
@@ -146,7 +146,7 @@ class Reader {
         }
       } else if (formatted && c == '}' && braces > 0) {
         --braces;
-      } else if (braces > 0 && (c == '"' || c == '\'') && nesting < kMostNesting) {
+      } else if (braces > 0 && (c == '"' || c == '\'') && nesting < kMaxNesting) {
         std::size_t inner = 0;
         std::size_t inner_end = 0;
         const bool inner_formatted = IsNameStart(source_[at_ - 1]) && (source_[at_ - 1] | 0x20) == 'f';
@@ -204,7 +204,7 @@ std::vector<std::string_view> NamesInside(const Token& formatted) {
       braces = std::max(0, braces - 1);
     } else if (braces > 0 && IsNameStart(text[i])) {
       const std::size_t begin = i;
-      while (i < text.size() && IsNamePart(text[i])) ++i;
+      while (i < text.size() && IsNameCharacter(text[i])) ++i;
       names.push_back(text.substr(begin, i - begin));
       --i;
     }

@@ -19,7 +19,7 @@ std::vector<std::string> WordsOf(std::string_view source) {
   return words;
 }
 
-TEST(ScriptTokens, CommentsAndWhatStandsInStringsAreNoWords) {
+TEST(ScriptTokens, CommentsAndContentsOfStringsAreNoTokens) {
   EXPECT_THAT(WordsOf("a # b 'c\n'# d' # \"\n"), ElementsAre("a", "\n", "'# d'", "\n"));
   EXPECT_THAT(WordsOf("x = '''one\n# two \" ''\n''' # three\n"),
               ElementsAre("x", "=", "'''one\n# two \" ''\n'''", "\n"));
@@ -93,7 +93,7 @@ TEST(ScriptOutline, AnEarlyReturnIsACondition) {
   ASSERT_EQ(script.calls().size(), 1u);
   const auto conditions = script.ConditionsOf(script.calls()[0].statement);
   ASSERT_EQ(conditions.size(), 1u);
-  EXPECT_TRUE(script.MentionsPart(conditions[0], "rank"));
+  EXPECT_TRUE(script.MentionsSubstring(conditions[0], "rank"));
   EXPECT_EQ(script.NameOfFunction(script.FunctionOf(script.calls()[0].statement)), "f");
 }
 

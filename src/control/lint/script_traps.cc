@@ -67,7 +67,7 @@ ScriptReading::ScriptReading(const Script& the_script, std::string the_file, std
 
 bool ScriptReading::OnlyWithCuda(int statement) const {
   if (statement < 0) return false;
-  const auto asks = [](std::string_view name) {
+  const auto matches = [](std::string_view name) {
     return name == "is_available" || name.find("cuda") != std::string_view::npos ||
            name.find("gpu") != std::string_view::npos || name.find("cpu") != std::string_view::npos ||
            name.find("nvidia") != std::string_view::npos || name.find("device") != std::string_view::npos ||
@@ -78,9 +78,9 @@ bool ScriptReading::OnlyWithCuda(int statement) const {
     if (script.Has(own, word)) return true;
   }
   for (const Range& condition : script.ConditionsOf(statement)) {
-    // `with torch.cuda.stream(…):` asks nothing.
+    // `with torch.cuda.stream(…):` matches nothing.
     if (script.tokens()[condition.begin].Is("with") || script.tokens()[condition.begin].Is("for")) continue;
-    if (script.Mentions(condition, asks)) return true;
+    if (script.Mentions(condition, matches)) return true;
   }
   return false;
 }
@@ -116,7 +116,7 @@ bool ScriptReading::OnlyOnOneRank(int statement, int depth) const {
   return true;
 }
 
-bool ScriptReading::AsksFor(int statement, std::string_view variable) const {
+bool ScriptReading::DependsOn(int statement, std::string_view variable) const {
   for (const Range& condition : script.ConditionsOf(statement)) {
     if (script.MentionsText(condition, variable)) return true;
   }

@@ -1,5 +1,5 @@
 // Known traps in training scripts and their configs: what is written there that fails on this machine, or trains and is
-// wrong without a word. A trap is one row of a table with its cure, and one function that finds its places in a
+// wrong without a word. A trap is one row of a table with its fix, and one function that finds its places in a
 // script; docs/doctor-script.md shows the table.
 //
 // Reads, never runs. A trap that is not seen may still be there; one that is told must be there: scripts that are sound
@@ -40,7 +40,7 @@ struct Trap {
   Severity severity = Severity::kWarn;
   bool without_cuda = false;  // only where there is no card that torch calls cuda
   base::BilingualText what;   // what is wrong with it
-  base::BilingualText cure;
+  base::BilingualText fix;
 };
 std::span<const Trap> Traps();
 // CHECKs that there is one.
@@ -50,7 +50,7 @@ struct TrapHit {
   const Trap* trap = nullptr;
   std::string file;            // as it was named
   int line = 0;                // 0: the file as a whole
-  std::string words;           // the line itself, printable and capped
+  std::string text;            // the line itself, printable and capped
   base::BilingualText detail;  // numbers and names of this place; may be empty
 };
 
@@ -73,7 +73,7 @@ class ScriptReading {
   // By a condition that asks who this rank is; `depth` callers up.
   bool OnlyOnOneRank(int statement, int depth = 3) const;
   // By a condition that names this variable.
-  bool AsksFor(int statement, std::string_view variable) const;
+  bool DependsOn(int statement, std::string_view variable) const;
   // What the plain name `name` was given in this file.
   std::vector<const Assignment*> ValuesOf(std::string_view name) const;
 

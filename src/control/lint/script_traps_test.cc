@@ -90,7 +90,7 @@ TEST(ScriptTraps, WhatConcernsCudaIsSilentWhereThereIsCuda) {
   }
 }
 
-TEST(ScriptTraps, EachHasAFixtureAndWordsInBothLanguages) {
+TEST(ScriptTraps, EachHasAFixtureAndTextInBothLanguages) {
   std::set<std::string> marked;
   for (const auto& path : Fixtures()) {
     for (const std::string& mark : MarksOf(path)) marked.insert(mark.substr(mark.find(' ') + 1));
@@ -99,7 +99,7 @@ TEST(ScriptTraps, EachHasAFixtureAndWordsInBothLanguages) {
   for (const Trap& trap : Traps()) {
     EXPECT_TRUE(ids.insert(std::string(trap.id)).second) << trap.id;
     EXPECT_FALSE(trap.row.empty() || trap.what.english.empty() || trap.what.chinese.empty()) << trap.id;
-    EXPECT_FALSE(trap.cure.english.empty() || trap.cure.chinese.empty()) << trap.id;
+    EXPECT_FALSE(trap.fix.english.empty() || trap.fix.chinese.empty()) << trap.id;
   }
   EXPECT_EQ(marked, ids);
 }
@@ -108,19 +108,19 @@ TEST(ScriptTraps, TheDocumentShowsTheTable) {
   const std::string document = ReadText(FULLDECK_FIXTURES "/../../docs/doctor-script.md");
   std::string table;
   for (const Trap& trap : Traps()) {
-    std::string cure = trap.cure.english;
+    std::string fix = trap.fix.english;
     table += "| `" + std::string(trap.id) + "` | " + std::string(trap.row) + " | " +
              (trap.severity == Severity::kFail ? "fail" : "warn") + (trap.without_cuda ? ", without CUDA" : "") +
-             " | " + trap.what.english + " | " + cure + " |\n";
+             " | " + trap.what.english + " | " + fix + " |\n";
   }
   EXPECT_THAT(document, HasSubstr(table));
 }
 
-TEST(ScriptTraps, AHitSaysTheLineAndBothNumbers) {
+TEST(ScriptTraps, AHitReportsTheLineAndBothNumbers) {
   const Script script("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=8)   \n");
   const auto hits = TrapsIn(script, "x.py", ".", {false, 2, 2, 2, "gcu"});
   ASSERT_EQ(hits.size(), 1u);
-  EXPECT_EQ(hits[0].words, "mp.spawn(main, nprocs=8)");
+  EXPECT_EQ(hits[0].text, "mp.spawn(main, nprocs=8)");
   EXPECT_EQ(hits[0].detail.english, "8 there, 2 here");
   EXPECT_THAT(hits[0].detail.chinese, HasSubstr("8"));
   EXPECT_THAT(TrapsIn(script, "x.py", ".", kEightGcu), IsEmpty()) << "eight is right where there are eight";
@@ -130,7 +130,7 @@ TEST(ScriptTraps, WhatIsShownOfALineCannotSteerATerminal) {
   const Script script("os.environ['CUDA_VISIBLE_DEVICES'] = '\x1b[2J'\n");
   const auto hits = TrapsIn(script, "x.py", ".", kEightGcu);
   ASSERT_EQ(hits.size(), 1u);
-  EXPECT_EQ(hits[0].words.find('\x1b'), std::string::npos);
+  EXPECT_EQ(hits[0].text.find('\x1b'), std::string::npos);
 }
 
 class ScriptFiles : public ::testing::Test {

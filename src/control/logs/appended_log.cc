@@ -40,10 +40,10 @@ void AppendedLog::Failed(int error) {
   error_ = error;
   last_error_ = error;
   retry_at_ = clock_.Now() + kRetryAfter;
-  if (said_) return;
-  said_ = true;
-  complaint_ = "cannot write " + path_ + ": " + std::strerror(error) +
-               ". The run goes on, and writing is tried again every second.";
+  if (failure_reported_) return;
+  failure_reported_ = true;
+  warning_ = "cannot write " + path_ + ": " + std::strerror(error) +
+             ". The run goes on, and writing is tried again every second.";
 }
 
 bool AppendedLog::Write() {
@@ -60,7 +60,7 @@ bool AppendedLog::Write() {
   }
   if (written > 0) {
     torn_ = buffer_[written - 1] != '\n';
-    mended_ = false;
+    repaired_ = false;
   }
   buffer_.erase(0, written);
   error_ = 0;
@@ -78,25 +78,25 @@ bool AppendedLog::MakeRoom(std::size_t bytes) {
   return buffer_.size() + bytes <= kBuffer;
 }
 
-std::string AppendedLog::NoteOfLoss() const {
-  return "fulldeck: " + Lines(lost_unsaid_in_file_) + " missing here: " + std::strerror(last_error_) + "\n";
+std::string AppendedLog::LossNotice() const {
+  return "fulldeck: " + Lines(unreported_loss_in_file_) + " missing here: " + std::strerror(last_error_) + "\n";
 }
 
 void AppendedLog::PutLine(std::string_view prefix, std::string_view text, std::string_view mark) {
   const std::size_t bytes = prefix.size() + text.size() + mark.size() + 1;
   CHECK(bytes <= kBuffer);
-  if (lost_unsaid_in_file_ > 0) {
-    const std::string note = NoteOfLoss();
+  if (unreported_loss_in_file_ > 0) {
+    const std::string note = LossNotice();
     // Only with room for a line behind it, or a disk that stays full would be filled with notes.
     if (MakeRoom(note.size() + bytes)) {
       buffer_ += note;
-      lost_unsaid_in_file_ = 0;
+      unreported_loss_in_file_ = 0;
     }
   }
-  if (lost_unsaid_in_file_ > 0 || !MakeRoom(bytes)) {
+  if (unreported_loss_in_file_ > 0 || !MakeRoom(bytes)) {
     ++lost_lines_;
-    ++lost_unsaid_in_file_;
-    ++lost_unsaid_to_user_;
+    ++unreported_loss_in_file_;
+    ++unreported_loss_to_user_;
     return;
   }
   buffer_.append(prefix);
@@ -109,24 +109,24 @@ void AppendedLog::Finish() {
   if (failing() || !buffer_.empty()) Write();
   if (failing()) {
     const auto newlines = static_cast<std::uint64_t>(std::count(buffer_.begin(), buffer_.end(), '\n'));
-    const std::uint64_t given_up = newlines - (mended_ ? 1 : 0);
-    mended_ = torn_;
+    const std::uint64_t given_up = newlines - (repaired_ ? 1 : 0);
+    repaired_ = torn_;
     buffer_.assign(torn_ ? "\n" : "");
     lost_lines_ += given_up;
-    lost_unsaid_in_file_ += given_up;
-    lost_unsaid_to_user_ += given_up;
-  } else if (lost_unsaid_in_file_ > 0) {
-    buffer_ = NoteOfLoss();
-    if (Write()) lost_unsaid_in_file_ = 0;
+    unreported_loss_in_file_ += given_up;
+    unreported_loss_to_user_ += given_up;
+  } else if (unreported_loss_in_file_ > 0) {
+    buffer_ = LossNotice();
+    if (Write()) unreported_loss_in_file_ = 0;
   }
-  if (lost_unsaid_to_user_ == 0) return;
-  complaint_ += (complaint_.empty() ? "" : " ") + Lines(lost_unsaid_to_user_) + " missing in " + path_ + ": " +
-                std::strerror(last_error_) + ".";
-  lost_unsaid_to_user_ = 0;
+  if (unreported_loss_to_user_ == 0) return;
+  warning_ += (warning_.empty() ? "" : " ") + Lines(unreported_loss_to_user_) + " missing in " + path_ + ": " +
+              std::strerror(last_error_) + ".";
+  unreported_loss_to_user_ = 0;
 }
 
-std::string AppendedLog::TakeComplaint() {
-  return std::exchange(complaint_, {});
+std::string AppendedLog::TakeWarning() {
+  return std::exchange(warning_, {});
 }
 
 }  // namespace fulldeck::logs

@@ -35,7 +35,7 @@ class AppendedLog {
   void Flush();
 
   // Tries once more, now. Lines that still cannot be written are given up, and the count of all that were lost since
-  // the last Finish is the next complaint. The file may be used on.
+  // the last Finish is the next warning. The file may be used on.
   void Finish();
 
   bool failing() const { return error_ != 0; }
@@ -43,29 +43,29 @@ class AppendedLog {
 
   // A sentence for the user, once each: writing failed for the first time, or lines were lost. Empty when there is
   // none.
-  std::string TakeComplaint();
+  std::string TakeWarning();
 
  private:
   bool Write();
   bool Open();
   bool MakeRoom(std::size_t bytes);
-  std::string NoteOfLoss() const;
+  std::string LossNotice() const;
   void Failed(int error);
 
   std::string path_;
   const base::Clock& clock_;
   base::UniqueFd file_;
   std::string buffer_;
-  bool torn_ = false;    // what was written last does not end a line
-  bool mended_ = false;  // the buffer begins with the newline that ends a torn line whose rest was given up
-  int error_ = 0;        // why the last write failed; 0 when it did not
+  bool torn_ = false;      // what was written last does not end a line
+  bool repaired_ = false;  // the buffer begins with the newline that ends a torn line whose rest was given up
+  int error_ = 0;          // why the last write failed; 0 when it did not
   int last_error_ = 0;
-  bool said_ = false;
+  bool failure_reported_ = false;
   base::TimePoint retry_at_;
   std::uint64_t lost_lines_ = 0;
-  std::uint64_t lost_unsaid_in_file_ = 0;
-  std::uint64_t lost_unsaid_to_user_ = 0;
-  std::string complaint_;
+  std::uint64_t unreported_loss_in_file_ = 0;
+  std::uint64_t unreported_loss_to_user_ = 0;
+  std::string warning_;
 };
 
 }  // namespace fulldeck::logs

@@ -34,7 +34,7 @@ TEST_F(AppendedLogTest, AppendsToWhatIsThereAlready) {
   EXPECT_EQ(Content(), "before\n") << "lines are gathered first";
   log.Flush();
   EXPECT_EQ(Content(), "before\n[3] text mark\n\n");
-  EXPECT_EQ(log.TakeComplaint(), "");
+  EXPECT_EQ(log.TakeWarning(), "");
 }
 
 TEST_F(AppendedLogTest, WritesTheRestWhenItIsDestroyed) {
@@ -42,26 +42,26 @@ TEST_F(AppendedLogTest, WritesTheRestWhenItIsDestroyed) {
   EXPECT_EQ(Content(), "last\n");
 }
 
-TEST_F(AppendedLogTest, SaysOnceThatTheDiskIsFullAndCountsWhatIsLost) {
+TEST_F(AppendedLogTest, ReportsOnceThatTheDiskIsFullAndCountsWhatIsLost) {
   AppendedLog log("/dev/full", clock_);
   const std::string line(999, 'x');
   for (int i = 0; i < 1000; ++i) log.PutLine("", line, "");
   EXPECT_TRUE(log.failing());
-  const std::string complaint = log.TakeComplaint();
-  EXPECT_THAT(complaint, HasSubstr("/dev/full"));
-  EXPECT_THAT(complaint, HasSubstr("No space left on device"));
+  const std::string warning = log.TakeWarning();
+  EXPECT_THAT(warning, HasSubstr("/dev/full"));
+  EXPECT_THAT(warning, HasSubstr("No space left on device"));
   clock_.Advance(5s);
   log.Flush();
-  EXPECT_EQ(log.TakeComplaint(), "") << "once is enough";
+  EXPECT_EQ(log.TakeWarning(), "") << "once is enough";
   EXPECT_EQ(log.lost_lines(), 1000 - AppendedLog::kBuffer / 1000);
   log.Finish();
   EXPECT_EQ(log.lost_lines(), 1000U);
-  EXPECT_THAT(log.TakeComplaint(), HasSubstr("1000 lines are missing in /dev/full"));
+  EXPECT_THAT(log.TakeWarning(), HasSubstr("1000 lines are missing in /dev/full"));
   log.Finish();
-  EXPECT_EQ(log.TakeComplaint(), "");
+  EXPECT_EQ(log.TakeWarning(), "");
 }
 
-TEST_F(AppendedLogTest, GoesOnInTheMiddleOfTheLineWhenThereIsRoomAgainAndSaysWhatIsMissing) {
+TEST_F(AppendedLogTest, ContinuesInTheMiddleOfTheLineWhenThereIsRoomAgainAndReportsWhatIsMissing) {
   AppendedLog log(path_, clock_);
   const std::string line(999, 'x');
   {
@@ -82,7 +82,7 @@ TEST_F(AppendedLogTest, GoesOnInTheMiddleOfTheLineWhenThereIsRoomAgainAndSaysWha
   for (std::uint64_t i = 0; i < 300 - lost; ++i) expected += line + "\n";
   expected += "fulldeck: " + std::to_string(lost) + " lines are missing here: File too large\nheld\nafter\n";
   EXPECT_TRUE(Content() == expected) << "the two are too long to print";
-  EXPECT_THAT(log.TakeComplaint(), HasSubstr(std::to_string(lost) + " lines are missing in " + path_));
+  EXPECT_THAT(log.TakeWarning(), HasSubstr(std::to_string(lost) + " lines are missing in " + path_));
 }
 
 TEST_F(AppendedLogTest, EndsATornLineWhoseRestWasGivenUp) {
@@ -94,19 +94,19 @@ TEST_F(AppendedLogTest, EndsATornLineWhoseRestWasGivenUp) {
     log.Finish();
     log.Finish();
     EXPECT_EQ(log.lost_lines(), 2U);
-    log.TakeComplaint();
+    log.TakeWarning();
   }
   clock_.Advance(1s);
   log.PutLine("", "next", "");
   log.Finish();
   EXPECT_EQ(Content(), "tor\nfulldeck: 2 lines are missing here: File too large\nnext\n");
-  EXPECT_EQ(log.TakeComplaint(), "") << "they were said before";
+  EXPECT_EQ(log.TakeWarning(), "") << "they were said before";
 }
 
 TEST_F(AppendedLogTest, WaitsForAFolderThatComesLater) {
   path_ = folder_.string() + "/later/train.log";
   AppendedLog log(path_, clock_);
-  EXPECT_THAT(log.TakeComplaint(), HasSubstr("No such file or directory"));
+  EXPECT_THAT(log.TakeWarning(), HasSubstr("No such file or directory"));
   log.PutLine("", "kept", "");
   log.Flush();
   std::filesystem::create_directory(folder_.string() + "/later");

@@ -29,9 +29,9 @@ std::size_t TerminalColumns(int fd) {
   return known ? size.ws_col : 80;
 }
 
-int PollFor(int fd, short events, base::Duration patience) {
+int PollFor(int fd, short events, base::Duration timeout) {
   pollfd entry{fd, events, 0};
-  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
   return poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(milliseconds, 0, 60'000)));
 }
 
@@ -46,7 +46,7 @@ std::string CutToColumns(std::string_view text, std::size_t columns) {
   std::size_t used = 0;
   while (!text.empty()) {
     const base::CodePoint character = base::FirstCodePoint(text);
-    const bool shown = base::MayBeShown(character);
+    const bool shown = base::IsPrintable(character);
     used += shown ? base::ColumnsOf(character) : 1;
     if (used > columns) break;
     cut += shown ? text.substr(0, character.bytes) : "?";
@@ -68,7 +68,7 @@ Console::Console(base::EventLoop& loop, int fd, std::string lines_are_in)
   struct stat status {};
   if (fd < 0) return;
   if (fstat(fd, &status) != 0) {
-    trouble_ = std::strerror(errno);
+    error_ = std::strerror(errno);
     return;
   }
   terminal_ = isatty(fd) == 1;
@@ -77,7 +77,7 @@ Console::Console(base::EventLoop& loop, int fd, std::string lines_are_in)
   } else if (S_ISFIFO(status.st_mode) || terminal_) {
     kind_ = Kind::kStream;
     const std::string link = "/proc/self/fd/" + std::to_string(fd);
-    own_.Reset(open(link.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    reopened_.Reset(open(link.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   } else {
     kind_ = Kind::kFile;
   }
@@ -115,25 +115,25 @@ void Console::PutLine(std::string_view prefix, std::string_view text, std::strin
   }
   dropping_ = true;
   ++dropped_lines_;
-  ++dropped_unsaid_;
+  ++unreported_drops_;
 }
 
 void Console::PutOurLine(std::string_view text) {
   if (!on()) return;
-  AddNoteOfDrops();
+  AddDropNotice();
   if (Add({}, text, {}, kQueue + kReserve)) return;
   dropping_ = true;
   ++dropped_lines_;
-  ++dropped_unsaid_;
+  ++unreported_drops_;
 }
 
-void Console::AddNoteOfDrops() {
-  if (dropped_unsaid_ == 0) return;
-  const bool one = dropped_unsaid_ == 1;
-  const std::string note = "fulldeck: " + std::to_string(dropped_unsaid_) +
+void Console::AddDropNotice() {
+  if (unreported_drops_ == 0) return;
+  const bool one = unreported_drops_ == 1;
+  const std::string note = "fulldeck: " + std::to_string(unreported_drops_) +
                            (one ? " line was not shown here; it is in " : " lines were not shown here; they are in ") +
                            lines_are_in_;
-  if (Add({}, note, {}, kQueue + kReserve)) dropped_unsaid_ = 0;
+  if (Add({}, note, {}, kQueue + kReserve)) unreported_drops_ = 0;
 }
 
 void Console::SetProgress(std::string_view text) {
@@ -152,16 +152,16 @@ void Console::AddProgress() {
   progress_changed_ = false;
 }
 
-std::size_t Console::NextPiece() const {
+std::size_t Console::NextChunk() const {
   if (kind_ != Kind::kStream || queued() <= kAtomicWrite) return queued();
   const std::size_t newline = queue_.rfind('\n', written_ + kAtomicWrite - 1);
   return newline == std::string::npos || newline < written_ ? kAtomicWrite : newline + 1 - written_;
 }
 
-long Console::WritePiece(std::size_t bytes) {
+long Console::WriteChunk(std::size_t bytes) {
   const char* start = queue_.data() + written_;
   if (kind_ == Kind::kSocket) return send(fd_, start, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (own_.valid()) return write(own_.get(), start, bytes);
+  if (reopened_.valid()) return write(reopened_.get(), start, bytes);
   if (kind_ == Kind::kStream && PollFor(fd_, POLLOUT, base::Duration(0)) == 0) {
     errno = EAGAIN;
     return -1;
@@ -178,7 +178,7 @@ void Console::Written(std::size_t bytes) {
   }
   if (queued() <= kQueue / 2) {
     dropping_ = false;
-    AddNoteOfDrops();
+    AddDropNotice();
   }
 }
 
@@ -186,7 +186,7 @@ void Console::Flush() {
   while (on()) {
     if (queued() == 0 && terminal_) AddProgress();
     if (queued() == 0) return StopWaiting();
-    const long count = WritePiece(NextPiece());
+    const long count = WriteChunk(NextChunk());
     if (count > 0) {
       Written(static_cast<std::size_t>(count));
     } else if (count == 0 || errno == EAGAIN || errno == ENOSPC || errno == EDQUOT) {
@@ -201,7 +201,7 @@ void Console::WaitForRoom(int error) {
   stalled_ = error != EAGAIN;
   if (wait_ != 0) return;
   if (!stalled_) {
-    const auto watch = loop_.WhenWritable(own_.valid() ? own_.get() : fd_, [this] { Flush(); });
+    const auto watch = loop_.WhenWritable(reopened_.valid() ? reopened_.get() : fd_, [this] { Flush(); });
     if (watch) {
       wait_ = *watch;
       return;
@@ -226,7 +226,7 @@ bool Console::WaitUntilQueued(std::size_t bytes, base::TimePoint deadline) {
   for (Flush(); queued() > bytes && on() && !stalled_; Flush()) {
     const base::Duration left = deadline - clock.Now();
     if (left <= base::Duration(0)) return false;
-    PollFor(own_.valid() ? own_.get() : fd_, POLLOUT, left);
+    PollFor(reopened_.valid() ? reopened_.get() : fd_, POLLOUT, left);
   }
   return queued() <= bytes;
 }
@@ -239,24 +239,24 @@ void Console::DropQueue() {
   const std::uint64_t lines = CountLines(std::string_view(queue_).substr(kept));
   queue_.resize(kept);
   dropped_lines_ += lines;
-  dropped_unsaid_ += lines;
+  unreported_drops_ += lines;
   dropping_ = false;
   progress_stands_ = terminal_;
-  AddNoteOfDrops();
+  AddDropNotice();
   Flush();
 }
 
 void Console::TurnOff(int error) {
-  trouble_ = std::strerror(error);
+  error_ = std::strerror(error);
   StopWaiting();
   kind_ = Kind::kOff;
-  own_.Reset();
+  reopened_.Reset();
   queue_ = {};
   written_ = 0;
 }
 
-std::string Console::TakeTrouble() {
-  return std::exchange(trouble_, {});
+std::string Console::TakeError() {
+  return std::exchange(error_, {});
 }
 
 }  // namespace fulldeck::logs

@@ -8,7 +8,7 @@
 // other programs write to it. A file is written straight away, which takes as long as the disk does.
 //
 // The process must ignore SIGPIPE: a reader that went away is seen from the failing write, and turns the console off.
-// Bytes of lines are passed on as they are, colours and all; they hold no newline.
+// Bytes of lines are passed on as they are, colors and all; they hold no newline.
 #pragma once
 
 #include <cstddef>
@@ -62,17 +62,17 @@ class Console {
 
   std::uint64_t dropped_lines() const { return dropped_lines_; }
   // Why it went off, once: "Broken pipe". Empty when there is nothing to tell.
-  std::string TakeTrouble();
+  std::string TakeError();
 
  private:
   enum class Kind { kOff, kStream, kSocket, kFile };
 
   std::size_t queued() const { return queue_.size() - written_; }
   bool Add(std::string_view prefix, std::string_view text, std::string_view mark, std::size_t limit);
-  void AddNoteOfDrops();
+  void AddDropNotice();
   void AddProgress();
-  std::size_t NextPiece() const;
-  long WritePiece(std::size_t bytes);
+  std::size_t NextChunk() const;
+  long WriteChunk(std::size_t bytes);
   void Written(std::size_t bytes);
   void WaitForRoom(int error);
   void StopWaiting();
@@ -83,7 +83,7 @@ class Console {
   std::string lines_are_in_;
   Kind kind_ = Kind::kOff;
   bool terminal_ = false;
-  base::UniqueFd own_;            // the same pipe or terminal, opened without blocking
+  base::UniqueFd reopened_;       // the same pipe or terminal, opened without blocking
   base::EventLoop::Id wait_ = 0;  // the watch or timer that calls Flush; 0 when none
   bool stalled_ = false;          // wait_ is a timer: a file that cannot grow
 
@@ -92,12 +92,12 @@ class Console {
   bool inside_line_ = false;  // what was written last does not end a line
   bool dropping_ = false;
   std::uint64_t dropped_lines_ = 0;
-  std::uint64_t dropped_unsaid_ = 0;
+  std::uint64_t unreported_drops_ = 0;
 
   std::string progress_;
   bool progress_stands_ = false;  // what was queued last is the progress line
   bool progress_changed_ = false;
-  std::string trouble_;
+  std::string error_;
 };
 
 }  // namespace fulldeck::logs

@@ -62,7 +62,7 @@ class ConsoleTest : public ::testing::Test {
   base::Pipe pipe_;
 };
 
-TEST_F(ConsoleTest, NeverWaitsForAPipeThatNobodyReadsAndSaysWhatItDropped) {
+TEST_F(ConsoleTest, NeverWaitsForAPipeThatNobodyReadsAndReportsWhatItDropped) {
   const int flags = fcntl(pipe_.write_end.get(), F_GETFL);
   Console console(loop_, pipe_.write_end.get(), "/run/train.log");
   constexpr int kLines = 40'000;
@@ -122,8 +122,8 @@ TEST_F(ConsoleTest, GoesOffWhenTheReaderWentAway) {
   console.PutLine("", "text", "");
   console.Flush();
   EXPECT_FALSE(console.on());
-  EXPECT_EQ(console.TakeTrouble(), "Broken pipe");
-  EXPECT_EQ(console.TakeTrouble(), "");
+  EXPECT_EQ(console.TakeError(), "Broken pipe");
+  EXPECT_EQ(console.TakeError(), "");
   console.PutLine("", "more", "");
   console.PutOurLine("more");
   console.Flush();
@@ -145,15 +145,15 @@ TEST_F(ConsoleTest, IsOffWhenTheDescriptorIsClosedOrAbsent) {
   close(closed);
   Console console(loop_, closed, "/run/train.log");
   EXPECT_FALSE(console.on());
-  EXPECT_EQ(console.TakeTrouble(), "Bad file descriptor");
+  EXPECT_EQ(console.TakeError(), "Bad file descriptor");
   console.PutLine("", "text", "");
   console.Flush();
   Console absent(loop_, -1, "/run/train.log");
   EXPECT_FALSE(absent.on());
-  EXPECT_EQ(absent.TakeTrouble(), "") << "nobody wanted it";
+  EXPECT_EQ(absent.TakeError(), "") << "nobody wanted it";
 }
 
-TEST_F(ConsoleTest, WritesAFileStraightAwayAndDropsNothing) {
+TEST_F(ConsoleTest, WritesAFileImmediatelyAndDropsNothing) {
   const std::string path = folder_.string() + "/console";
   const base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   Console console(loop_, file.get(), "/run/train.log");
@@ -194,7 +194,7 @@ TEST_F(ConsoleTest, NeverWaitsForASocket) {
   ExpectWholeLinesAndHonestCounts(got, kLines);
 }
 
-TEST_F(ConsoleTest, AsksPollWhereThePipeCannotBeOpenedOnceMore) {
+TEST_F(ConsoleTest, UsesPollWhereThePipeCannotBeReopened) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit none = before;
@@ -340,7 +340,7 @@ TEST_F(ConsoleTest, GoesOffWhenTheTerminalIsClosed) {
   EXPECT_TRUE(RunUntil(loop_, [&] { return !console.on(); }));
 }
 
-TEST(LeadToTheSamePlace, TellsCopiesFromOthers) {
+TEST(LeadToTheSamePlace, DistinguishesCopiesFromOthers) {
   const auto one = base::MakePipe();
   const auto other = base::MakePipe();
   ASSERT_TRUE(one.ok() && other.ok());

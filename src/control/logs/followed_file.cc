@@ -40,8 +40,8 @@ FollowedFile::FollowedFile(base::UniqueFd file, FollowedStream stream, Destinati
   if (stream_.filters.empty()) to_.filtered = nullptr;
   stream_.prefix.resize(std::min(stream_.prefix.size(), kLongestPrefix));
   console_prefix_ = stream_.prefix;
-  if (to_.colour && stream_.colour != 0 && !stream_.prefix.empty()) {
-    console_prefix_ = "\x1b[" + std::to_string(stream_.colour) + "m" + stream_.prefix + "\x1b[0m";
+  if (to_.color && stream_.color != 0 && !stream_.prefix.empty()) {
+    console_prefix_ = "\x1b[" + std::to_string(stream_.color) + "m" + stream_.prefix + "\x1b[0m";
   }
 }
 
@@ -54,7 +54,7 @@ bool FollowedFile::ReadSome(std::vector<char>& buffer, std::size_t at_most, base
   now_ = now;
   if (count < 0) {
     const int error = errno;
-    Complain(said_unreadable_, "cannot read " + stream_.path + ": " + std::strerror(error) +
+    Warn(reported_unreadable_, "cannot read " + stream_.path + ": " + std::strerror(error) +
                                    ". Its lines are missing here as long as that is so.");
     return false;
   }
@@ -68,16 +68,16 @@ bool FollowedFile::ReadSome(std::vector<char>& buffer, std::size_t at_most, base
 bool FollowedFile::WasCut() {
   struct stat status {};
   if (fstat(file_.get(), &status) != 0 || static_cast<std::uint64_t>(status.st_size) >= offset_) return false;
-  Complain(said_cut_, stream_.path + " became shorter while it was followed; what stands in it now is taken as new.");
+  Warn(reported_cut_, stream_.path + " became shorter while it was followed; what stands in it now is taken as new.");
   Finish();
   offset_ = 0;
   return status.st_size > 0;
 }
 
-void FollowedFile::LookWhetherDeleted() {
+void FollowedFile::CheckDeleted() {
   struct stat status {};
   if (fstat(file_.get(), &status) != 0 || status.st_nlink > 0) return;
-  Complain(said_deleted_, stream_.path + " was deleted during the run; its lines are followed, but the file is lost.");
+  Warn(reported_deleted_, stream_.path + " was deleted during the run; its lines are followed, but the file is lost.");
 }
 
 void FollowedFile::Finish() {
@@ -117,12 +117,12 @@ std::string_view FollowedFile::NotShownYet() const {
   return whole > shown_ ? unfinished.substr(shown_, whole - shown_) : std::string_view();
 }
 
-bool FollowedFile::SomethingWaits() const {
+bool FollowedFile::HasPending() const {
   return to_.console != nullptr && to_.console->on() && (!overwritten_.empty() || !NotShownYet().empty());
 }
 
-bool FollowedFile::ShowWhatWaits(base::TimePoint now) {
-  if (!SomethingWaits()) return false;
+bool FollowedFile::ShowPending(base::TimePoint now) {
+  if (!HasPending()) return false;
   const bool rewrite_is_due = now >= rewrite_due_;
   const std::string_view rest = NotShownYet();
   if (!rest.empty() && now - last_bytes_ >= kIdleBeforeShown && (rewrite_is_due || !splitter_.rewritten())) {
@@ -135,17 +135,17 @@ bool FollowedFile::ShowWhatWaits(base::TimePoint now) {
     rewrite_due_ = now + kBetweenRewrites;
     overwritten_.clear();
   }
-  return SomethingWaits();
+  return HasPending();
 }
 
-void FollowedFile::Complain(bool& said, const std::string& sentence) {
-  if (said) return;
-  said = true;
-  complaint_ += (complaint_.empty() ? "" : " ") + sentence;
+void FollowedFile::Warn(bool& reported, const std::string& sentence) {
+  if (reported) return;
+  reported = true;
+  warning_ += (warning_.empty() ? "" : " ") + sentence;
 }
 
-std::string FollowedFile::TakeComplaint() {
-  return std::exchange(complaint_, {});
+std::string FollowedFile::TakeWarning() {
+  return std::exchange(warning_, {});
 }
 
 }  // namespace fulldeck::logs

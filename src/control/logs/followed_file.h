@@ -27,7 +27,7 @@ class FollowedFile final : private LineSplitter::Sink {
     Console* console = nullptr;
     AppendedLog* merged = nullptr;
     AppendedLog* filtered = nullptr;
-    bool colour = false;
+    bool color = false;
   };
 
   static base::Result<base::UniqueFd> Open(const std::string& path);
@@ -47,21 +47,21 @@ class FollowedFile final : private LineSplitter::Sink {
   void Finish();
 
   // Shows on the console what is due by now. True when something is left to be shown later.
-  bool ShowWhatWaits(base::TimePoint now);
-  bool SomethingWaits() const;
+  bool ShowPending(base::TimePoint now);
+  bool HasPending() const;
 
   // The rank's log was deleted, by somebody; it is read on as long as it is open.
-  void LookWhetherDeleted();
+  void CheckDeleted();
 
-  // Sentences for the user, each said once a file. Empty when there is none.
-  std::string TakeComplaint();
+  // Sentences for the user, each reported once a file. Empty when there is none.
+  std::string TakeWarning();
 
  private:
   void OnLine(std::string_view text, bool goes_on) override;
   void OnOverwritten(std::string_view text) override;
   bool WasCut();
   std::string_view NotShownYet() const;
-  void Complain(bool& said, const std::string& sentence);
+  void Warn(bool& reported, const std::string& sentence);
 
   base::UniqueFd file_;
   FollowedStream stream_;
@@ -76,10 +76,10 @@ class FollowedFile final : private LineSplitter::Sink {
   std::size_t shown_ = 0;        // bytes of the unfinished line that the console has seen
   std::string overwritten_;      // the latest state that it has not
 
-  std::string complaint_;
-  bool said_cut_ = false;
-  bool said_deleted_ = false;
-  bool said_unreadable_ = false;
+  std::string warning_;
+  bool reported_cut_ = false;
+  bool reported_deleted_ = false;
+  bool reported_unreadable_ = false;
 };
 
 }  // namespace fulldeck::logs

@@ -53,15 +53,15 @@ const std::vector<Row>& Table() {
 
 TEST(LineSplitter, MakesTheLinesOfTheTableHoweverTheBytesAreCut) {
   for (const Row& row : Table()) {
-    for (std::size_t piece = 1; piece <= row.bytes.size() + 1; ++piece) {
+    for (std::size_t chunk = 1; chunk <= row.bytes.size() + 1; ++chunk) {
       LineSplitter splitter;
       Collector got;
-      for (std::size_t at = 0; at < row.bytes.size(); at += piece) {
-        splitter.Feed(std::string_view(row.bytes).substr(at, piece), got);
+      for (std::size_t at = 0; at < row.bytes.size(); at += chunk) {
+        splitter.Feed(std::string_view(row.bytes).substr(at, chunk), got);
       }
       splitter.Finish(got);
-      EXPECT_EQ(got.lines, row.lines) << ::testing::PrintToString(row.bytes) << " in pieces of " << piece;
-      EXPECT_EQ(got.overwritten, row.overwritten) << ::testing::PrintToString(row.bytes) << " in pieces of " << piece;
+      EXPECT_EQ(got.lines, row.lines) << ::testing::PrintToString(row.bytes) << " in pieces of " << chunk;
+      EXPECT_EQ(got.overwritten, row.overwritten) << ::testing::PrintToString(row.bytes) << " in pieces of " << chunk;
       EXPECT_EQ(splitter.unfinished(), "");
     }
   }
@@ -83,26 +83,26 @@ TEST(LineSplitter, ShowsWhatIsThereOfAnUnfinishedLine) {
 
 TEST(LineSplitter, PassesALineOfTheGreatestLengthOnWhole) {
   const std::string line(LineSplitter::kLongestLine, 'x');
-  for (const std::size_t piece : {std::size_t{1}, std::size_t{1000}, line.size() + 1}) {
+  for (const std::size_t chunk : {std::size_t{1}, std::size_t{1000}, line.size() + 1}) {
     LineSplitter splitter;
     Collector got;
     const std::string bytes = line + "\n";
-    for (std::size_t at = 0; at < bytes.size(); at += piece) {
-      splitter.Feed(std::string_view(bytes).substr(at, piece), got);
+    for (std::size_t at = 0; at < bytes.size(); at += chunk) {
+      splitter.Feed(std::string_view(bytes).substr(at, chunk), got);
     }
     EXPECT_THAT(got.lines, ElementsAre(line));
   }
 }
 
-TEST(LineSplitter, CutsALongLineIntoPiecesAndLosesNothing) {
+TEST(LineSplitter, CutsALongLineIntoChunksAndLosesNothing) {
   std::string line;
   while (line.size() < 5 * LineSplitter::kLongestLine + 77) line += "0123456789 ";
-  for (const std::size_t piece : {std::size_t{777}, std::size_t{100'000}, line.size() + 1}) {
+  for (const std::size_t chunk : {std::size_t{777}, std::size_t{100'000}, line.size() + 1}) {
     LineSplitter splitter;
     Collector got;
     const std::string bytes = line + "\nnext\n";
-    for (std::size_t at = 0; at < bytes.size(); at += piece) {
-      splitter.Feed(std::string_view(bytes).substr(at, piece), got);
+    for (std::size_t at = 0; at < bytes.size(); at += chunk) {
+      splitter.Feed(std::string_view(bytes).substr(at, chunk), got);
     }
     ASSERT_EQ(got.lines.size(), 7U);
     std::string joined;

@@ -40,11 +40,11 @@ constexpr bool kSanitized = false;
     pending += "rank " + std::to_string(rank) + " line " + std::to_string(number) + " ";
     pending.append((random >> 16) % 160, static_cast<char>('a' + number % 26));
     pending += '\n';
-    const std::size_t piece = (random >> 8) % 8192;
-    if (pending.size() < piece + 200) continue;
-    if (write(file, pending.data(), pending.size() - piece % 100) < 0) _exit(1);
-    written += pending.size() - piece % 100;
-    pending.erase(0, pending.size() - piece % 100);
+    const std::size_t chunk = (random >> 8) % 8192;
+    if (pending.size() < chunk + 200) continue;
+    if (write(file, pending.data(), pending.size() - chunk % 100) < 0) _exit(1);
+    written += pending.size() - chunk % 100;
+    pending.erase(0, pending.size() - chunk % 100);
   }
   if (write(file, pending.data(), pending.size()) < 0) _exit(1);
   _exit(0);
@@ -70,8 +70,8 @@ long MegabytesBefore() {
 TEST(LogFlood, LosesAndTearsNoLineAndStaysSmall) {
   int ranks = 16;
   int megabytes = 4;
-  if (const char* wish = std::getenv("FULLDECK_FLOOD")) {
-    const auto parts = base::Split(wish, ',');
+  if (const char* setting = std::getenv("FULLDECK_FLOOD")) {
+    const auto parts = base::Split(setting, ',');
     ASSERT_EQ(parts.size(), 2U);
     ranks = base::ParseInteger<int>(parts[0]).value();
     megabytes = base::ParseInteger<int>(parts[1]).value();
@@ -87,7 +87,7 @@ TEST(LogFlood, LosesAndTearsNoLineAndStaysSmall) {
   LogFollowerOptions options;
   options.merged_path = folder.string() + "/train.log";
   options.stdout_fd = options.stderr_fd = console->write_end.get();
-  options.complain = [](const std::string& sentence) { ADD_FAILURE() << sentence; };
+  options.warn = [](const std::string& sentence) { ADD_FAILURE() << sentence; };
   const long before = MegabytesBefore();
   const base::TimePoint start = base::SteadyClock::Instance().Now();
   {

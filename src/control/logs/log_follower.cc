@@ -28,12 +28,12 @@ constexpr base::Duration kTurn = milliseconds(4);
 constexpr int kChunksInATurn = 64;  // whatever the clock says
 // Ranks that write many small lines would wake the launcher for each of them.
 constexpr base::Duration kBetweenNotices = milliseconds(10);
-constexpr base::Duration kLookAtUnwatched = milliseconds(100);
-constexpr base::Duration kLookAtUnfinished = milliseconds(100);
+constexpr base::Duration kUnwatchedPollInterval = milliseconds(100);
+constexpr base::Duration kUnfinishedPollInterval = milliseconds(100);
 
 }  // namespace
 
-struct LogFollower::State {
+struct LogFollower::Impl {
   struct Entry {
     Entry(base::UniqueFd fd, FollowedStream stream, FollowedFile::Destinations to)
         : file(std::move(fd), std::move(stream), to) {}
@@ -43,8 +43,8 @@ struct LogFollower::State {
   };
   using Timer = base::EventLoop::Id;
 
-  State(base::EventLoop& the_loop, LogFollowerOptions the_options);
-  ~State();
+  Impl(base::EventLoop& the_loop, LogFollowerOptions the_options);
+  ~Impl();
 
   void WatchNotices();
   void ReadNotices();
@@ -52,16 +52,16 @@ struct LogFollower::State {
   void Ready(Entry& entry);
   void AllReady(bool unwatched_only);
   void Turn();
-  void AskForTurn();
+  void RequestTurn();
   void ReadToTheEnd(base::TimePoint deadline);
   void Forget();
   void EndOfTurn();
-  void Arm(Timer& timer, bool wanted, base::Duration delay, void (State::*action)());
-  void LookAtUnwatched();
-  void LookAtUnfinished();
-  void TellTroubles();
-  void Tell();
-  void Say(std::string_view line);
+  void Arm(Timer& timer, bool wanted, base::Duration delay, void (Impl::*action)());
+  void PollUnwatched();
+  void PollUnfinished();
+  void ReportErrors();
+  void ReportWarnings();
+  void LogLine(std::string_view line);
   Console* ConsoleOf(int console_fd);
   AppendedLog* FilteredLog(const FollowedStream& stream);
 
@@ -84,14 +84,14 @@ struct LogFollower::State {
   Timer unwatched_timer = 0;
   Timer unfinished_timer = 0;
   Timer retry_timer = 0;
-  bool said_unwatched = false;
+  bool reported_unwatched = false;
   bool has_unwatched = false;
 
-  std::vector<std::string> complaints;
+  std::vector<std::string> warnings;
   bool telling = false;
 };
 
-LogFollower::State::State(base::EventLoop& the_loop, LogFollowerOptions the_options)
+LogFollower::Impl::Impl(base::EventLoop& the_loop, LogFollowerOptions the_options)
     : loop(the_loop),
       options(std::move(the_options)),
       buffer(kChunk),
@@ -103,17 +103,17 @@ LogFollower::State::State(base::EventLoop& the_loop, LogFollowerOptions the_opti
   if (!LeadToTheSamePlace(options.stdout_fd, options.stderr_fd)) {
     stdout_console = std::make_unique<Console>(loop, options.stdout_fd, where);
   }
-  AskForTurn();
+  RequestTurn();
   WatchNotices();
 }
 
-LogFollower::State::~State() {
+LogFollower::Impl::~Impl() {
   for (const Timer id : {notices, notices_rest, next_turn, unwatched_timer, unfinished_timer, retry_timer}) {
     if (id != 0) loop.Remove(id);
   }
 }
 
-void LogFollower::State::WatchNotices() {
+void LogFollower::Impl::WatchNotices() {
   notices_rest = 0;
   if (!inotify.valid()) return;
   const auto watch = loop.WhenReadable(inotify.get(), [this] { ReadNotices(); });
@@ -121,7 +121,7 @@ void LogFollower::State::WatchNotices() {
   notices = *watch;
 }
 
-void LogFollower::State::ReadNotices() {
+void LogFollower::Impl::ReadNotices() {
   alignas(inotify_event) std::array<char, 64 * 1024> bytes;
   const ssize_t count = read(inotify.get(), bytes.data(), bytes.size());
   for (ssize_t at = 0; at + static_cast<ssize_t>(sizeof(inotify_event)) <= count;) {
@@ -132,7 +132,7 @@ void LogFollower::State::ReadNotices() {
     const auto [first, last] = by_watch.equal_range(event.wd);
     for (auto found = first; found != last; ++found) {
       Ready(*found->second);
-      if ((event.mask & IN_ATTRIB) != 0) found->second->file.LookWhetherDeleted();
+      if ((event.mask & IN_ATTRIB) != 0) found->second->file.CheckDeleted();
     }
   }
   loop.Remove(notices);
@@ -141,7 +141,7 @@ void LogFollower::State::ReadNotices() {
   Turn();
 }
 
-void LogFollower::State::Watch(Entry& entry, const std::string& path) {
+void LogFollower::Impl::Watch(Entry& entry, const std::string& path) {
   entry.watch = inotify.valid() ? inotify_add_watch(inotify.get(), path.c_str(), IN_MODIFY | IN_ATTRIB) : -1;
   if (entry.watch >= 0) {
     by_watch.emplace(entry.watch, &entry);
@@ -149,25 +149,24 @@ void LogFollower::State::Watch(Entry& entry, const std::string& path) {
   }
   const int error = inotify.valid() ? errno : inotify_error;
   has_unwatched = true;
-  if (std::exchange(said_unwatched, true) || !options.inotify) return;
-  complaints.push_back(
-      "the kernel has no inotify watch left for " + path + " (" + std::strerror(error) +
-      "); such files are looked at every 100 ms. To change that, raise fs.inotify.max_user_watches and "
-      "fs.inotify.max_user_instances.");
+  if (std::exchange(reported_unwatched, true) || !options.inotify) return;
+  warnings.push_back("the kernel has no inotify watch left for " + path + " (" + std::strerror(error) +
+                     "); such files are looked at every 100 ms. To change that, raise fs.inotify.max_user_watches and "
+                     "fs.inotify.max_user_instances.");
 }
 
-void LogFollower::State::Ready(Entry& entry) {
+void LogFollower::Impl::Ready(Entry& entry) {
   if (std::exchange(entry.waits_for_reading, true)) return;
   ready.push_back(&entry);
 }
 
-void LogFollower::State::AllReady(bool unwatched_only) {
+void LogFollower::Impl::AllReady(bool unwatched_only) {
   for (const auto& entry : entries) {
     if (!unwatched_only || entry->watch < 0) Ready(*entry);
   }
 }
 
-void LogFollower::State::Turn() {
+void LogFollower::Impl::Turn() {
   base::TimePoint now = loop.clock().Now();
   const base::TimePoint deadline = now + kTurn;
   for (int chunk = 0; chunk < kChunksInATurn && !ready.empty() && now < deadline; ++chunk) {
@@ -177,11 +176,11 @@ void LogFollower::State::Turn() {
     if (entry.file.ReadSome(buffer, kChunk, now)) Ready(entry);
     now = loop.clock().Now();
   }
-  if (!ready.empty()) AskForTurn();
+  if (!ready.empty()) RequestTurn();
   EndOfTurn();
 }
 
-void LogFollower::State::AskForTurn() {
+void LogFollower::Impl::RequestTurn() {
   if (next_turn != 0) return;
   next_turn = loop.After(base::Duration(0), [this] {
     next_turn = 0;
@@ -189,10 +188,10 @@ void LogFollower::State::AskForTurn() {
   });
 }
 
-void LogFollower::State::EndOfTurn() {
+void LogFollower::Impl::EndOfTurn() {
   stderr_console->Flush();
   if (stdout_console) stdout_console->Flush();
-  TellTroubles();
+  ReportErrors();
   bool failing = false;
   if (merged) {
     merged->Flush();
@@ -203,14 +202,14 @@ void LogFollower::State::EndOfTurn() {
     failing = failing || entry.second->failing();
   }
   const bool waits =
-      std::any_of(entries.begin(), entries.end(), [](const auto& entry) { return entry->file.SomethingWaits(); });
-  Arm(unfinished_timer, waits, kLookAtUnfinished, &State::LookAtUnfinished);
-  Arm(unwatched_timer, has_unwatched, kLookAtUnwatched, &State::LookAtUnwatched);
-  Arm(retry_timer, failing, AppendedLog::kRetryAfter, &State::EndOfTurn);
-  Tell();
+      std::any_of(entries.begin(), entries.end(), [](const auto& entry) { return entry->file.HasPending(); });
+  Arm(unfinished_timer, waits, kUnfinishedPollInterval, &Impl::PollUnfinished);
+  Arm(unwatched_timer, has_unwatched, kUnwatchedPollInterval, &Impl::PollUnwatched);
+  Arm(retry_timer, failing, AppendedLog::kRetryAfter, &Impl::EndOfTurn);
+  ReportWarnings();
 }
 
-void LogFollower::State::Arm(Timer& timer, bool wanted, base::Duration delay, void (State::*action)()) {
+void LogFollower::Impl::Arm(Timer& timer, bool wanted, base::Duration delay, void (Impl::*action)()) {
   if (!wanted || timer != 0) return;
   timer = loop.After(delay, [this, &timer, action] {
     timer = 0;
@@ -218,58 +217,58 @@ void LogFollower::State::Arm(Timer& timer, bool wanted, base::Duration delay, vo
   });
 }
 
-void LogFollower::State::LookAtUnwatched() {
+void LogFollower::Impl::PollUnwatched() {
   AllReady(true);
   Turn();
 }
 
-void LogFollower::State::LookAtUnfinished() {
+void LogFollower::Impl::PollUnfinished() {
   const base::TimePoint now = loop.clock().Now();
-  for (const auto& entry : entries) entry->file.ShowWhatWaits(now);
+  for (const auto& entry : entries) entry->file.ShowPending(now);
   EndOfTurn();
 }
 
-void LogFollower::State::TellTroubles() {
-  const auto told = [this](Console* console, const char* name) {
-    const std::string trouble = console == nullptr ? std::string() : console->TakeTrouble();
+void LogFollower::Impl::ReportErrors() {
+  const auto report_error = [this](Console* console, const char* name) {
+    const std::string trouble = console == nullptr ? std::string() : console->TakeError();
     if (trouble.empty() || !merged) return;
     merged->PutLine({},
                     std::string("fulldeck: ") + name + " cannot be written any more (" + trouble +
                         "); the run goes on, and nothing is shown there",
                     {});
   };
-  told(stderr_console.get(), stdout_console ? "standard error" : "standard output and error");
-  told(stdout_console.get(), "standard output");
+  report_error(stderr_console.get(), stdout_console ? "standard error" : "standard output and error");
+  report_error(stdout_console.get(), "standard output");
 }
 
-void LogFollower::State::Tell() {
-  const auto take = [this](std::string complaint) {
-    if (!complaint.empty()) complaints.push_back(std::move(complaint));
+void LogFollower::Impl::ReportWarnings() {
+  const auto take = [this](std::string warning) {
+    if (!warning.empty()) warnings.push_back(std::move(warning));
   };
-  if (merged) take(merged->TakeComplaint());
-  for (const auto& entry : filtered) take(entry.second->TakeComplaint());
-  for (const auto& entry : entries) take(entry->file.TakeComplaint());
-  // `complain` may call Say, which comes here again: the outer call goes on with what is new.
+  if (merged) take(merged->TakeWarning());
+  for (const auto& entry : filtered) take(entry.second->TakeWarning());
+  for (const auto& entry : entries) take(entry->file.TakeWarning());
+  // `warn` may call LogLine, which comes here again: the outer call goes on with what is new.
   if (std::exchange(telling, true)) return;
-  while (!complaints.empty()) {
-    const std::string complaint = std::move(complaints.front());
-    complaints.erase(complaints.begin());
-    if (options.complain) options.complain(complaint);
+  while (!warnings.empty()) {
+    const std::string warning = std::move(warnings.front());
+    warnings.erase(warnings.begin());
+    if (options.warn) options.warn(warning);
   }
   telling = false;
 }
 
-void LogFollower::State::Say(std::string_view line) {
+void LogFollower::Impl::LogLine(std::string_view line) {
   while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
   for (;;) {
     const std::size_t newline = line.find('\n');
     std::string_view one = line.substr(0, newline);
     do {
-      const std::string_view piece = one.substr(0, LineSplitter::kLongestLine);
-      one.remove_prefix(piece.size());
+      const std::string_view chunk = one.substr(0, LineSplitter::kLongestLine);
+      one.remove_prefix(chunk.size());
       const std::string_view mark = one.empty() ? std::string_view() : kLineGoesOn;
-      if (merged) merged->PutLine({}, piece, mark);
-      stderr_console->PutOurLine(piece);
+      if (merged) merged->PutLine({}, chunk, mark);
+      stderr_console->PutOurLine(chunk);
     } while (!one.empty());
     if (newline == std::string_view::npos) break;
     line.remove_prefix(newline + 1);
@@ -277,20 +276,20 @@ void LogFollower::State::Say(std::string_view line) {
   EndOfTurn();
 }
 
-Console* LogFollower::State::ConsoleOf(int console_fd) {
+Console* LogFollower::Impl::ConsoleOf(int console_fd) {
   if (console_fd != 1 && console_fd != 2) return nullptr;
   Console* console = console_fd == 1 && stdout_console ? stdout_console.get() : stderr_console.get();
   return console->on() ? console : nullptr;
 }
 
-AppendedLog* LogFollower::State::FilteredLog(const FollowedStream& stream) {
+AppendedLog* LogFollower::Impl::FilteredLog(const FollowedStream& stream) {
   if (stream.filtered_path.empty() || stream.filters.empty()) return nullptr;
   auto& log = filtered[stream.filtered_path];
   if (!log) log = std::make_unique<AppendedLog>(stream.filtered_path, loop.clock());
   return log.get();
 }
 
-void LogFollower::State::ReadToTheEnd(base::TimePoint deadline) {
+void LogFollower::Impl::ReadToTheEnd(base::TimePoint deadline) {
   struct Rest {
     FollowedFile* file;
     std::uint64_t end;
@@ -315,18 +314,18 @@ void LogFollower::State::ReadToTheEnd(base::TimePoint deadline) {
   }
 }
 
-void LogFollower::State::Forget() {
+void LogFollower::Impl::Forget() {
   for (const auto& entry : by_watch) inotify_rm_watch(inotify.get(), entry.first);
   by_watch.clear();
   ready.clear();
   for (const auto& entry : entries) entry->file.Finish();
-  Tell();
+  ReportWarnings();
   entries.clear();
   has_unwatched = false;
 }
 
 LogFollower::LogFollower(base::EventLoop& loop, LogFollowerOptions options)
-    : state_(std::make_unique<State>(loop, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(loop, std::move(options))) {}
 
 LogFollower::~LogFollower() = default;
 
@@ -334,33 +333,33 @@ base::Result<void> LogFollower::Follow(FollowedStream stream) {
   auto file = FollowedFile::Open(stream.path);
   if (!file) return file.error();
   FollowedFile::Destinations to;
-  to.console = state_->ConsoleOf(stream.console_fd);
-  to.merged = stream.merged ? state_->merged.get() : nullptr;
-  to.filtered = state_->FilteredLog(stream);
-  to.colour = to.console != nullptr && to.console->is_terminal() && state_->options.colour;
+  to.console = impl_->ConsoleOf(stream.console_fd);
+  to.merged = stream.merged ? impl_->merged.get() : nullptr;
+  to.filtered = impl_->FilteredLog(stream);
+  to.color = to.console != nullptr && to.console->is_terminal() && impl_->options.color;
   if (to.console == nullptr && to.merged == nullptr && to.filtered == nullptr) return {};
   const std::string path = stream.path;
-  state_->entries.push_back(std::make_unique<State::Entry>(std::move(*file), std::move(stream), to));
-  State::Entry& entry = *state_->entries.back();
-  state_->Watch(entry, path);
-  state_->Ready(entry);
-  state_->AskForTurn();
+  impl_->entries.push_back(std::make_unique<Impl::Entry>(std::move(*file), std::move(stream), to));
+  Impl::Entry& entry = *impl_->entries.back();
+  impl_->Watch(entry, path);
+  impl_->Ready(entry);
+  impl_->RequestTurn();
   return {};
 }
 
-void LogFollower::Say(std::string_view line) {
-  state_->Say(line);
+void LogFollower::LogLine(std::string_view line) {
+  impl_->LogLine(line);
 }
 
 void LogFollower::ShowProgress(std::string_view line) {
-  state_->stderr_console->SetProgress(line);
-  state_->stderr_console->Flush();
+  impl_->stderr_console->SetProgress(line);
+  impl_->stderr_console->Flush();
 }
 
-void LogFollower::Drain(base::Duration patience) {
-  State& state = *state_;
+void LogFollower::Drain(base::Duration timeout) {
+  Impl& state = *impl_;
   const auto& clock = base::SteadyClock::Instance();
-  const base::TimePoint deadline = clock.Now() + patience;
+  const base::TimePoint deadline = clock.Now() + timeout;
   state.ReadToTheEnd(deadline);
   state.Forget();
   if (state.merged) state.merged->Finish();
@@ -374,7 +373,7 @@ void LogFollower::Drain(base::Duration patience) {
 }
 
 std::uint64_t LogFollower::dropped_console_lines() const {
-  const State& state = *state_;
+  const Impl& state = *impl_;
   return state.stderr_console->dropped_lines() + (state.stdout_console ? state.stdout_console->dropped_lines() : 0);
 }
 

@@ -36,7 +36,7 @@ inline constexpr std::string_view kLineGoesOn = " [line goes on]";
 struct FollowedStream {
   std::string path;     // the rank's stdout.log or stderr.log; exists already
   std::string prefix;   // for console, merged log and filtered copy: "[3] "; empty for none; 256 bytes at most
-  int colour = 0;       // of the prefix on a terminal: 31–36; 0 for none
+  int color = 0;        // of the prefix on a terminal: 31–36; 0 for none
   int console_fd = -1;  // 1, 2, or -1 when it is not to be shown
   bool merged = true;
   std::vector<std::string> filters;  // lines that hold any of these are copied to filtered_path
@@ -49,10 +49,10 @@ struct LogFollowerOptions {
   std::string merged_path;  // appended to; empty for none
   int stdout_fd = 1;        // what a stream's console_fd 1 and 2 stand for; -1 for none
   int stderr_fd = 2;
-  bool colour = false;  // coloured prefixes where a console is a terminal; the caller has looked at NO_COLOR
+  bool color = false;  // coloured prefixes where a console is a terminal; the caller has looked at NO_COLOR
   // Told once about each trouble that the run outlives: disk full, a file that was cut. Called on the loop's thread
-  // when a call of this object is about to return, or from the loop; it may call Say.
-  std::function<void(const std::string&)> complain;
+  // when a call of this object is about to return, or from the loop; it may call LogLine.
+  std::function<void(const std::string&)> warn;
   bool inotify = true;  // false lets a test walk the path of machines without
 };
 
@@ -72,7 +72,7 @@ class LogFollower {
   // A line of ours ("fulldeck: …", without newline; a text with newlines is several lines): to the console's stderr in
   // order with what the ranks said, and to the merged log at once. Never dropped from the merged log while the disk
   // takes it.
-  void Say(std::string_view line);
+  void LogLine(std::string_view line);
 
   // A line that a terminal shows below the others and that is overwritten by the next; nothing on anything but a
   // terminal. Cut to the terminal's width; an empty one takes it away, and so does Drain.
@@ -80,15 +80,15 @@ class LogFollower {
 
   // Reads everything that is in the files now, to the last byte, and passes it on, an unfinished last line too. For
   // when the ranks have ended; what a survivor writes later is not waited for. Then stops following these files: Follow
-  // begins anew. Waits for the console at most `patience` in all; what it has not taken then is dropped and counted.
-  // Lines that the merged log lost to a full disk are told through complain.
-  void Drain(base::Duration patience);
+  // begins anew. Waits for the console at most `timeout` in all; what it has not taken then is dropped and counted.
+  // Lines that the merged log lost to a full disk are told through warn.
+  void Drain(base::Duration timeout);
 
   std::uint64_t dropped_console_lines() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace fulldeck::logs

@@ -47,7 +47,7 @@ class LogFollowerTest : public ::testing::Test {
     options.merged_path = Path("train.log");
     options.stdout_fd = out_.write_end.get();
     options.stderr_fd = err_.write_end.get();
-    options.complain = [this](const std::string& sentence) { complaints_.push_back(sentence); };
+    options.warn = [this](const std::string& sentence) { warnings_.push_back(sentence); };
     return options;
   }
 
@@ -80,7 +80,7 @@ class LogFollowerTest : public ::testing::Test {
   base::Pipe err_;
   base::ManualClock clock_;
   base::EventLoop loop_;
-  std::vector<std::string> complaints_;
+  std::vector<std::string> warnings_;
 };
 
 TEST_F(LogFollowerTest, PassesWholeLinesOnToConsoleAndMergedLog) {
@@ -99,7 +99,7 @@ TEST_F(LogFollowerTest, PassesWholeLinesOnToConsoleAndMergedLog) {
   RunOn();
   EXPECT_EQ(Shown(), "[0] two\n");
   EXPECT_EQ(Merged(), "[0] before it was followed\n[0] one\n[1] error\n[0] two\n");
-  EXPECT_THAT(complaints_, IsEmpty());
+  EXPECT_THAT(warnings_, IsEmpty());
 }
 
 TEST_F(LogFollowerTest, LeavesOutWhatAStreamDoesNotWant) {
@@ -154,11 +154,11 @@ int FollowThreeFilesWithOneWatch(const fulldeck::testing::TemporaryFolder& folde
   const base::UniqueFd limit(open("/proc/sys/user/max_inotify_watches", O_WRONLY | O_CLOEXEC));
   if (!limit.valid() || write(limit.get(), "1", 1) != 1) return kCannotTell;
   base::EventLoop loop;
-  std::vector<std::string> complaints;
+  std::vector<std::string> warnings;
   LogFollowerOptions options;
   options.merged_path = folder.string() + "/train.log";
   options.stdout_fd = options.stderr_fd = -1;
-  options.complain = [&](const std::string& sentence) { complaints.push_back(sentence); };
+  options.warn = [&](const std::string& sentence) { warnings.push_back(sentence); };
   LogFollower follower(loop, options);
   for (const char* name : {"/0", "/1", "/2"}) {
     FollowedStream stream;
@@ -169,11 +169,11 @@ int FollowThreeFilesWithOneWatch(const fulldeck::testing::TemporaryFolder& folde
   while (loop.RunOnce(0ms)) continue;
   for (const char* name : {"/0", "/1", "/2"}) AppendTo(folder.string() + name, "x\n");
   if (!RunUntil(loop, [&] { return ContentOf(options.merged_path) == "x\nx\nx\n"; })) return 2;
-  if (complaints.size() != 1) return 3;
-  return complaints[0].find("fs.inotify.max_user_watches") != std::string::npos ? 0 : 4;
+  if (warnings.size() != 1) return 3;
+  return warnings[0].find("fs.inotify.max_user_watches") != std::string::npos ? 0 : 4;
 }
 
-TEST_F(LogFollowerTest, SaysOnceThatNoWatchIsLeftAndLooksAtThoseFilesFromTimeToTime) {
+TEST_F(LogFollowerTest, ReportsOnceThatNoWatchIsLeftAndPollsThoseFiles) {
   const pid_t pid = fork();
   ASSERT_GE(pid, 0);
   if (pid == 0) _exit(FollowThreeFilesWithOneWatch(folder_));
@@ -194,7 +194,7 @@ TEST_F(LogFollowerTest, PassesOneFileOnTwiceWhenItIsFollowedTwice) {
   EXPECT_EQ(Merged(), "a x\nb x\n");
 }
 
-TEST_F(LogFollowerTest, CutsLongLinesIntoMarkedPiecesAndLosesNothing) {
+TEST_F(LogFollowerTest, CutsLongLinesIntoMarkedChunksAndLosesNothing) {
   LogFollower follower(loop_, Options());
   ASSERT_TRUE(follower.Follow(Stream("0", "[0] ", -1)).ok());
   std::string line;
@@ -205,13 +205,13 @@ TEST_F(LogFollowerTest, CutsLongLinesIntoMarkedPiecesAndLosesNothing) {
   ASSERT_THAT(lines, SizeIs(5));
   std::string joined;
   for (std::size_t i = 0; i < 4; ++i) {
-    std::string piece = lines[i];
-    ASSERT_EQ(piece.substr(0, 4), "[0] ");
+    std::string chunk = lines[i];
+    ASSERT_EQ(chunk.substr(0, 4), "[0] ");
     if (i < 3) {
-      ASSERT_TRUE(piece.ends_with(kLineGoesOn));
-      piece.resize(piece.size() - kLineGoesOn.size());
+      ASSERT_TRUE(chunk.ends_with(kLineGoesOn));
+      chunk.resize(chunk.size() - kLineGoesOn.size());
     }
-    joined += piece.substr(4);
+    joined += chunk.substr(4);
   }
   EXPECT_TRUE(joined == line);
   EXPECT_EQ(lines[4], "[0] next");
@@ -296,13 +296,13 @@ TEST_F(LogFollowerTest, CopiesLinesThatHoldAnyOfTheTexts) {
   EXPECT_EQ(ContentOf(Path("filtered.log")), "[0] loss 3\n[0] new lr=1\n[1] loss 3\n[1] new lr=1\n");
 }
 
-TEST_F(LogFollowerTest, SaysItsOwnLinesOnStderrAndInTheMergedLog) {
+TEST_F(LogFollowerTest, WritesTheLaunchersLinesToStderrAndTheMergedLog) {
   LogFollower follower(loop_, Options());
   ASSERT_TRUE(follower.Follow(Stream("0", "[0] ", 2)).ok());
   AppendTo(Path("0"), "first\n");
   RunOn();
-  follower.Say("fulldeck: rank 0 ended");
-  follower.Say("fulldeck: a report\n  of two lines\n");
+  follower.LogLine("fulldeck: rank 0 ended");
+  follower.LogLine("fulldeck: a report\n  of two lines\n");
   EXPECT_EQ(ShownOnStderr(), "[0] first\nfulldeck: rank 0 ended\nfulldeck: a report\n  of two lines\n");
   EXPECT_EQ(Merged(), "[0] first\nfulldeck: rank 0 ended\nfulldeck: a report\n  of two lines\n");
 }
@@ -345,7 +345,7 @@ TEST_F(LogFollowerTest, WaitsInDrainForAConsoleThatKeepsReading) {
   EXPECT_TRUE(ContentOf(Path("shown")) == text);
 }
 
-TEST_F(LogFollowerTest, WaitsInDrainNoLongerThanAskedForAConsoleThatNobodyReads) {
+TEST_F(LogFollowerTest, WaitsInDrainNoLongerThanTheTimeoutForAConsoleThatNobodyReads) {
   LogFollower follower(loop_, Options());
   ASSERT_TRUE(follower.Follow(Stream("0")).ok());
   std::string text;
@@ -370,32 +370,32 @@ TEST_F(LogFollowerTest, DrainsAFileThatStillGrowsOnlyToWhereItWas) {
   ASSERT_TRUE(follower.Follow(Stream("train.log", "", -1)).ok());
   follower.Drain(1s);
   EXPECT_TRUE(Merged() == text + text) << Merged().size();
-  EXPECT_THAT(complaints_, IsEmpty());
+  EXPECT_THAT(warnings_, IsEmpty());
 }
 
 TEST_F(LogFollowerTest, GoesOnWhenTheDiskOfTheMergedLogIsFull) {
   LogFollowerOptions options = Options();
   options.merged_path = "/dev/full";
-  LogFollower* to_say = nullptr;
-  options.complain = [&](const std::string& sentence) {
-    complaints_.push_back(sentence);
-    to_say->Say("fulldeck: " + sentence);
+  LogFollower* target = nullptr;
+  options.warn = [&](const std::string& sentence) {
+    warnings_.push_back(sentence);
+    target->LogLine("fulldeck: " + sentence);
   };
   LogFollower follower(loop_, options);
-  to_say = &follower;
+  target = &follower;
   ASSERT_TRUE(follower.Follow(Stream("0")).ok());
   AppendTo(Path("0"), "one\n");
   RunOn();
   EXPECT_EQ(Shown(), "one\n");
-  EXPECT_THAT(complaints_, ElementsAre(HasSubstr("/dev/full: No space left on device")));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("/dev/full: No space left on device")));
   EXPECT_THAT(ShownOnStderr(), HasSubstr("/dev/full"));
   AppendTo(Path("0"), "two\n");
   Pass(5s);
   EXPECT_EQ(Shown(), "two\n");
-  EXPECT_THAT(complaints_, SizeIs(1)) << "once is enough";
+  EXPECT_THAT(warnings_, SizeIs(1)) << "once is enough";
   follower.Drain(1s);
-  ASSERT_THAT(complaints_, SizeIs(2));
-  EXPECT_THAT(complaints_[1], HasSubstr("3 lines are missing in /dev/full"));
+  ASSERT_THAT(warnings_, SizeIs(2));
+  EXPECT_THAT(warnings_[1], HasSubstr("3 lines are missing in /dev/full"));
 }
 
 TEST_F(LogFollowerTest, TakesWhatStandsInAFileThatWasCutAsNew) {
@@ -414,7 +414,7 @@ TEST_F(LogFollowerTest, TakesWhatStandsInAFileThatWasCutAsNew) {
   AppendTo(Path("0"), "end\n");
   follower.Drain(1s);
   EXPECT_EQ(Merged(), "a long line before\nhalf\nafter\nmore and more\nafter\nmore and more\nend\n");
-  EXPECT_THAT(complaints_, ElementsAre(HasSubstr("became shorter")));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("became shorter")));
 }
 
 TEST_F(LogFollowerTest, ReadsAFileOnThatWasDeleted) {
@@ -424,13 +424,13 @@ TEST_F(LogFollowerTest, ReadsAFileOnThatWasDeleted) {
   RunOn();
   ASSERT_EQ(unlink(Path("0").c_str()), 0);
   RunOn();
-  EXPECT_THAT(complaints_, ElementsAre(HasSubstr("was deleted")));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("was deleted")));
   ASSERT_EQ(write(rank.get(), "still here\n", 11), 11);
   RunOn();
   EXPECT_EQ(Merged(), "still here\n");
 }
 
-TEST_F(LogFollowerTest, SaysInTheMergedLogThatTheConsoleIsGoneAndGoesOn) {
+TEST_F(LogFollowerTest, ReportsInTheMergedLogThatTheConsoleIsGoneAndContinues) {
   LogFollower follower(loop_, Options());
   ASSERT_TRUE(follower.Follow(Stream("0")).ok());
   RunOn();
@@ -468,22 +468,22 @@ TEST_F(LogFollowerTest, KeepsTheOrderWhereStdoutAndStderrAreOnePipe) {
   EXPECT_TRUE(shown == Merged());
 }
 
-TEST_F(LogFollowerTest, ColoursThePrefixOnATerminalAlone) {
+TEST_F(LogFollowerTest, ColorsThePrefixOnATerminalAlone) {
   const PseudoTerminal terminal(80);
-  for (const bool colour : {true, false}) {
+  for (const bool color : {true, false}) {
     LogFollowerOptions options = Options();
     options.stderr_fd = terminal.program.get();
-    options.colour = colour;
+    options.color = color;
     LogFollower follower(loop_, options);
     FollowedStream stream = Stream("0", "[0] ", 2);
-    stream.colour = 32;
+    stream.color = 32;
     ASSERT_TRUE(follower.Follow(stream).ok());
     stream.console_fd = 1;
     ASSERT_TRUE(follower.Follow(stream).ok());
-    if (colour) AppendTo(Path("0"), "\x1b[1mtext\x1b[0m\n");
+    if (color) AppendTo(Path("0"), "\x1b[1mtext\x1b[0m\n");
     follower.Drain(1s);
     EXPECT_EQ(ReadAvailable(terminal.user.get()),
-              colour ? "\x1b[32m[0] \x1b[0m\x1b[1mtext\x1b[0m\r\n" : "[0] \x1b[1mtext\x1b[0m\r\n");
+              color ? "\x1b[32m[0] \x1b[0m\x1b[1mtext\x1b[0m\r\n" : "[0] \x1b[1mtext\x1b[0m\r\n");
     EXPECT_EQ(Shown(), "[0] \x1b[1mtext\x1b[0m\n") << "a pipe gets no colour of ours";
   }
 }
@@ -504,7 +504,7 @@ TEST_F(LogFollowerTest, ShowsProgressBelowTheLinesAndTakesItAwayInDrain) {
   EXPECT_THAT(screen(), ElementsAre("step 1 ######################"));
   AppendTo(Path("0"), "loss 3\n");
   EXPECT_THAT(screen(), ElementsAre("[0] loss 3", "step 1 ######################"));
-  follower.Say("fulldeck: hello");
+  follower.LogLine("fulldeck: hello");
   follower.ShowProgress("step 2");
   EXPECT_THAT(screen(), ElementsAre("[0] loss 3", "fulldeck: hello", "step 2"));
   follower.Drain(10s);

@@ -63,8 +63,8 @@ inline std::vector<std::string> LinesOf(const std::string& text) {
 }
 
 template <typename Condition>
-bool RunUntil(base::EventLoop& loop, Condition condition, base::Duration patience = 30s) {
-  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + patience;
+bool RunUntil(base::EventLoop& loop, Condition condition, base::Duration timeout = 30s) {
+  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + timeout;
   while (!condition()) {
     if (base::SteadyClock::Instance().Now() > deadline) return false;
     loop.RunOnce(10ms);

@@ -51,7 +51,7 @@ base::Result<base::UniqueFd> OpenSocket(int family) {
   return fd;
 }
 
-base::Result<std::vector<HostAddress>> AskResolver(const std::string& host, int port, int flags) {
+base::Result<std::vector<HostAddress>> CallResolver(const std::string& host, int port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
@@ -70,12 +70,12 @@ base::Result<std::vector<HostAddress>> AskResolver(const std::string& host, int 
   return addresses;
 }
 
-template <typename Ask>
-HostAddress EndOf(int fd, Ask ask) {
+template <typename GetName>
+HostAddress EndOf(int fd, GetName get_name) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
   auto* address = reinterpret_cast<sockaddr*>(&storage);
-  return ask(fd, address, &length) == 0 ? HostAddress(address, length) : HostAddress();
+  return get_name(fd, address, &length) == 0 ? HostAddress(address, length) : HostAddress();
 }
 
 }  // namespace
@@ -143,12 +143,12 @@ bool HostAddress::IsOfThisHost() const {
 }
 
 bool IsNumericAddress(const std::string& host) {
-  return AskResolver(host, 0, AI_NUMERICHOST).ok();
+  return CallResolver(host, 0, AI_NUMERICHOST).ok();
 }
 
 base::Result<std::vector<HostAddress>> ResolveHost(const std::string& host, int port) {
-  auto numeric = AskResolver(host, port, AI_NUMERICHOST);
-  return numeric ? std::move(numeric) : AskResolver(host, port, 0);
+  auto numeric = CallResolver(host, port, AI_NUMERICHOST);
+  return numeric ? std::move(numeric) : CallResolver(host, port, 0);
 }
 
 base::Result<base::UniqueFd> ListenOn(const HostAddress& address) {

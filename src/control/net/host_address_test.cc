@@ -17,7 +17,7 @@ HostAddress Numeric(const std::string& text, int port = 80) {
   return resolved.ok() ? resolved->front() : HostAddress();
 }
 
-TEST(HostAddress, IsWrittenAsPeopleWriteIt) {
+TEST(HostAddress, IsWrittenInTheUsualForm) {
   EXPECT_EQ(Numeric("10.0.0.1", 29500).WithPort(), "10.0.0.1:29500");
   EXPECT_EQ(Numeric("::1", 29500).WithPort(), "[::1]:29500");
   EXPECT_EQ(Numeric("::1", 29500).port(), 29500);
@@ -25,7 +25,7 @@ TEST(HostAddress, IsWrittenAsPeopleWriteIt) {
   EXPECT_EQ(HostAddress().Numeric(), "unknown");
 }
 
-TEST(HostAddress, KnowsWhatIsOfThisHost) {
+TEST(HostAddress, KnowsWhichAddressesAreLocal) {
   EXPECT_TRUE(Numeric("127.0.0.1").IsOfThisHost());
   EXPECT_TRUE(Numeric("127.0.1.1").IsLoopback());
   EXPECT_TRUE(Numeric("::1").IsLoopback());
@@ -34,7 +34,7 @@ TEST(HostAddress, KnowsWhatIsOfThisHost) {
   EXPECT_FALSE(Numeric("2001:db8::1").IsOfThisHost());
 }
 
-TEST(HostAddress, TellsNumbersFromNames) {
+TEST(HostAddress, DistinguishesNumbersFromNames) {
   EXPECT_TRUE(IsNumericAddress("10.0.0.1"));
   EXPECT_TRUE(IsNumericAddress("::1"));
   EXPECT_FALSE(IsNumericAddress("localhost"));

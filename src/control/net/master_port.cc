@@ -51,15 +51,15 @@ base::Result<base::UniqueFd> BoundSocket(int family, int port) {
   return held;
 }
 
-enum class NameState { kHeld, kOfOurOwnRun, kTakenByAStranger };
+enum class NameState { kHeld, kOfOurOwnRun, kTakenByOther };
 
 // Whoever binds the name of our user first is no friend by that: its listener must be of our user.
 bool IsOfOurUser(const sockaddr_un& address, socklen_t size) {
-  const base::UniqueFd asking(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const base::UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   ucred holder{};
   socklen_t length = sizeof holder;
-  return asking.valid() && connect(asking.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
-         getsockopt(asking.get(), SOL_SOCKET, SO_PEERCRED, &holder, &length) == 0 && holder.uid == geteuid();
+  return probe.valid() && connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+         getsockopt(probe.get(), SOL_SOCKET, SO_PEERCRED, &holder, &length) == 0 && holder.uid == geteuid();
 }
 
 NameState TakeName(int port, base::UniqueFd* name) {
@@ -75,7 +75,7 @@ NameState TakeName(int port, base::UniqueFd* name) {
     return NameState::kHeld;
   }
   name->Reset();
-  return IsOfOurUser(address, size) ? NameState::kOfOurOwnRun : NameState::kTakenByAStranger;
+  return IsOfOurUser(address, size) ? NameState::kOfOurOwnRun : NameState::kTakenByOther;
 }
 
 int PortOf(int fd) {
@@ -89,9 +89,9 @@ int PortOf(int fd) {
 
 base::Result<MasterPort> MasterPort::Free() {
   // The same number must be free on IPv4 and IPv6: a store of torch listens on both.
-  constexpr int kTries = 64;
+  constexpr int kAttempts = 64;
   base::Error last{"no free port was found"};
-  for (int attempt = 0; attempt < kTries; ++attempt) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
     auto v4 = BoundSocket(AF_INET, 0);
     if (!v4) return v4.error();
     MasterPort port;

@@ -54,7 +54,7 @@ TEST(MasterPort, CannotBeTakenBeforeTheRanksStartNorWhileRankZeroListens) {
   EXPECT_FALSE(Listen(port->number(), true).valid());
 }
 
-TEST(MasterPort, DoesWithoutANameThatAStrangerTook) {
+TEST(MasterPort, WorksWithoutANameThatAnotherUserTook) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   int number = 0;
   {
@@ -64,8 +64,8 @@ TEST(MasterPort, DoesWithoutANameThatAStrangerTook) {
   }
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
-  const pid_t stranger = fork();
-  if (stranger == 0) {
+  const pid_t unrelated = fork();
+  if (unrelated == 0) {
     if (setuid(61001) != 0) _exit(1);
     const std::string name = "fulldeck-master-port-0-" + std::to_string(number);
     const int squatter = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -82,13 +82,13 @@ TEST(MasterPort, DoesWithoutANameThatAStrangerTook) {
   ASSERT_EQ(read(ready[0], &answer, 1), 1);
   EXPECT_EQ(answer, '+');
   EXPECT_TRUE(MasterPort::Named(number).ok());
-  kill(stranger, SIGKILL);
-  waitpid(stranger, nullptr, 0);
+  kill(unrelated, SIGKILL);
+  waitpid(unrelated, nullptr, 0);
   close(ready[0]);
   close(ready[1]);
 }
 
-TEST(MasterPort, IsNeverGivenToSomebodyWhoAsksForAnyPort) {
+TEST(MasterPort, IsNeverGivenToSomebodyWhoRequestsAnyPort) {
   const auto port = MasterPort::Free();
   ASSERT_TRUE(port.ok());
   std::set<int> seen;

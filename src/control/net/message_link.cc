@@ -59,7 +59,7 @@ void MessageLink::Read() {
       return Closed(EndKind::kClosed, "the connection was closed");
     }
     if (got < 0) return Closed(EndKind::kBroken, std::strerror(errno));
-    if (deaf_) continue;
+    if (discards_input_) continue;
     total_in_ += static_cast<std::uint64_t>(got);
     in_.append(buffer.data(), static_cast<std::size_t>(got));
     if (!TakeMessages()) return;
@@ -69,25 +69,25 @@ void MessageLink::Read() {
 bool MessageLink::TakeMessages() {
   const std::shared_ptr<bool> alive = alive_;
   std::size_t taken = 0;
-  while (!deaf_) {
+  while (!discards_input_) {
     const std::string_view rest = std::string_view(in_).substr(taken);
     const std::size_t known = std::min(rest.size(), kLinkMagic.size());
     if (rest.substr(0, known) != kLinkMagic.substr(0, known)) {
-      TellEnd(EndKind::kNotOurs, "it does not speak as a fulldeck launcher");
+      NotifyEnd(EndKind::kNotOurs, "it does not speak as a fulldeck launcher");
       return false;
     }
     wire::BytesHeader header;
     if (rest.size() < sizeof header) break;
     std::memcpy(&header, rest.data(), sizeof header);
     if (header.version != kLinkVersion) {
-      TellEnd(EndKind::kOtherVersion, "it speaks version " + std::to_string(header.version) +
-                                          " of the protocol between hosts, this fulldeck speaks version " +
-                                          std::to_string(kLinkVersion) + ": use the same fulldeck on all hosts");
+      NotifyEnd(EndKind::kOtherVersion, "it speaks version " + std::to_string(header.version) +
+                                            " of the protocol between hosts, this fulldeck speaks version " +
+                                            std::to_string(kLinkVersion) + ": use the same fulldeck on all hosts");
       return false;
     }
     const auto checked = wire::CheckHeader(header, kLinkMagic, kLinkVersion, message_limit_, "its message");
     if (!checked) {
-      TellEnd(EndKind::kNotOurs, checked.error().message);
+      NotifyEnd(EndKind::kNotOurs, checked.error().message);
       return false;
     }
     if (rest.size() - sizeof header < header.length) break;
@@ -99,13 +99,13 @@ bool MessageLink::TakeMessages() {
     if (!*alive) return false;
   }
   in_.erase(0, taken);
-  if (deaf_ || !total_limit_ || total_in_ <= *total_limit_) return true;
-  TellEnd(EndKind::kNotOurs, "it sends too much");
+  if (discards_input_ || !total_limit_ || total_in_ <= *total_limit_) return true;
+  NotifyEnd(EndKind::kNotOurs, "it sends too much");
   return false;
 }
 
 void MessageLink::Send(std::string_view message) {
-  if (closed_ || goodbye_) return;
+  if (closed_ || write_shut_down_) return;
   const wire::BytesHeader header =
       wire::MakeHeader(kLinkMagic, kLinkVersion, static_cast<std::uint32_t>(message.size()));
   out_.append(reinterpret_cast<const char*>(&header), sizeof header);
@@ -127,7 +127,7 @@ void MessageLink::Write() {
     out_.erase(0, static_cast<std::size_t>(written));
   }
   WantToWrite(false);
-  if (goodbye_) static_cast<void>(shutdown(fd_.get(), SHUT_WR));
+  if (write_shut_down_) static_cast<void>(shutdown(fd_.get(), SHUT_WR));
 }
 
 void MessageLink::WantToWrite(bool wanted) {
@@ -148,10 +148,10 @@ void MessageLink::WantToWrite(bool wanted) {
   }
 }
 
-void MessageLink::SayGoodbye() {
-  if (closed_ || goodbye_) return;
-  deaf_ = true;
-  goodbye_ = true;
+void MessageLink::ShutdownWrite() {
+  if (closed_ || write_shut_down_) return;
+  discards_input_ = true;
+  write_shut_down_ = true;
   Write();
 }
 
@@ -166,34 +166,34 @@ void MessageLink::Closed(EndKind kind, std::string reason) {
   out_.clear();
   loop_.Remove(read_watch_);
   WantToWrite(false);
-  TellEnd(kind, std::move(reason));
+  NotifyEnd(kind, std::move(reason));
 }
 
-void MessageLink::TellEnd(EndKind kind, std::string reason) {
-  deaf_ = true;
+void MessageLink::NotifyEnd(EndKind kind, std::string reason) {
+  discards_input_ = true;
   in_.clear();
   const std::shared_ptr<Handlers> handlers = std::exchange(handlers_, std::make_shared<Handlers>());
   if (handlers->ended) handlers->ended({kind, std::move(reason)});
 }
 
-DepartingLinks::~DepartingLinks() {
-  for (const auto& [key, departing] : links_) loop_.Remove(departing.timer);
+ClosingLinks::~ClosingLinks() {
+  for (const auto& [key, closing] : links_) loop_.Remove(closing.timer);
 }
 
-void DepartingLinks::Add(std::unique_ptr<MessageLink> link, base::Duration patience) {
+void ClosingLinks::Add(std::unique_ptr<MessageLink> link, base::Duration timeout) {
   if (link->closed()) return;
-  while (!links_.empty() && links_.size() >= most_) {
+  while (!links_.empty() && links_.size() >= max_) {
     const auto oldest = links_.begin();  // keys grow
     loop_.Remove(oldest->second.timer);
     links_.erase(oldest);
   }
   const std::uint64_t key = next_key_++;
   link->SetHandlers({[](std::string_view) {}, [this, key](const MessageLink::End&) { Remove(key); }});
-  link->SayGoodbye();
-  links_[key] = {std::move(link), loop_.After(patience, [this, key] { Remove(key); })};
+  link->ShutdownWrite();
+  links_[key] = {std::move(link), loop_.After(timeout, [this, key] { Remove(key); })};
 }
 
-void DepartingLinks::Remove(std::uint64_t key) {
+void ClosingLinks::Remove(std::uint64_t key) {
   const auto found = links_.find(key);
   if (found == links_.end()) return;
   loop_.Remove(found->second.timer);

@@ -1,5 +1,5 @@
 // One connection between two launchers: whole messages in, whole messages out, nothing blocks. What the bytes mean is
-// another's business (host_messages.h). A length is checked before anything is kept for it.
+// another's business (node_messages.h). A length is checked before anything is kept for it.
 //
 // One thread: the loop's. Handlers may destroy the link.
 #pragma once
@@ -60,7 +60,7 @@ class MessageLink {
 
   // After what is kept has gone out, tells the other end that no more follows; what still comes is thrown away until
   // the other end closes too, which `ended` tells. Closing at once could take back what the other end has not read yet.
-  void SayGoodbye();
+  void ShutdownWrite();
 
   // Whether the socket is of no more use.
   bool closed() const { return closed_; }
@@ -75,7 +75,7 @@ class MessageLink {
   void WantToWrite(bool wanted);
   void CloseSoon(const std::string& reason);
   void Closed(EndKind kind, std::string reason);
-  void TellEnd(EndKind kind, std::string reason);
+  void NotifyEnd(EndKind kind, std::string reason);
 
   base::EventLoop& loop_;
   base::UniqueFd fd_;
@@ -92,37 +92,37 @@ class MessageLink {
   base::EventLoop::Id read_watch_ = 0;
   base::EventLoop::Id write_watch_ = 0;
   base::EventLoop::Id closed_timer_ = 0;
-  bool deaf_ = false;     // no more messages are taken
-  bool goodbye_ = false;  // no more are sent
+  bool discards_input_ = false;   // no more messages are taken
+  bool write_shut_down_ = false;  // no more are sent
   bool closed_ = false;
 };
 
 // Links on which the last word was said: keeps each until the other end has closed it, for a short while at most.
-class DepartingLinks {
+class ClosingLinks {
  public:
-  explicit DepartingLinks(base::EventLoop& loop) : loop_(loop) {}
-  ~DepartingLinks();
-  DepartingLinks(const DepartingLinks&) = delete;
-  DepartingLinks& operator=(const DepartingLinks&) = delete;
+  explicit ClosingLinks(base::EventLoop& loop) : loop_(loop) {}
+  ~ClosingLinks();
+  ClosingLinks(const ClosingLinks&) = delete;
+  ClosingLinks& operator=(const ClosingLinks&) = delete;
 
   // Beyond `most` the oldest is closed at once.
-  void SetMost(std::size_t most) { most_ = most; }
-  void Add(std::unique_ptr<MessageLink> link, base::Duration patience);
+  void SetMax(std::size_t most) { max_ = most; }
+  void Add(std::unique_ptr<MessageLink> link, base::Duration timeout);
   std::size_t size() const { return links_.size(); }
   // Called when the last one has gone.
   void WhenEmpty(std::function<void()> handler) { when_empty_ = std::move(handler); }
 
  private:
-  struct Departing {
+  struct Closing {
     std::unique_ptr<MessageLink> link;
     base::EventLoop::Id timer = 0;
   };
   void Remove(std::uint64_t key);
 
   base::EventLoop& loop_;
-  std::map<std::uint64_t, Departing> links_;
+  std::map<std::uint64_t, Closing> links_;
   std::uint64_t next_key_ = 0;
-  std::size_t most_ = static_cast<std::size_t>(-1);
+  std::size_t max_ = static_cast<std::size_t>(-1);
   std::function<void()> when_empty_;
 };
 

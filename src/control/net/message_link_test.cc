@@ -69,7 +69,7 @@ class MessageLinkTest : public ::testing::Test {
   MessageLink::End end_;
 };
 
-TEST_F(MessageLinkTest, TakesMessagesHoweverTheBytesArriveInPieces) {
+TEST_F(MessageLinkTest, TakesMessagesHoweverTheBytesAreSplit) {
   const std::string bytes = Framed("one") + Framed("") + Framed(std::string(1000, 'x')) + Framed("four");
   for (const char byte : bytes) {
     PeerSends({&byte, 1});
@@ -118,7 +118,7 @@ TEST_F(MessageLinkTest, EndsOneThatSendsMoreThanItMayInAll) {
   EXPECT_LE(messages_.size(), 7U);
 }
 
-TEST_F(MessageLinkTest, HearsTheLastWordBeforeTheEnd) {
+TEST_F(MessageLinkTest, ReceivesTheFinalMessageBeforeTheEnd) {
   PeerSends(Framed("last"));
   peer_.Reset();
   ASSERT_TRUE(RunUntil(loop_, [&] { return ends_ == 1; }));
@@ -167,24 +167,24 @@ TEST_F(MessageLinkTest, NewHandlersTakeTheNextMessageOfTheSameBreath) {
   EXPECT_THAT(later, ElementsAre("two"));
 }
 
-TEST_F(MessageLinkTest, ADepartingLinkDeliversItsLastWordThoughUnreadBytesWait) {
-  DepartingLinks departing(loop_);
+TEST_F(MessageLinkTest, AClosingLinkDeliversItsFinalMessageThoughUnreadBytesWait) {
+  ClosingLinks closing(loop_);
   bool empty = false;
-  departing.WhenEmpty([&] { empty = true; });
+  closing.WhenEmpty([&] { empty = true; });
   PeerSends(Framed(std::string(500, 'u')));
   link_->Send("the last word");
-  departing.Add(std::move(link_), 20s);
+  closing.Add(std::move(link_), 20s);
   EXPECT_EQ(PeerReads(1000), Framed("the last word")) << "whole, and then the end";
   EXPECT_FALSE(empty);
   peer_.Reset();
   EXPECT_TRUE(RunUntil(loop_, [&] { return empty; }));
 }
 
-TEST_F(MessageLinkTest, ADepartingLinkWaitsForNobodyLongerThanItsPatience) {
-  DepartingLinks departing(loop_);
-  departing.Add(std::move(link_), 50ms);
-  EXPECT_EQ(departing.size(), 1U);
-  EXPECT_TRUE(RunUntil(loop_, [&] { return departing.size() == 0; }));
+TEST_F(MessageLinkTest, AClosingLinkWaitsForNobodyLongerThanItsTimeout) {
+  ClosingLinks closing(loop_);
+  closing.Add(std::move(link_), 50ms);
+  EXPECT_EQ(closing.size(), 1U);
+  EXPECT_TRUE(RunUntil(loop_, [&] { return closing.size() == 0; }));
 }
 
 }  // namespace

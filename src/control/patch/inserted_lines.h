@@ -11,8 +11,8 @@
 namespace fulldeck::patch {
 
 enum class TraceWhen {
-  kAsked,   // the report is written in runs that have FULLDECK_TRACE_DDP=1
-  kAlways,  // --trace-ddp
+  kOnRequest,  // the report is written in runs that have FULLDECK_TRACE_DDP=1
+  kAlways,     // --trace-ddp
 };
 
 // The source with the lines in it. They stand between two comment lines of ours, have the indentation and the line

@@ -45,7 +45,7 @@ TEST(InsertedLines, StandBeforeTheBranchThatChoosesTheWrapper) {
 }
 
 TEST(InsertedLines, WaitForTheVariableUnlessTheyAreToTraceAlways) {
-  EXPECT_THAT(*WithLines(kRunner, TraceWhen::kAsked), HasSubstr("FULLDECK_TRACE_DDP"));
+  EXPECT_THAT(*WithLines(kRunner, TraceWhen::kOnRequest), HasSubstr("FULLDECK_TRACE_DDP"));
   EXPECT_THAT(*WithLines(kRunner, TraceWhen::kAlways), testing::Not(HasSubstr("FULLDECK_TRACE_DDP")));
 }
 
@@ -70,18 +70,18 @@ TEST(InsertedLines, AreRefusedByAFileThatHasNoPlaceForThem) {
        {"", "def other():\n    pass\n", "def wrap_model(self):\n    return model\n",
         "'''\ndef wrap_model(self):\n    if model_wrapper_cfg is None:\n'''\n",
         "def wrap_model(a):\n    if model_wrapper_cfg is None:\n        x\ndef wrap_model(b):\n    y\n"}) {
-    EXPECT_FALSE(WithLines(source, TraceWhen::kAsked).ok()) << source;
+    EXPECT_FALSE(WithLines(source, TraceWhen::kOnRequest).ok()) << source;
   }
-  EXPECT_FALSE(WithLines(std::string_view("def wrap_model(\0", 16), TraceWhen::kAsked).ok());
+  EXPECT_FALSE(WithLines(std::string_view("def wrap_model(\0", 16), TraceWhen::kOnRequest).ok());
 }
 
 TEST(InsertedLines, AreNotPutInTwice) {
-  const auto once = WithLines(kRunner, TraceWhen::kAsked);
+  const auto once = WithLines(kRunner, TraceWhen::kOnRequest);
   EXPECT_FALSE(WithLines(*once, TraceWhen::kAlways).ok());
 }
 
 TEST(InsertedLines, AreNotTakenOutByHalves) {
-  std::string text = *WithLines(kRunner, TraceWhen::kAsked);
+  std::string text = *WithLines(kRunner, TraceWhen::kOnRequest);
   EXPECT_EQ(WithoutLines(kRunner), std::nullopt);
   EXPECT_EQ(WithoutLines(text + text), std::nullopt);
   text.erase(text.find("        # fulldeck patch mmengine: end\n"), 39);

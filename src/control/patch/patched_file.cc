@@ -95,7 +95,7 @@ Result<base::UniqueFd> Lock(const std::string& folder) {
 
 struct PatchedFile::Note {
   Sum before, after;
-  TraceWhen when = TraceWhen::kAsked;
+  TraceWhen when = TraceWhen::kOnRequest;
 };
 
 struct PatchedFile::Seen {
@@ -112,7 +112,7 @@ PatchedFile::PatchedFile(std::string path, Step step) : path_(std::move(path)), 
   folder_ = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
 }
 
-Result<PatchedFile::Seen> PatchedFile::Look() const {
+Result<PatchedFile::Seen> PatchedFile::Inspect() const {
   auto text = base::ReadWholeFile(path_, kLargestFile);
   if (!text) return text.error();
   Seen seen;
@@ -134,7 +134,7 @@ Result<PatchedFile::Seen> PatchedFile::Look() const {
                       "anew (pip install --force-reinstall --no-deps) and remove that file",
                       Named(note_path))};
     }
-    seen.note = Note{*before, *after, field(3, "trace ") == "always" ? TraceWhen::kAlways : TraceWhen::kAsked};
+    seen.note = Note{*before, *after, field(3, "trace ") == "always" ? TraceWhen::kAlways : TraceWhen::kOnRequest};
   }
   const bool beside = Exists(path_ + ".fulldeck-original");
   const bool half_written = Exists(path_ + ".fulldeck-new");
@@ -156,7 +156,7 @@ Result<PatchedFile::Seen> PatchedFile::Look() const {
 }
 
 Result<PatchStatus> PatchedFile::Status() const {
-  const auto seen = Look();
+  const auto seen = Inspect();
   if (!seen) return seen.error();
   return seen->status;
 }
@@ -232,7 +232,7 @@ Result<bool> PatchedFile::Patch(TraceWhen when) {
   if (const auto why = WhyNotWritable()) return Error{*why};
   const auto lock = Lock(folder_);
   if (!lock) return lock.error();
-  auto seen = Look();
+  auto seen = Inspect();
   if (!seen) return seen.error();
   if (seen->status.state == PatchState::kPatched && seen->status.when == when) return false;
   if (seen->status.state == PatchState::kPatched) {
@@ -243,7 +243,7 @@ Result<bool> PatchedFile::Patch(TraceWhen when) {
     }
     if (const auto written = WriteSynced(path_ + ".fulldeck-new", *original, path_); !written) return written.error();
     if (const auto replaced = Replace(seen->text); !replaced) return replaced.error();
-    seen = Look();
+    seen = Inspect();
     if (!seen) return seen.error();
   }
   if (seen->status.state == PatchState::kChangedMeanwhile && !HasLines(seen->text)) {
@@ -272,7 +272,7 @@ Result<bool> PatchedFile::Restore() {
   if (const auto why = WhyNotWritable()) return Error{*why};
   const auto lock = Lock(folder_);
   if (!lock) return lock.error();
-  const auto seen = Look();
+  const auto seen = Inspect();
   if (!seen) return seen.error();
   switch (seen->status.state) {
     case PatchState::kNotPatched:

@@ -62,7 +62,7 @@ class PatchedFile {
   struct Note;
   struct Seen;
 
-  base::Result<Seen> Look() const;
+  base::Result<Seen> Inspect() const;
   base::Result<void> Before(const char* name) const;
   base::Result<void> WriteNote(const Note& note) const;
   base::Result<void> KeepOriginal(const std::string& original) const;

@@ -64,15 +64,15 @@ TEST_F(PatchedFileTest, ComesBackAsItWas) {
   EXPECT_EQ(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
 }
 
-TEST_F(PatchedFileTest, IsPatchedOnceHoweverOftenItIsAsked) {
+TEST_F(PatchedFileTest, IsPatchedOnceHoweverOftenItIsRequested) {
   PatchedFile file(path_);
   EXPECT_TRUE(*file.Patch(TraceWhen::kAlways));
   const std::string patched = Read(path_);
   EXPECT_FALSE(*file.Patch(TraceWhen::kAlways));
   EXPECT_EQ(Read(path_), patched);
-  EXPECT_TRUE(*file.Patch(TraceWhen::kAsked)) << "the other kind of lines takes the place of these";
+  EXPECT_TRUE(*file.Patch(TraceWhen::kOnRequest)) << "the other kind of lines takes the place of these";
   EXPECT_NE(Read(path_), patched);
-  EXPECT_EQ(file.Status()->when, TraceWhen::kAsked);
+  EXPECT_EQ(file.Status()->when, TraceWhen::kOnRequest);
   EXPECT_TRUE(*file.Restore());
   EXPECT_FALSE(*file.Restore());
   EXPECT_EQ(Read(path_), kSource);
@@ -80,11 +80,11 @@ TEST_F(PatchedFileTest, IsPatchedOnceHoweverOftenItIsAsked) {
 
 TEST_F(PatchedFileTest, IsLeftAloneWhenSomebodyElseChangedIt) {
   PatchedFile file(path_);
-  ASSERT_TRUE(file.Patch(TraceWhen::kAsked).ok());
+  ASSERT_TRUE(file.Patch(TraceWhen::kOnRequest).ok());
   const std::string changed = Read(path_) + "# mine\n";
   Write(path_, changed);
   EXPECT_EQ(State(), PatchState::kChangedMeanwhile);
-  for (const auto& outcome : {file.Restore(), file.Patch(TraceWhen::kAsked), file.Patch(TraceWhen::kAlways)}) {
+  for (const auto& outcome : {file.Restore(), file.Patch(TraceWhen::kOnRequest), file.Patch(TraceWhen::kAlways)}) {
     ASSERT_FALSE(outcome.ok());
     EXPECT_THAT(outcome.error().message, HasSubstr("changed since fulldeck patched it"));
   }
@@ -97,18 +97,18 @@ TEST_F(PatchedFileTest, ThatChangesWhileItIsPatchedIsLeftAlone) {
     if (std::string(name) == "look once more") Write(path_, "another");
     return true;
   });
-  ASSERT_FALSE(file.Patch(TraceWhen::kAsked).ok());
+  ASSERT_FALSE(file.Patch(TraceWhen::kOnRequest).ok());
   EXPECT_EQ(Read(path_), "another");
 }
 
-TEST_F(PatchedFileTest, ThatWasInstalledAnewIsPatchedAnew) {
-  ASSERT_TRUE(PatchedFile(path_).Patch(TraceWhen::kAsked).ok());
+TEST_F(PatchedFileTest, ThatWasReinstalledIsPatchedAgain) {
+  ASSERT_TRUE(PatchedFile(path_).Patch(TraceWhen::kOnRequest).ok());
   const std::string newer = std::string("# 0.11\n") + kSource;
   std::filesystem::remove(path_);
   Write(path_, newer);
   EXPECT_FALSE(PatchedFile(path_).Restore().ok());
   EXPECT_EQ(Read(path_), newer);
-  EXPECT_TRUE(*PatchedFile(path_).Patch(TraceWhen::kAsked));
+  EXPECT_TRUE(*PatchedFile(path_).Patch(TraceWhen::kOnRequest));
   EXPECT_TRUE(*PatchedFile(path_).Restore());
   EXPECT_EQ(Read(path_), newer);
 }
@@ -125,12 +125,12 @@ TEST_F(PatchedFileTest, IsMadeAgainWhenTheOriginalIsGoneOrDamaged) {
 }
 
 TEST_F(PatchedFileTest, IsNotTouchedWhereTheNoteIsDamagedOrGone) {
-  ASSERT_TRUE(PatchedFile(path_).Patch(TraceWhen::kAsked).ok());
+  ASSERT_TRUE(PatchedFile(path_).Patch(TraceWhen::kOnRequest).ok());
   const std::string patched = Read(path_);
   for (const std::string note : {"", "fulldeck patch 2\n", "fulldeck patch 1\nbefore x 3\nafter y 4\n"}) {
     Write(path_ + ".fulldeck-patch", note);
     EXPECT_FALSE(PatchedFile(path_).Restore().ok());
-    EXPECT_FALSE(PatchedFile(path_).Patch(TraceWhen::kAsked).ok());
+    EXPECT_FALSE(PatchedFile(path_).Patch(TraceWhen::kOnRequest).ok());
   }
   std::filesystem::remove(path_ + ".fulldeck-patch");
   EXPECT_EQ(State(), PatchState::kLinesWithoutNote);
@@ -140,24 +140,24 @@ TEST_F(PatchedFileTest, IsNotTouchedWhereTheNoteIsDamagedOrGone) {
 
 // Ends Patch or Restore before each of its steps in turn; whatever is found then is whole, and both ways lead on.
 TEST_F(PatchedFileTest, IsRecoverableWhereverItWasInterrupted) {
-  const std::string patched = *WithLines(kSource, TraceWhen::kAsked);
+  const std::string patched = *WithLines(kSource, TraceWhen::kOnRequest);
   for (const bool restoring : {false, true}) {
     for (const bool then_restore : {false, true}) {
       int stop_at = 0;
       for (bool interrupted = true; interrupted; ++stop_at) {
         ASSERT_LT(stop_at, 40);
         if (restoring) {
-          ASSERT_TRUE(PatchedFile(path_).Patch(TraceWhen::kAsked).ok());
+          ASSERT_TRUE(PatchedFile(path_).Patch(TraceWhen::kOnRequest).ok());
         }
         int step = 0;
         PatchedFile file(path_, [&](const char*) { return step++ < stop_at; });
-        const auto outcome = restoring ? file.Restore() : file.Patch(TraceWhen::kAsked);
+        const auto outcome = restoring ? file.Restore() : file.Patch(TraceWhen::kOnRequest);
         interrupted = !outcome.ok();
         const std::string now = Read(path_);
         EXPECT_TRUE(now == kSource || now == patched) << stop_at;
         ASSERT_TRUE(PatchedFile(path_).Status().ok());
         if (!then_restore) {
-          ASSERT_TRUE(PatchedFile(path_).Patch(TraceWhen::kAsked).ok()) << stop_at;
+          ASSERT_TRUE(PatchedFile(path_).Patch(TraceWhen::kOnRequest).ok()) << stop_at;
           EXPECT_EQ(Read(path_), patched) << stop_at;
         }
         ASSERT_TRUE(PatchedFile(path_).Restore().ok()) << stop_at;
@@ -172,24 +172,24 @@ TEST_F(PatchedFileTest, IsRecoverableWhereverItWasInterrupted) {
 TEST_F(PatchedFileTest, IsFoundBehindALink) {
   const std::string link = folder_.string() + "/link.py";
   std::filesystem::create_symlink(path_, link);
-  EXPECT_TRUE(*PatchedFile(link).Patch(TraceWhen::kAsked));
+  EXPECT_TRUE(*PatchedFile(link).Patch(TraceWhen::kOnRequest));
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_NE(Read(path_), kSource);
 }
 
 // In a child that is nobody: root may write everywhere.
-TEST_F(PatchedFileTest, SaysWhoMayChangeIt) {
+TEST_F(PatchedFileTest, ReportsWhoMayChangeIt) {
   chmod(folder_.string().c_str(), 0555);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) _exit(9);
-    const auto outcome = PatchedFile(path_).Patch(TraceWhen::kAsked);
+    const auto outcome = PatchedFile(path_).Patch(TraceWhen::kOnRequest);
     if (outcome.ok()) _exit(1);
     const std::string& words = outcome.error().message;
-    const bool told = words.find("may not be written by you") != std::string::npos &&
-                      words.find("fulldeck run --trace-ddp") != std::string::npos;
-    _exit(told ? 0 : 2);
+    const bool reported = words.find("may not be written by you") != std::string::npos &&
+                          words.find("fulldeck run --trace-ddp") != std::string::npos;
+    _exit(reported ? 0 : 2);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -200,7 +200,7 @@ TEST_F(PatchedFileTest, SaysWhoMayChangeIt) {
 
 TEST(PatchedFile, ThatIsNotThereIsAnError) {
   EXPECT_FALSE(PatchedFile("/nonexistent/runner.py").Status().ok());
-  EXPECT_FALSE(PatchedFile("/nonexistent/runner.py").Patch(TraceWhen::kAsked).ok());
+  EXPECT_FALSE(PatchedFile("/nonexistent/runner.py").Patch(TraceWhen::kOnRequest).ok());
 }
 
 }  // namespace

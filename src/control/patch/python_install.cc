@@ -72,8 +72,8 @@ std::optional<std::string> ReadUntil(int fd, base::TimePoint deadline) {
 
 }  // namespace
 
-Result<std::string> FindPython(const std::string& asked, const base::Environment& environment) {
-  std::string name = asked;
+Result<std::string> FindPython(const std::string& requested, const base::Environment& environment) {
+  std::string name = requested;
   if (name.empty()) {
     const auto active = environment.Get("VIRTUAL_ENV");
     if (active && !active->empty()) {
@@ -97,7 +97,7 @@ Result<std::string> FindPython(const std::string& asked, const base::Environment
   return Error{fmt::format("there is no {} on PATH. Name the Python: --python PATH", base::Printable(name))};
 }
 
-Result<PythonInstall> AskPython(const std::string& python, const std::string& package, base::Duration patience) {
+Result<PythonInstall> QueryPython(const std::string& python, const std::string& package, base::Duration timeout) {
   auto pipe = base::MakePipe();
   if (!pipe) return pipe.error();
   base::SpawnOptions options;
@@ -110,7 +110,7 @@ Result<PythonInstall> AskPython(const std::string& python, const std::string& pa
   const auto child = base::Spawn(options);
   if (!child) return child.error();
   pipe->write_end.Reset();
-  const auto answer = ReadUntil(pipe->read_end.get(), base::SteadyClock::Instance().Now() + patience);
+  const auto answer = ReadUntil(pipe->read_end.get(), base::SteadyClock::Instance().Now() + timeout);
   // A session of its own: nothing that it started is left either.
   if (!answer) kill(-*child, SIGKILL);
   int status = 0;
@@ -118,7 +118,7 @@ Result<PythonInstall> AskPython(const std::string& python, const std::string& pa
   }
   if (!answer) {
     return Error{fmt::format("{} did not say within {} s where it has {}", base::Printable(python),
-                             std::chrono::duration_cast<std::chrono::seconds>(patience).count(), package)};
+                             std::chrono::duration_cast<std::chrono::seconds>(timeout).count(), package)};
   }
   auto lines = base::Split(*answer, '\n');
   // A sitecustomize may print something of its own first.

@@ -15,7 +15,7 @@ TEST(DynamicLibrary, FindsFunctionsByNameAndTypes) {
   EXPECT_EQ(library->Find<void()>("no_such_function"), nullptr);
 }
 
-TEST(DynamicLibrary, SaysWhatTheLoaderSaid) {
+TEST(DynamicLibrary, ReportsTheMessageOfTheLoader) {
   const auto library = DynamicLibrary::Open("libno-such-vendor.so.1");
   ASSERT_FALSE(library.ok());
   EXPECT_THAT(library.error().message, testing::HasSubstr("libno-such-vendor.so.1: cannot open shared object file"));

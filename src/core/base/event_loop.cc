@@ -201,12 +201,12 @@ void EventLoop::ArmTimer() {
   CHECK(timerfd_settime(timer_.get(), 0, &when, nullptr) == 0);
 }
 
-bool EventLoop::RunOnce(std::optional<Duration> patience) {
+bool EventLoop::RunOnce(std::optional<Duration> timeout) {
   const bool fired = FireDueTimers();
   ArmTimer();
   int timeout_ms = fired ? 0 : -1;
-  if (patience && !fired) {
-    const auto rounded_up = std::chrono::ceil<std::chrono::milliseconds>(*patience).count();
+  if (timeout && !fired) {
+    const auto rounded_up = std::chrono::ceil<std::chrono::milliseconds>(*timeout).count();
     timeout_ms = static_cast<int>(std::clamp<std::int64_t>(rounded_up, 0, 1 << 30));
   }
   std::array<epoll_event, 32> events;

@@ -55,8 +55,8 @@ class EventLoop {
   // Forgets a watch, timer or child. Inside a handler too, also its own. Unknown ids are fine: it may just have fired.
   void Remove(Id id);
 
-  // Waits until something happens or `patience` is over, and calls what is due. Returns false when nothing was.
-  bool RunOnce(std::optional<Duration> patience = std::nullopt);
+  // Waits until something happens or `timeout` is over, and calls what is due. Returns false when nothing was.
+  bool RunOnce(std::optional<Duration> timeout = std::nullopt);
 
   // Runs until Stop() is called from a handler.
   void Run();

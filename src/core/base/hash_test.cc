@@ -41,7 +41,7 @@ TEST(Hash, NoTwoFlippedBitsMakeUpForEachOther) {
   EXPECT_EQ(sums.size(), bytes.size() * 8);
 }
 
-TEST(Hash, FindsEveryMissingEndAndTellsZerosOfAnyLengthApart) {
+TEST(Hash, FindsEveryMissingEndAndDistinguishesZerosOfAnyLength) {
   const std::string zeros(3000, '\0');
   std::set<std::uint64_t> sums;
   for (std::size_t length = 0; length <= zeros.size(); ++length) sums.insert(HashOf({zeros.data(), length}));
@@ -63,16 +63,16 @@ TEST(Hash, FindsWordsAndBlocksThatChangedPlaces) {
   }
 }
 
-TEST(Hash, DoesNotDependOnThePiecesThatTheDataComesIn) {
+TEST(Hash, DoesNotDependOnTheChunksThatTheDataComesIn) {
   const std::string bytes = Numbers(1500);
   const std::uint64_t right = HashOf(bytes);
-  for (std::size_t piece = 1; piece < 200; ++piece) {
+  for (std::size_t chunk = 1; chunk < 200; ++chunk) {
     Hash hash;
-    for (std::size_t at = 0; at < bytes.size(); at += piece) {
-      hash.Add(bytes.data() + at, std::min(piece, bytes.size() - at));
+    for (std::size_t at = 0; at < bytes.size(); at += chunk) {
+      hash.Add(bytes.data() + at, std::min(chunk, bytes.size() - at));
       hash.Add(nullptr, 0);
     }
-    ASSERT_EQ(hash.Sum(), right) << piece;
+    ASSERT_EQ(hash.Sum(), right) << chunk;
     ASSERT_EQ(hash.Sum(), right) << "asking twice";
   }
 }

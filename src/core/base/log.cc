@@ -18,11 +18,11 @@ void Log(Severity severity, std::string_view message) {
   line += message;
   line += '\n';
   // A pipe that poll() calls writable takes PIPE_BUF bytes at once; a write of more might wait for its reader.
-  constexpr int kPatience = 1000;  // milliseconds
+  constexpr int kPollTimeoutMs = 1000;  // milliseconds
   std::string_view left = line;
   while (!left.empty()) {
     pollfd polled{STDERR_FILENO, POLLOUT, 0};
-    const int ready = poll(&polled, 1, kPatience);
+    const int ready = poll(&polled, 1, kPollTimeoutMs);
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return;
     const ssize_t written = write(STDERR_FILENO, left.data(), std::min<std::size_t>(left.size(), PIPE_BUF));

@@ -11,7 +11,7 @@ namespace fulldeck::base {
 namespace {
 
 // Before the first import of the script. sys is part of the interpreter: no file can stand in for it.
-constexpr char kTakeWorkingDirectoryOff[] =
+constexpr char kRemoveWorkingDirectory[] =
     "import sys\n"
     "sys.path[:] = [entry for entry in sys.path if entry[:1] == '/']\n";
 
@@ -60,7 +60,7 @@ PythonStart StartPythonScript(const std::string& python, std::string_view script
   // From 3.11 on the interpreter does not put the directory there at all; it matters from 3.13 on, which imports
   // linecache before the first line of the script.
   environment.Set("PYTHONSAFEPATH", "1");
-  PythonStart start{{python, "-c", kTakeWorkingDirectoryOff + std::string(script)}, std::move(environment)};
+  PythonStart start{{python, "-c", kRemoveWorkingDirectory + std::string(script)}, std::move(environment)};
   start.arguments.insert(start.arguments.end(), arguments.begin(), arguments.end());
   return start;
 }

@@ -15,7 +15,7 @@ TEST(Result, HoldsAValueThatCanOnlyBeMoved) {
   EXPECT_EQ(*taken, 5);
 }
 
-TEST(Result, CarriesTheKernelsReasonInWords) {
+TEST(Result, CarriesTheKernelsReasonAsText) {
   const Result<int> result = ErrnoError("/dev/gcu0", EACCES);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().message, "/dev/gcu0: Permission denied");

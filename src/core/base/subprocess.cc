@@ -129,12 +129,12 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
 
   const std::vector<char*> arguments = Pointers(options.arguments);
   std::vector<char*> variables;
-  std::string own_pid;
+  std::string pid_entry;
   if (options.environment) {
     variables = Pointers(*options.environment);
     if (!options.pid_variable.empty()) {
-      own_pid = options.pid_variable + "=" + std::string(kPidDigits, '0');
-      variables.insert(variables.end() - 1, own_pid.data());
+      pid_entry = options.pid_variable + "=" + std::string(kPidDigits, '0');
+      variables.insert(variables.end() - 1, pid_entry.data());
     }
   }
   char** const environment = options.environment ? variables.data() : environ;
@@ -146,7 +146,7 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
   const pid_t parent = getpid();
 
   int cgroup_error = 0;
-  const pid_t pid = ForkInto(options.born_into_cgroup, &cgroup_error);
+  const pid_t pid = ForkInto(options.clone_into_cgroup, &cgroup_error);
   if (pid < 0) return ErrnoError("cannot start " + options.arguments[0] + ": fork");
   if (pid == 0) {
     // The error pipe must lie above the wired numbers, or dup2 would close it.
@@ -157,13 +157,13 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
       prctl(PR_SET_PDEATHSIG, options.parent_death_signal);
       if (getppid() != parent) _exit(127);
     }
-    for (const int cgroup : options.enters_cgroups) {
+    for (const int cgroup : options.join_cgroups) {
       if (write(cgroup, "0", 1) == 1) continue;
       const int error = -errno;  // below zero: no reason not to start
       [[maybe_unused]] const auto reported = write(report, &error, sizeof error);
     }
     if (!options.cpus.empty()) sched_setaffinity(0, sizeof cpus, &cpus);
-    if (!own_pid.empty()) WritePid(own_pid.data() + own_pid.size() - kPidDigits, getpid());
+    if (!pid_entry.empty()) WritePid(pid_entry.data() + pid_entry.size() - kPidDigits, getpid());
     if (!WireDescriptors(wirings, null_fd.get(), first_free)) ReportAndExit(report, errno, true);
     sigset_t none;
     sigemptyset(&none);

@@ -26,8 +26,8 @@ struct SpawnOptions {
   // An open cgroup v2 folder that the child is born into (kernels from 5.7), and open cgroup.procs files that it enters
   // before exec. Entering is no condition: a child that may not enter starts all the same, and StartedProcess reports
   // it.
-  int born_into_cgroup = -1;
-  std::vector<int> enters_cgroups;
+  int clone_into_cgroup = -1;
+  std::vector<int> join_cgroups;
 };
 
 // The child's pid, which the caller must reap. Errors that exec meets in the child (no such file, no permission, bad

@@ -49,14 +49,14 @@ TEST(Spawn, ReportsAMissingProgramToTheCaller) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "the failed child should have been reaped";
 }
 
-TEST(Spawn, TellsTheChildItsOwnPidThroughAVariable) {
+TEST(Spawn, GivesTheChildItsPidInAVariable) {
   SpawnOptions options;
   options.environment = {"COLOUR=green"};
   options.pid_variable = "OWN_PID";
   EXPECT_EQ(OutputOf(options, "test $OWN_PID = $$ && echo same $COLOUR"), "same green\n");
 }
 
-TEST(Spawn, BindsTheChildToTheGivenProcessors) {
+TEST(Spawn, BindsTheChildToTheGivenCpus) {
   cpu_set_t mine;
   ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
   int last = 0;
@@ -141,7 +141,7 @@ TEST(Spawn, SendsTheDeathSignalWhenTheParentDies) {
   EXPECT_EQ(read(pipe->read_end.get(), &byte, 1), 0);
 }
 
-TEST(Spawn, AChildThatMayNotEnterItsCgroupStartsAndIsTold) {
+TEST(Spawn, AChildThatMayNotEnterItsCgroupStartsAndIsReported) {
   const UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
   const UniqueFd open_to_all(open("/dev/null", O_WRONLY | O_CLOEXEC));
   const UniqueFd no_cgroup(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -149,8 +149,8 @@ TEST(Spawn, AChildThatMayNotEnterItsCgroupStartsAndIsTold) {
   const auto run = [](int born_into, std::vector<int> enters) {
     SpawnOptions options;
     options.arguments = {"/bin/true"};
-    options.born_into_cgroup = born_into;
-    options.enters_cgroups = std::move(enters);
+    options.clone_into_cgroup = born_into;
+    options.join_cgroups = std::move(enters);
     auto started = StartProcess(options);
     EXPECT_TRUE(started.ok());
     const auto pid = WaitForExec(*started);

@@ -135,7 +135,7 @@ std::string Printable(std::string_view text) {
   clean.reserve(text.size());
   while (!text.empty()) {
     const CodePoint character = FirstCodePoint(text);
-    clean += MayBeShown(character) ? text.substr(0, character.bytes) : std::string_view("?");
+    clean += IsPrintable(character) ? text.substr(0, character.bytes) : std::string_view("?");
     text.remove_prefix(character.bytes);
   }
   return clean;

@@ -26,7 +26,7 @@ CodePoint FirstCodePoint(std::string_view text) {
   return {value, bytes, true};
 }
 
-bool MayBeShown(const CodePoint& character) {
+bool IsPrintable(const CodePoint& character) {
   if (!character.valid) return false;
   const std::uint32_t v = character.value;
   const bool control = v < 0x20 || (v >= 0x7f && v <= 0x9f);

@@ -18,7 +18,7 @@ CodePoint FirstCodePoint(std::string_view text);
 
 // Whether a person may be shown it: valid, no control character that a terminal would act on, no direction or
 // zero-width mark that makes one name look like another.
-bool MayBeShown(const CodePoint& character);
+bool IsPrintable(const CodePoint& character);
 
 // Columns of a terminal that it takes: 0 for accents that stand on the letter before, 2 for the wide letters of East
 // Asia and for emoji, else 1.

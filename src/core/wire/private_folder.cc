@@ -12,7 +12,7 @@ namespace fulldeck::wire {
 namespace {
 
 // The first of FOLDER.*, in the order of their names, that is a private folder of this user.
-std::string FirstOwnBeside(const std::string& folder) {
+std::string FirstOwnedBeside(const std::string& folder) {
   const std::filesystem::path path(folder);
   std::error_code error;
   std::string first;
@@ -26,16 +26,16 @@ std::string FirstOwnBeside(const std::string& folder) {
 
 }  // namespace
 
-std::string FolderOfOwn(const std::string& folder) {
+std::string OwnedFolder(const std::string& folder) {
   struct stat status {};
   if (lstat(folder.c_str(), &status) != 0 || status.st_uid == geteuid()) return folder;
-  std::string own = FirstOwnBeside(folder);
-  if (!own.empty()) return own;
-  own = folder + ".XXXXXX";
-  if (mkdtemp(own.data()) == nullptr) return folder;
+  std::string owned = FirstOwnedBeside(folder);
+  if (!owned.empty()) return owned;
+  owned = folder + ".XXXXXX";
+  if (mkdtemp(owned.data()) == nullptr) return folder;
   // Two processes that come at once have made two: both take the first.
-  const std::string first = FirstOwnBeside(folder);
-  if (first != own) rmdir(own.c_str());
+  const std::string first = FirstOwnedBeside(folder);
+  if (first != owned) rmdir(owned.c_str());
   return first;
 }
 
@@ -43,7 +43,7 @@ std::string RuntimeFolder(const base::Environment& environment) {
   if (const auto runtime = environment.Get("XDG_RUNTIME_DIR"); runtime && !runtime->empty()) {
     if (access(runtime->c_str(), W_OK) == 0) return *runtime + "/fulldeck";
   }
-  return FolderOfOwn("/tmp/fulldeck-" + std::to_string(geteuid()));
+  return OwnedFolder("/tmp/fulldeck-" + std::to_string(geteuid()));
 }
 
 base::Result<void> CheckPrivateFolder(const std::string& folder, std::string_view variable) {

@@ -12,10 +12,10 @@ namespace fulldeck::wire {
 
 // `folder`, unless another user has taken that name: then the first folder of this user named `folder`.XXXXXX, made
 // if none exists.
-std::string FolderOfOwn(const std::string& folder);
+std::string OwnedFolder(const std::string& folder);
 
 // The user's folder where no variable names one: $XDG_RUNTIME_DIR/fulldeck when that can be written to, else
-// FolderOfOwn of /tmp/fulldeck-UID.
+// OwnedFolder of /tmp/fulldeck-UID.
 std::string RuntimeFolder(const base::Environment& environment);
 
 // An error unless `folder` is a folder of this user that nobody else can write to; no symbolic link. `variable` is what

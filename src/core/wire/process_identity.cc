@@ -26,7 +26,7 @@ std::optional<ProcessStat> ReadProcessStat(int pid, const base::SystemRoot& root
   ProcessStat stat;
   stat.state = fields[0].front();
   stat.parent = static_cast<int>(number(4).value_or(0));
-  stat.processor_ticks = number(14).value_or(0) + number(15).value_or(0);
+  stat.cpu_ticks = number(14).value_or(0) + number(15).value_or(0);
   stat.start_ticks = *start;
   stat.resident_pages = number(24).value_or(0);
   return stat;

@@ -19,7 +19,7 @@ ProcessIdentity ThisProcess();
 struct ProcessStat {
   char state = '?';  // R running, S sleeping, D in the kernel, T stopped, Z zombie …
   int parent = 0;
-  std::uint64_t processor_ticks = 0;  // user and system time of all threads, in clock ticks
+  std::uint64_t cpu_ticks = 0;  // user and system time of all threads, in clock ticks
   std::uint64_t start_ticks = 0;
   std::uint64_t resident_pages = 0;
 };

@@ -47,7 +47,7 @@ class alignas(64) Published {
   }
 
   // What the writer wrote last, for changing a part of it; zero bytes before the first time. The writer's thread only.
-  T Own() const {
+  T LastWritten() const {
     // Relaxed: a thread sees its own writes. (A thread that took the part over was told so with an order of its own.)
     const auto& copy = copies_[writes_.load(std::memory_order_relaxed) % 2];
     Words words{};

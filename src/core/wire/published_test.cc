@@ -58,14 +58,14 @@ TEST_F(PublishedValue, IsAbsentBeforeItIsFirstWritten) {
   Reading reading{};
   EXPECT_FALSE(value_.Read(&reading));
   EXPECT_EQ(reading, Reading::kNeverWritten);
-  EXPECT_EQ(value_.Own().words[30], 0U);
+  EXPECT_EQ(value_.LastWritten().words[30], 0U);
 }
 
 TEST_F(PublishedValue, IsWhatWasWrittenLast) {
   Reading reading{};
   for (std::uint64_t number = 1; number < 10; ++number) {
     value_.Write(Value::Of(number));
-    EXPECT_EQ(value_.Own().words[30], number * 31);
+    EXPECT_EQ(value_.LastWritten().words[30], number * 31);
     const auto read = value_.Read(&reading);
     ASSERT_TRUE(read);
     EXPECT_EQ(reading, Reading::kValue);
@@ -102,7 +102,7 @@ TEST_F(PublishedValue, StaysReadableWhenTheWriterIsKilledAtAnyMoment) {
     const pid_t writer = fork();
     if (writer == 0) {
       // The next writer goes on where the last one was killed.
-      for (std::uint64_t number = value_.Own().words[0] + 1;; ++number) value_.Write(Value::Of(number));
+      for (std::uint64_t number = value_.LastWritten().words[0] + 1;; ++number) value_.Write(Value::Of(number));
     }
     ExpectSoundReadingsUntil(last + 1);
     kill(writer, SIGKILL);
@@ -125,7 +125,7 @@ TEST_F(PublishedValue, KeepsTheOldValueWhileTheNextIsHalfWrittenAndTakesTheNextW
     const auto read = value_.Read(&reading);
     ASSERT_TRUE(read);
     EXPECT_EQ(read->words, Value::Of(number).words);
-    EXPECT_EQ(value_.Own().words, Value::Of(number).words);
+    EXPECT_EQ(value_.LastWritten().words, Value::Of(number).words);
   }
 }
 

@@ -80,7 +80,7 @@ std::nullopt_t Damaged(Reading* reading) {
 }
 
 template <typename T>
-std::optional<T> ReadPart(const Published<T>& part, Reading* reading) {
+std::optional<T> ReadSection(const Published<T>& part, Reading* reading) {
   Reading ignored{};
   return part.Read(reading != nullptr ? reading : &ignored);
 }
@@ -295,7 +295,7 @@ void RankBoard::WriteSupervision(int local_rank, const Supervision& supervision)
 }
 
 std::optional<Supervision> RankBoard::ReadSupervision(int local_rank, Reading* reading) const {
-  const auto bytes = ReadPart(Record(local_rank).supervision, reading);
+  const auto bytes = ReadSection(Record(local_rank).supervision, reading);
   if (!bytes) return std::nullopt;
   auto card = TakeText(bytes->card);
   auto card_serial = TakeText(bytes->card_serial);
@@ -317,7 +317,7 @@ std::optional<Supervision> RankBoard::ReadSupervision(int local_rank, Reading* r
 }
 
 std::optional<RankProcess> RankBoard::ReadProcess(int local_rank, Reading* reading) const {
-  const auto bytes = ReadPart(Record(local_rank).process, reading);
+  const auto bytes = ReadSection(Record(local_rank).process, reading);
   if (!bytes) return std::nullopt;
   auto program = TakeText(bytes->program);
   if (!program || bytes->pid < 1 || bytes->pid > kMaxPid) return Damaged(reading);
@@ -334,7 +334,7 @@ std::optional<RankProcess> RankBoard::ReadProcess(int local_rank, Reading* readi
 }
 
 std::optional<Loop> RankBoard::ReadLoop(int local_rank, Reading* reading) const {
-  const auto bytes = ReadPart(Record(local_rank).loop, reading);
+  const auto bytes = ReadSection(Record(local_rank).loop, reading);
   if (!bytes) return std::nullopt;
   if (bytes->phase >= std::size(kPhaseNames) || bytes->has_loss > 1 || bytes->first_batches_told > kFirstBatches) {
     return Damaged(reading);
@@ -370,14 +370,14 @@ std::optional<Loop> RankBoard::ReadLoop(int local_rank, Reading* reading) const 
 }
 
 std::optional<Heartbeat> RankBoard::ReadHeartbeat(int local_rank, Reading* reading) const {
-  const auto bytes = ReadPart(Record(local_rank).heartbeat, reading);
+  const auto bytes = ReadSection(Record(local_rank).heartbeat, reading);
   if (!bytes) return std::nullopt;
   return Heartbeat{bytes->count, bytes->at_ns};
 }
 
 std::optional<Collective> RankBoard::ReadCollective(int local_rank, int slot, Reading* reading) const {
   CHECK(slot >= 0 && slot < kBoardGroups);
-  const auto bytes = ReadPart(Record(local_rank).groups[static_cast<std::size_t>(slot)], reading);
+  const auto bytes = ReadSection(Record(local_rank).groups[static_cast<std::size_t>(slot)], reading);
   if (!bytes) return std::nullopt;
   if (bytes->group == 0) {
     if (reading != nullptr) *reading = Reading::kNeverWritten;
@@ -411,7 +411,7 @@ std::optional<Collective> RankBoard::ReadCollective(int local_rank, int slot, Re
 std::uint64_t RankBoard::LastLeave(int local_rank) const {
   std::uint64_t last = 0;
   for (const auto& slot : Record(local_rank).groups) {
-    const auto bytes = ReadPart(slot, nullptr);
+    const auto bytes = ReadSection(slot, nullptr);
     if (bytes && bytes->group == 0) last = std::max(last, bytes->ended_ns);
   }
   return last;
@@ -427,7 +427,7 @@ std::uint64_t RankBoard::Probed(int local_rank) const {
 
 std::optional<Observation> RankBoard::ReadObservation(int local_rank, int check, Reading* reading) const {
   CHECK(check >= 0 && check < kBoardChecks);
-  const auto bytes = ReadPart(Record(local_rank).checks[static_cast<std::size_t>(check)], reading);
+  const auto bytes = ReadSection(Record(local_rank).checks[static_cast<std::size_t>(check)], reading);
   if (!bytes) return std::nullopt;
   auto text = TakeText(bytes->text);
   if (!text) return Damaged(reading);
@@ -435,7 +435,7 @@ std::optional<Observation> RankBoard::ReadObservation(int local_rank, int check,
 }
 
 std::optional<RankError> RankBoard::ReadError(int local_rank, Reading* reading) const {
-  const auto bytes = ReadPart(Record(local_rank).error, reading);
+  const auto bytes = ReadSection(Record(local_rank).error, reading);
   if (!bytes) return std::nullopt;
   auto text = TakeLines(bytes->text);
   if (!text) return Damaged(reading);
@@ -451,7 +451,7 @@ std::optional<RankError> RankBoard::ReadError(int local_rank, Reading* reading) 
 
 const char* FailureCodeName(FailureCode code) {
   switch (code) {
-    case FailureCode::kNotTold:
+    case FailureCode::kNotReported:
       return "";
     case FailureCode::kOther:
       return "other";

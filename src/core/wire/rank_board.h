@@ -48,7 +48,7 @@ const char* RankStateName(RankState state);
 
 // Whether the rank's card works for it now, as the launcher judges by the card's telemetry (docs/card-usage.md).
 enum class CardUse : std::uint32_t {
-  kNotTold = FULLDECK_BOARD_CARD_NOT_TOLD,
+  kNotReported = FULLDECK_BOARD_CARD_NOT_TOLD,
   kUnknown = FULLDECK_BOARD_CARD_UNKNOWN,
   kBusy = FULLDECK_BOARD_CARD_BUSY,
   kIdle = FULLDECK_BOARD_CARD_IDLE,
@@ -63,7 +63,7 @@ struct Supervision {
   std::string card;            // "gcu 3"; empty: on the host's processors. At most 31 bytes
   std::string card_serial;     // at most 47 bytes
   std::string processors;      // "0-15,32-47"; at most 95 bytes
-  CardUse card_use = CardUse::kNotTold;
+  CardUse card_use = CardUse::kNotReported;
 };
 
 // Told by the rank itself, at its start. It can be another process than the supervised one: a script's Python.
@@ -77,7 +77,7 @@ struct RankProcess {
 
 // What each means stands in the public header.
 enum class Phase : std::uint32_t {
-  kNotTold = 0,
+  kNotReported = 0,
   kStarting = FULLDECK_BOARD_STARTING,
   kInit = FULLDECK_BOARD_INIT,
   kLoading = FULLDECK_BOARD_LOADING,
@@ -99,7 +99,7 @@ struct StepFingerprint {
 };
 
 struct Loop {
-  Phase phase = Phase::kNotTold;
+  Phase phase = Phase::kNotReported;
   std::uint64_t phase_since_ns = 0;
   std::uint64_t step = 0;
   std::uint64_t total_steps = 0;  // 0: not known
@@ -162,21 +162,21 @@ struct Collective {
 
 // What kind of failure a rank reported; the numbers are those of the public header.
 enum class FailureCode : std::uint32_t {
-  kNotTold = 0,
+  kNotReported = 0,
   kOther = FULLDECK_BOARD_FAILURE_OTHER,
   kPeerLost = FULLDECK_BOARD_FAILURE_PEER_LOST,
   kDifferentCalls = FULLDECK_BOARD_FAILURE_DIFFERENT_CALLS,
   kNonfinite = FULLDECK_BOARD_FAILURE_NONFINITE,
   kTimeout = FULLDECK_BOARD_FAILURE_TIMEOUT,
 };
-// "peer-lost"; empty for kNotTold.
+// "peer-lost"; empty for kNotReported.
 const char* FailureCodeName(FailureCode code);
 
 struct RankError {
   std::string text;  // lines apart by '\n'
   std::uint64_t at_ns = 0;
   std::uint64_t count = 0;  // errors told so far
-  FailureCode code = FailureCode::kNotTold;
+  FailureCode code = FailureCode::kNotReported;
   int culprit = -1;  // RANK of the rank that began it, which may be this one; -1: not known
 };
 

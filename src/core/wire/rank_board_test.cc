@@ -49,7 +49,7 @@ void ExpectEqual(const Supervision& one, const Supervision& two) {
   EXPECT_EQ(one.card_use, two.card_use);
 }
 
-TEST(RankBoard, TellsReadersTheRunAndWhatTheSupervisorWrote) {
+TEST(RankBoard, ShowsReadersTheRunAndWhatTheSupervisorWrote) {
   RankBoard board = Made();
   board.WriteSupervision(3, SomeSupervision());
   auto by_path = RankBoard::Open(PathOf(board));
@@ -125,7 +125,7 @@ TEST(RankBoard, IsForItsOwnerAloneAndItsSizeCannotBeChanged) {
   EXPECT_NE(fcntl(board.fd(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
-TEST(RankBoard, IsNotMadeForARunThatCannotBe) {
+TEST(RankBoard, IsNotMadeForAnImpossibleRun) {
   constexpr int kMost = std::numeric_limits<int>::max();
   const BoardRun impossible[] = {{"r", 0, 0, 0, 1},         {"r", 0, -1, 0, 1},
                                  {"r", 0, 4097, 0, 5000},   {"r", 0, 4, 1, 4},
@@ -177,7 +177,7 @@ TEST(RankBoard, MakesTextsFitToBeShown) {
 TEST(RankBoard, NamesEveryStatePhaseOperationAndDatatype) {
   EXPECT_STREQ(RankStateName(RankState::kStarting), "starting");
   EXPECT_STREQ(RankStateName(RankState::kKilled), "killed");
-  EXPECT_STREQ(PhaseName(Phase::kNotTold), "not told");
+  EXPECT_STREQ(PhaseName(Phase::kNotReported), "not told");
   EXPECT_STREQ(PhaseName(Phase::kData), "data");
   EXPECT_STREQ(PhaseName(Phase::kCheckpoint), "checkpoint");
   EXPECT_STREQ(PhaseName(Phase::kOther), "other");
@@ -192,7 +192,7 @@ TEST(RankBoard, NamesEveryStatePhaseOperationAndDatatype) {
   EXPECT_STREQ(DatatypeName(15), "?");
 }
 
-TEST(RankBoard, TellsAgesWithoutBeingFooledByTimesThatLieAhead) {
+TEST(RankBoard, ComputesAgesWithoutBeingFooledByTimesThatLieAhead) {
   base::ManualClock clock;
   const auto now = static_cast<std::uint64_t>(clock.Now().time_since_epoch().count());
   EXPECT_FALSE(Age(0, clock.Now()));
@@ -349,7 +349,7 @@ class Scribbled : public ::testing::Test {
         ExpectFit(read->program);
       }
       const auto loop = board_.ReadLoop(rank);
-      EXPECT_STRNE(PhaseName(loop ? loop->phase : Phase::kNotTold), "?");
+      EXPECT_STRNE(PhaseName(loop ? loop->phase : Phase::kNotReported), "?");
       board_.ReadHeartbeat(rank);
       for (int slot = 0; slot < kBoardGroups; ++slot) {
         const auto read = board_.ReadCollective(rank, slot);
@@ -409,15 +409,15 @@ TEST_F(Scribbled, FieldsAreSeenAsDamageOneByOne) {
     spoil(bytes);
     return bytes;
   };
-  const SupervisionBytes spoilt[] = {supervision([](auto& b) { b.state = 0; }),
-                                     supervision([](auto& b) { b.state = 6; }),
-                                     supervision([](auto& b) { b.pid = 0xffffffff; }),
-                                     supervision([](auto& b) { b.card.fill('c'); }),
-                                     supervision([](auto& b) { b.card_serial.fill('c'); }),
-                                     supervision([](auto& b) { b.processors.fill('c'); })};
+  const SupervisionBytes corrupted[] = {supervision([](auto& b) { b.state = 0; }),
+                                        supervision([](auto& b) { b.state = 6; }),
+                                        supervision([](auto& b) { b.pid = 0xffffffff; }),
+                                        supervision([](auto& b) { b.card.fill('c'); }),
+                                        supervision([](auto& b) { b.card_serial.fill('c'); }),
+                                        supervision([](auto& b) { b.processors.fill('c'); })};
   Record(0).supervision.Write(supervision([](auto&) {}));
   EXPECT_TRUE(board_.ReadSupervision(0));
-  for (const SupervisionBytes& bytes : spoilt) {
+  for (const SupervisionBytes& bytes : corrupted) {
     Record(0).supervision.Write(bytes);
     EXPECT_FALSE(board_.ReadSupervision(0));
   }

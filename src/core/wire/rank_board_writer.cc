@@ -37,13 +37,13 @@ std::atomic<unsigned> forks{0};
 
 // Several threads may tell of an error; who finds this taken by another for long gives up, so that a signal handler
 // that interrupted the owner cannot wait for itself.
-std::atomic_flag telling_error = ATOMIC_FLAG_INIT;
+std::atomic_flag writing_error = ATOMIC_FLAG_INIT;
 constexpr int kErrorTries = 10000;
 
 void InForkedChild() {
   forks.fetch_add(1, std::memory_order_relaxed);
   // The thread that had it is not in this process.
-  telling_error.clear(std::memory_order_relaxed);
+  writing_error.clear(std::memory_order_relaxed);
 }
 
 int Fail(int error, std::string message) {
@@ -167,7 +167,7 @@ void fulldeck_board_identity(fulldeck_board* board, uint32_t loaded, const char*
   wire::RankRecord* const record = Record(board);
   if (record == nullptr) return;
   const wire::ProcessIdentity self = wire::ThisProcess();
-  wire::ProcessBytes process = record->process.Own();
+  wire::ProcessBytes process = record->process.LastWritten();
   const auto pid = static_cast<std::uint32_t>(self.pid);
   // Another process that had this record before (a script that starts one program after the other) leaves nothing.
   if (process.pid != pid || process.start_ticks != self.start_ticks) process = {};
@@ -182,7 +182,7 @@ void fulldeck_board_identity(fulldeck_board* board, uint32_t loaded, const char*
 void fulldeck_board_stack_signal(fulldeck_board* board, int signal_number) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr) return;
-  wire::ProcessBytes process = record->process.Own();
+  wire::ProcessBytes process = record->process.LastWritten();
   const auto value = static_cast<std::uint64_t>(signal_number > 0 ? signal_number : 0);
   if (process.pid != static_cast<std::uint32_t>(getpid()) || process.stack_signal == value) return;
   process.stack_signal = value;
@@ -192,7 +192,7 @@ void fulldeck_board_stack_signal(fulldeck_board* board, int signal_number) {
 void fulldeck_board_phase(fulldeck_board* board, int phase) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr || phase < FULLDECK_BOARD_STARTING || phase > FULLDECK_BOARD_OTHER_PHASE) return;
-  wire::LoopBytes loop = record->loop.Own();
+  wire::LoopBytes loop = record->loop.LastWritten();
   const auto value = static_cast<std::uint32_t>(phase);
   if (loop.phase == value) return;
   loop.phase = value;
@@ -205,7 +205,7 @@ int fulldeck_board_step(fulldeck_board* board, const fulldeck_board_figures* fig
   if (!IsGiven(figures)) return -EINVAL;
   if (record == nullptr) return 0;
   const fulldeck_board_figures given = Given(figures);
-  wire::LoopBytes loop = record->loop.Own();
+  wire::LoopBytes loop = record->loop.LastWritten();
   const std::uint64_t now = Now();
   loop.last_step_ns = loop.step_at_ns != 0 ? now - loop.step_at_ns : 0;
   loop.step_at_ns = now;
@@ -242,7 +242,7 @@ int fulldeck_board_step(fulldeck_board* board, const fulldeck_board_figures* fig
 void fulldeck_board_memory(fulldeck_board* board, uint64_t bytes_now, uint64_t bytes_peak) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr) return;
-  wire::LoopBytes loop = record->loop.Own();
+  wire::LoopBytes loop = record->loop.LastWritten();
   loop.memory_bytes = bytes_now;
   loop.memory_peak_bytes = bytes_peak;
   record->loop.Write(loop);
@@ -260,7 +260,7 @@ int fulldeck_board_card_use(const fulldeck_board* board) {
 void fulldeck_board_saved(fulldeck_board* board, uint64_t file) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr) return;
-  wire::LoopBytes loop = record->loop.Own();
+  wire::LoopBytes loop = record->loop.LastWritten();
   loop.saved_file = file;
   record->loop.Write(loop);
 }
@@ -278,7 +278,7 @@ void fulldeck_board_probed(fulldeck_board* board) {
 void fulldeck_board_heartbeat(fulldeck_board* board) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr) return;
-  wire::HeartbeatBytes heartbeat = record->heartbeat.Own();
+  wire::HeartbeatBytes heartbeat = record->heartbeat.LastWritten();
   ++heartbeat.count;
   heartbeat.at_ns = Now();
   record->heartbeat.Write(heartbeat);
@@ -334,7 +334,7 @@ uint64_t fulldeck_board_collective_begin(fulldeck_board* board, int slot, const 
   }
   if (given.datatype > FULLDECK_BOARD_OTHER_DATATYPE) given.datatype = FULLDECK_BOARD_OTHER_DATATYPE;
   given.root = std::max(given.root, -1);
-  wire::CollectiveBytes bytes = group->Own();
+  wire::CollectiveBytes bytes = group->LastWritten();
   if (bytes.group == 0) return 0;
   const bool was_idle = bytes.completed == bytes.sequence;
   bytes.operation = given.operation;
@@ -356,7 +356,7 @@ uint64_t fulldeck_board_collective_begin(fulldeck_board* board, int slot, const 
 void fulldeck_board_collective_end(fulldeck_board* board, int slot, uint64_t sequence) {
   auto* const group = Group(board, slot);
   if (group == nullptr) return;
-  wire::CollectiveBytes bytes = group->Own();
+  wire::CollectiveBytes bytes = group->LastWritten();
   if (bytes.group == 0 || sequence > bytes.sequence || sequence <= bytes.completed) return;
   const std::uint64_t now = Now();
   bytes.completed = sequence;
@@ -388,17 +388,17 @@ void fulldeck_board_set_failure(fulldeck_board* board, uint32_t code, int culpri
   wire::RankRecord* const record = Record(board);
   if (record == nullptr || text == nullptr) return;
   // Acquire and release: who comes next sees what the one before wrote.
-  for (int i = 0; telling_error.test_and_set(std::memory_order_acquire); ++i) {
+  for (int i = 0; writing_error.test_and_set(std::memory_order_acquire); ++i) {
     if (i == kErrorTries) return;
   }
-  wire::ErrorBytes error = record->error.Own();
+  wire::ErrorBytes error = record->error.LastWritten();
   error.at_ns = Now();
   ++error.count;
   error.code = code;
   error.culprit = culprit >= 0 ? static_cast<std::uint32_t>(culprit) + 1 : 0;
   wire::PutText(error.text, std::string_view(text, strnlen(text, error.text.size())));
   record->error.Write(error);
-  telling_error.clear(std::memory_order_release);
+  writing_error.clear(std::memory_order_release);
 }
 
 }  // extern "C"

@@ -83,7 +83,7 @@ bool InChild(const Work& work) {
   return status == 0;
 }
 
-TEST_F(BoardWriter, TellsWhichProcessTheRankIs) {
+TEST_F(BoardWriter, ReportsWhichProcessTheRankIs) {
   Open();
   fulldeck_board_identity(mine_, FULLDECK_BOARD_AGENT, "train.py");
   fulldeck_board_identity(mine_, FULLDECK_BOARD_HOOK, nullptr);
@@ -97,7 +97,7 @@ TEST_F(BoardWriter, TellsWhichProcessTheRankIs) {
   EXPECT_FALSE(board_.ReadProcess(0)) << "the other rank's record";
 }
 
-TEST_F(BoardWriter, TellsTheSignalForStacksOfTheVeryProcessAndNoOtherSignal) {
+TEST_F(BoardWriter, ReportsTheSignalForStacksOfTheVeryProcessAndNoOtherSignal) {
   Open();
   fulldeck_board_stack_signal(mine_, SIGRTMAX - 5);
   EXPECT_FALSE(board_.ReadProcess(1)) << "it has not told who it is";
@@ -127,7 +127,7 @@ TEST_F(BoardWriter, ForgetsTheProgramThatHadTheRecordBefore) {
   EXPECT_EQ(board_.ReadProcess(1)->program, "");
 }
 
-TEST_F(BoardWriter, TellsTheFiguresOfTheLoopAndKeepsThoseThatAPartDoesNotName) {
+TEST_F(BoardWriter, ReportsTheFiguresOfTheLoopAndKeepsThoseThatAnUpdateDoesNotName) {
   Open();
   fulldeck_board_phase(mine_, FULLDECK_BOARD_COMPUTE);
   fulldeck_board_memory(mine_, 1 << 20, 1 << 21);
@@ -195,7 +195,7 @@ TEST_F(BoardWriter, KeepsTheFirstThreeBatchesForReadersThatComeLate) {
   EXPECT_NE(first_batches(6, 6), one) << "the same batches in other steps";
 }
 
-TEST_F(BoardWriter, TellsReductionsOrdersAndFiles) {
+TEST_F(BoardWriter, ReportsReductionsOrdersAndFiles) {
   Open();
   fulldeck_board_figures figures = Figures(4);
   figures.reductions = 3;
@@ -217,7 +217,7 @@ TEST_F(BoardWriter, TellsReductionsOrdersAndFiles) {
   EXPECT_FALSE(board_.ReadLoop(1)) << "damaged";
 }
 
-TEST_F(BoardWriter, TellsALossThatIsNotANumberAsItIs) {
+TEST_F(BoardWriter, ReportsALossThatIsNotANumberAsItIs) {
   Open();
   fulldeck_board_figures figures = Figures(1);
   figures.has_loss = 7;  // true is whatever is not 0
@@ -263,7 +263,7 @@ TEST_F(BoardWriter, SaysSinceWhenAPhaseLastsAndIgnoresPhasesThatAreNone) {
   EXPECT_GE(board_.ReadLoop(1)->phase_since_ns, since);
 }
 
-TEST_F(BoardWriter, TellsWhatARankObservedOfItsScriptForEachCheck) {
+TEST_F(BoardWriter, ReportsWhatARankObservedOfItsScriptForEachCheck) {
   Open();
   EXPECT_FALSE(board_.ReadObservation(1, FULLDECK_BOARD_CHECK_GROUP)) << "never observed";
   fulldeck_board_observe(mine_, FULLDECK_BOARD_CHECK_GRADIENTS, 1, 2, 6, 20, "head.weight");
@@ -339,7 +339,7 @@ TEST_F(BoardWriter, CountsNoMomentTwiceWhereCollectivesOverlap) {
   EXPECT_EQ(Group(slot).waited_ns, Group(slot).ended_ns - began);
 }
 
-TEST_F(BoardWriter, TellsWhereTwoRanksCalledDifferentThings) {
+TEST_F(BoardWriter, ShowsWhereTwoRanksCalledDifferentThings) {
   Open();
   const int one = fulldeck_board_group_join(mine_, 1, "one", 2, 0);
   const int two = fulldeck_board_group_join(mine_, 2, "two", 2, 1);
@@ -367,7 +367,7 @@ TEST_F(BoardWriter, TellsWhereTwoRanksCalledDifferentThings) {
   EXPECT_EQ(fulldeck_board_collective_begin(mine_, one, &send), 101U);
 }
 
-TEST_F(BoardWriter, StaysReadableWhenACallerNumbersItsCallsAnewOrGivesImpossibleValues) {
+TEST_F(BoardWriter, StaysReadableWhenACallerRenumbersItsCallsOrGivesImpossibleValues) {
   Open();
   const int slot = fulldeck_board_group_join(mine_, 1, "world", 2, 0);
   fulldeck_board_collective call = AllReduce();
@@ -414,7 +414,7 @@ TEST_F(BoardWriter, GivesEveryGroupASlotOfItsOwnUntilThereAreNone) {
   EXPECT_EQ(fulldeck_board_group_join(mine_, 9, "no such rank", 2, 2), -EINVAL);
 }
 
-TEST_F(BoardWriter, BeginsAGroupAnewThatAProgramBeforeItNeverLeftAndTakesTheSlotsOfTheDead) {
+TEST_F(BoardWriter, RestartsAGroupThatAProgramBeforeItNeverLeftAndTakesTheSlotsOfTheDead) {
   EXPECT_TRUE(InChild([this] {
     Open();
     const auto call = AllReduce();
@@ -461,7 +461,7 @@ TEST_F(BoardWriter, GivesThreadsThatJoinAtOnceDifferentSlots) {
   }
 }
 
-TEST_F(BoardWriter, TellsTheLastErrorCutAtTheEndOfACharacter) {
+TEST_F(BoardWriter, ReportsTheLastErrorCutAtTheEndOfACharacter) {
   Open();
   fulldeck_board_set_error(mine_, "first\nwith \x1b[31mtwo lines");
   EXPECT_EQ(board_.ReadError(1)->text, "first\nwith ?[31mtwo lines");
@@ -474,7 +474,7 @@ TEST_F(BoardWriter, TellsTheLastErrorCutAtTheEndOfACharacter) {
   EXPECT_EQ(board_.ReadError(1)->count, 2U);
 }
 
-TEST_F(BoardWriter, TellsTheKindOfAFailureAndWhoBegan) {
+TEST_F(BoardWriter, ReportsTheKindOfAFailureAndTheRankThatBeganIt) {
   Open();
   fulldeck_board_set_failure(mine_, FULLDECK_BOARD_FAILURE_PEER_LOST, 0, "rank 0 is gone");
   EXPECT_EQ(board_.ReadError(1)->code, FailureCode::kPeerLost);
@@ -486,10 +486,10 @@ TEST_F(BoardWriter, TellsTheKindOfAFailureAndWhoBegan) {
   EXPECT_EQ(board_.ReadError(1)->code, FailureCode::kOther);
   EXPECT_EQ(board_.ReadError(1)->culprit, -1);
   fulldeck_board_set_error(mine_, "a text alone");
-  EXPECT_EQ(board_.ReadError(1)->code, FailureCode::kNotTold);
+  EXPECT_EQ(board_.ReadError(1)->code, FailureCode::kNotReported);
 }
 
-TEST_F(BoardWriter, TellsWhenItLeftAGroupAndWhatItsLogsLost) {
+TEST_F(BoardWriter, ReportsWhenItLeftAGroupAndWhatItsLogsLost) {
   Open();
   EXPECT_EQ(board_.LastLeave(1), 0U);
   const int slot = fulldeck_board_group_join(mine_, 77, "g", 2, 1);
@@ -504,7 +504,7 @@ TEST_F(BoardWriter, TellsWhenItLeftAGroupAndWhatItsLogsLost) {
   fulldeck_board_log_lost(nullptr, 1);
 }
 
-TEST_F(BoardWriter, TellsWhenTheProbeOfItsCardEnded) {
+TEST_F(BoardWriter, ReportsWhenTheProbeOfItsCardEnded) {
   Open();
   EXPECT_EQ(board_.Probed(1), 0U);
   fulldeck_board_probed(mine_);
@@ -665,12 +665,12 @@ TEST_F(BoardWriter, IsReadConsistentlyWhileAThreadWrites) {
       fulldeck_board_memory(mine_, step, step);
     }
   });
-  std::thread heart([this] {
+  std::thread heartbeat([this] {
     for (int i = 0; i < 50'000; ++i) fulldeck_board_heartbeat(mine_);
   });
   ExpectWholeStepsUntil(board_, kSteps);
   writer.join();
-  heart.join();
+  heartbeat.join();
   EXPECT_EQ(board_.ReadHeartbeat(1)->count, 50'000U);
 }
 

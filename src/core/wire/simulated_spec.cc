@@ -10,7 +10,7 @@ namespace fulldeck::wire {
 namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
-constexpr double kLargestSlowFactor = 1000;
+constexpr double kMaxSlowFactor = 1000;
 
 struct FaultOption {
   const char* name;
@@ -52,8 +52,7 @@ std::optional<std::string> ApplyFault(const FaultOption& option, std::string_vie
   if (option.bit == kFaultSlow) {
     const auto colon = value.find(':');
     const auto parsed = colon == std::string_view::npos ? std::nullopt : base::ParseDecimal(value.substr(colon + 1));
-    if (!parsed || *parsed < 1 || *parsed > kLargestSlowFactor)
-      return "needs a factor from 1 to 1000, as in slow=2:1.5";
+    if (!parsed || *parsed < 1 || *parsed > kMaxSlowFactor) return "needs a factor from 1 to 1000, as in slow=2:1.5";
     factor = *parsed;
     value = value.substr(0, colon);
   }

@@ -152,7 +152,7 @@ SimulatedUse SimulatedServer::Use(int card, base::TimePoint now) const {
     use.users.push_back({static_cast<int>(slot.pid.load(std::memory_order_relaxed)), bytes});
     busy += BusyInWindow(slot, now_ns);
   }
-  use.utilisation_percent = std::min(100.0, 100.0 * static_cast<double>(busy) / static_cast<double>(window));
+  use.utilization_percent = std::min(100.0, 100.0 * static_cast<double>(busy) / static_cast<double>(window));
   return use;
 }
 

@@ -67,7 +67,7 @@ struct SimulatedWork {
 };
 
 struct SimulatedUse {
-  double utilisation_percent = 0;  // over about the last half second
+  double utilization_percent = 0;  // over about the last half second
   std::uint64_t bytes_held = 0;
   std::vector<SimulatedUser> users;  // living processes that have the card open
   std::vector<SimulatedWork> work;   // one for each slot that was ever taken; a slot taken again forgets the one before

@@ -56,14 +56,14 @@ TEST_F(SimulatedState, ShowsAWatcherWhatAUserOfTheCardDoes) {
     clock.Advance(10ms);
   }
   const SimulatedUse use = watcher->Use(3, clock.Now());
-  EXPECT_NEAR(use.utilisation_percent, 50, 4);
+  EXPECT_NEAR(use.utilization_percent, 50, 4);
   EXPECT_EQ(use.bytes_held, 700U);
   ASSERT_EQ(use.users.size(), 1U);
   EXPECT_EQ(use.users[0].pid, getpid());
-  EXPECT_EQ(watcher->Use(2, clock.Now()).utilisation_percent, 0);
+  EXPECT_EQ(watcher->Use(2, clock.Now()).utilization_percent, 0);
 
   clock.Advance(2s);
-  EXPECT_EQ(watcher->Use(3, clock.Now()).utilisation_percent, 0) << "old work no longer counts";
+  EXPECT_EQ(watcher->Use(3, clock.Now()).utilization_percent, 0) << "old work no longer counts";
 }
 
 TEST_F(SimulatedState, KeepsTheBusyTimeOfAProcessThatClosedTheCardOrEnded) {
@@ -95,7 +95,7 @@ TEST_F(SimulatedState, CountsAnOperationThatIsStillRunning) {
   clock.Advance(10s);
   SimulatedServer::Begin(*slot, clock.Now());
   clock.Advance(5s);
-  EXPECT_NEAR(server->Use(0, clock.Now()).utilisation_percent, 100, 0.1);
+  EXPECT_NEAR(server->Use(0, clock.Now()).utilization_percent, 100, 0.1);
 }
 
 TEST_F(SimulatedState, SpreadsALongOperationOverTheWindow) {
@@ -106,7 +106,7 @@ TEST_F(SimulatedState, SpreadsALongOperationOverTheWindow) {
   const base::TimePoint begin = clock.Now();
   clock.Advance(60s);
   SimulatedServer::End(*slot, begin, clock.Now());
-  EXPECT_NEAR(server->Use(0, clock.Now()).utilisation_percent, 100, 0.1);
+  EXPECT_NEAR(server->Use(0, clock.Now()).utilization_percent, 100, 0.1);
 }
 
 TEST_F(SimulatedState, RefusesMemoryBeyondTheCardAndTakesItAgainAfterRelease) {
@@ -218,7 +218,7 @@ TEST_F(SimulatedState, CanBeUsedFromCWithTheLimitsAndFaultsOfTheSpec) {
   fulldeck_simulated_card_close(nullptr);
 }
 
-TEST_F(SimulatedState, TellsACProgramWhyACardCannotBeOpened) {
+TEST_F(SimulatedState, ReportsToACProgramWhyACardCannotBeOpened) {
   fulldeck_simulated_card* card = nullptr;
   EXPECT_EQ(fulldeck_simulated_card_open(8, &card), -ENODEV);
   EXPECT_THAT(fulldeck_simulated_card_error(), HasSubstr("no simulated card 8"));

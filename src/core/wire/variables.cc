@@ -39,7 +39,7 @@ std::span<const VariableRow> Variables() {
        "the "
        "same bits.",
        "avx2"},
-      {kCollectivesPieceVariable,
+      {kCollectivesChunkVariable,
        "Size of the pieces in which collectives move data; rank 0's counts. Default: from ranks and processors.",
        "512KiB"},
       {kCollectivesNodesVariable,

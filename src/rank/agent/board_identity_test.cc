@@ -59,12 +59,12 @@ TEST_F(BoardIdentity, TouchesNoDescriptorThatIsNoBoard) {
   EXPECT_EQ(fcntl(other.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
-TEST_F(BoardIdentity, TellsOfVariablesThatMakeNoSense) {
+TEST_F(BoardIdentity, ReportsVariablesThatMakeNoSense) {
   Set(wire::kBoardFdVariable, "seven");
   ::testing::internal::CaptureStderr();
   fulldeck_board_close(WriteIdentity("python3.11", true));
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(said.rfind("fulldeck: warning: ", 0), 0U) << said;
+  const std::string output = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(output.rfind("fulldeck: warning: ", 0), 0U) << output;
 }
 
 TEST_F(BoardIdentity, IsQuietWithoutABoard) {

@@ -12,8 +12,8 @@
 #include "agent/crash_signals.h"
 #include "agent/module_names.h"
 #include "agent/native_stack.h"
+#include "agent/report_lock.h"
 #include "agent/report_stack.h"
-#include "agent/report_turn.h"
 #include "agent/signal_text.h"
 #include "base/files/open_without_links.h"
 
@@ -39,7 +39,7 @@ struct Fault {
 constinit Fault last_fault{};
 
 // As long as a crash waits for a report, or for stacks, that another thread writes.
-constexpr int kTurnMilliseconds = 2000;
+constexpr int kLockTimeoutMilliseconds = 2000;
 
 int OpenReport() {
   // Not blocking, in case somebody put a pipe there; and not through a link that somebody put there.
@@ -64,7 +64,7 @@ void WriteHead(int signal_number, const siginfo_t& info, const void* context, lo
 
   text << "fulldeck crash report 1\nsignal: " << CrashSignalName(signal_number);
   const std::string_view reason =
-      IsStackOverflow(info, context) ? "the stack is used up, as by endless recursion" : ReasonInWords(info);
+      IsStackOverflow(info, context) ? "the stack is used up, as by endless recursion" : FaultReason(info);
   if (!reason.empty()) text << ": " << reason;
   if (!IsFault(info)) {
     if (info.si_code > 0) {
@@ -142,20 +142,20 @@ bool PrepareReports(const char* path, int rank_pid) {
 }
 
 void ForgetReports() {
-  ForgetReportTurn();
+  ResetReportLock();
   reports_written = 0;
   last_fault = {};
 }
 
 Report WriteReport(int signal_number, const siginfo_t& info, void* context) {
   const long thread = syscall(SYS_gettid);
-  if (!TakeReportTurn(thread, kTurnMilliseconds)) return Report::kNone;
+  if (!AcquireReportLock(thread, kLockTimeoutMilliseconds)) return Report::kNone;
   const Fault fault{thread, signal_number, info.si_code, info.si_addr, ProgramCounter(context)};
   // A handler that returns to the faulting instruction comes back here at once, and for ever.
   const bool again = IsFault(info) && reports_written > 0 && fault.thread == last_fault.thread &&
                      fault.signal_number == last_fault.signal_number && fault.code == last_fault.code &&
                      fault.address == last_fault.address && fault.counter == last_fault.counter;
-  Report report = again ? Report::kStandsThere : Report::kNone;
+  Report report = again ? Report::kDuplicate : Report::kNone;
   if (!again && reports_written < kMaxReports) {
     const int file = OpenReport();
     if (file >= 0) {
@@ -167,7 +167,7 @@ Report WriteReport(int signal_number, const siginfo_t& info, void* context) {
       report = Report::kWritten;
     }
   }
-  EndReportTurn();
+  ReleaseReportLock();
   return report;
 }
 
@@ -177,7 +177,7 @@ void AddToReport(const char* line) {
 
 void AddSignalToReport(const char* before, int signal_number, const char* behind) {
   const long thread = syscall(SYS_gettid);
-  if (!TakeReportTurn(thread, kTurnMilliseconds)) return;
+  if (!AcquireReportLock(thread, kLockTimeoutMilliseconds)) return;
   const int file = OpenReport();
   if (file >= 0) {
     text.WriteTo(file);
@@ -187,7 +187,7 @@ void AddSignalToReport(const char* before, int signal_number, const char* behind
     text.WriteTo(-1);
     close(file);
   }
-  EndReportTurn();
+  ReleaseReportLock();
 }
 
 }  // namespace fulldeck::agent

@@ -21,8 +21,8 @@ void ForgetReports();
 
 enum class Report {
   kWritten,
-  kStandsThere,  // the very same fault was reported last: its handler returned to the instruction that faults
-  kNone,         // no file, or too many
+  kDuplicate,  // the very same fault was reported last: its handler returned to the instruction that faults
+  kNone,       // no file, or too many
 };
 
 // `context`: the handler's third argument.

@@ -6,7 +6,7 @@ namespace {
 struct Reason {
   int signal_number;
   int code;
-  const char* words;
+  const char* text;
 };
 
 constexpr Reason kReasons[] = {
@@ -62,9 +62,9 @@ bool IsFault(const siginfo_t& info) {
   return info.si_signo != SIGABRT && info.si_code > 0;
 }
 
-std::string_view ReasonInWords(const siginfo_t& info) {
+std::string_view FaultReason(const siginfo_t& info) {
   for (const Reason& reason : kReasons) {
-    if (reason.signal_number == info.si_signo && reason.code == info.si_code) return reason.words;
+    if (reason.signal_number == info.si_signo && reason.code == info.si_code) return reason.text;
   }
   return "";
 }

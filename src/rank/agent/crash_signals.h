@@ -1,4 +1,4 @@
-// The signals that end a program because it is broken, and what the kernel says about one, in words.
+// The signals that end a program because it is broken, and what the kernel says about one, in text.
 // Everything here may be called in a signal handler.
 #pragma once
 
@@ -20,6 +20,6 @@ std::string_view CrashSignalName(int signal_number);
 bool IsFault(const siginfo_t& info);
 
 // "no memory is mapped at that address"; empty where the kernel says nothing of use.
-std::string_view ReasonInWords(const siginfo_t& info);
+std::string_view FaultReason(const siginfo_t& info);
 
 }  // namespace fulldeck::agent

@@ -29,7 +29,7 @@ TEST(CrashSignals, NamesTheFiveAndNoOther) {
   }
 }
 
-TEST(CrashSignals, TellsAFaultFromASignalThatWasSent) {
+TEST(CrashSignals, DistinguishesAFaultFromASignalThatWasSent) {
   EXPECT_TRUE(IsFault(Info(SIGSEGV, SEGV_MAPERR)));
   EXPECT_TRUE(IsFault(Info(SIGFPE, FPE_INTDIV)));
   EXPECT_FALSE(IsFault(Info(SIGSEGV, SI_USER)));
@@ -38,10 +38,10 @@ TEST(CrashSignals, TellsAFaultFromASignalThatWasSent) {
 }
 
 TEST(CrashSignals, SaysWhatTheKernelFound) {
-  EXPECT_EQ(ReasonInWords(Info(SIGFPE, FPE_INTDIV)), "integer division by zero");
-  EXPECT_THAT(std::string(ReasonInWords(Info(SIGBUS, BUS_ADRERR))), HasSubstr("/dev/shm is full"));
-  EXPECT_EQ(ReasonInWords(Info(SIGSEGV, SI_USER)), "");
-  EXPECT_EQ(ReasonInWords(Info(SIGBUS, 77)), "");
+  EXPECT_EQ(FaultReason(Info(SIGFPE, FPE_INTDIV)), "integer division by zero");
+  EXPECT_THAT(std::string(FaultReason(Info(SIGBUS, BUS_ADRERR))), HasSubstr("/dev/shm is full"));
+  EXPECT_EQ(FaultReason(Info(SIGSEGV, SI_USER)), "");
+  EXPECT_EQ(FaultReason(Info(SIGBUS, 77)), "");
 }
 
 }  // namespace

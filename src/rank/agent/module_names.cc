@@ -76,7 +76,7 @@ bool ParseMapping(const char* line, Mapping& mapping) {
 }
 
 // The last piece of offset 0; not on the stack, which may be small.
-Module first_piece;
+Module first_mapping;
 
 // Goes through the mappings in order. A file is mapped in pieces, and the one of offset 0 comes first.
 class Mappings {
@@ -86,8 +86,8 @@ class Mappings {
   void See(const Mapping& mapping) {
     if (mapping.path[0] == '\0') return;
     if (mapping.offset == 0) {
-      first_piece.start = mapping.begin;
-      CopyText(first_piece.path, mapping.path);
+      first_mapping.start = mapping.begin;
+      CopyText(first_mapping.path, mapping.path);
     }
     int module = -1;
     for (std::size_t i = FirstFrom(book_, mapping.begin); i < book_.count && book_.addresses[i].address < mapping.end;
@@ -99,8 +99,8 @@ class Mappings {
 
  private:
   int ModuleOf(const Mapping& mapping) {
-    const bool continues = std::strncmp(first_piece.path, mapping.path, sizeof first_piece.path - 1) == 0;
-    const std::uintptr_t start = continues ? first_piece.start : mapping.begin - mapping.offset;
+    const bool continues = std::strncmp(first_mapping.path, mapping.path, sizeof first_mapping.path - 1) == 0;
+    const std::uintptr_t start = continues ? first_mapping.start : mapping.begin - mapping.offset;
     for (std::size_t i = 0; i < book_.module_count; ++i) {
       if (book_.modules[i].start == start) return static_cast<int>(i);
     }

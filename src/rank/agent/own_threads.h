@@ -1,5 +1,5 @@
 // The threads of this process as the kernel shows them to it, read in a signal handler: no allocation, no lock.
-// One thread at a time (report_turn.h).
+// One thread at a time (report_lock.h).
 #pragma once
 
 #include <cstddef>

@@ -20,8 +20,8 @@
 #include "agent/module_names.h"
 #include "agent/native_stack.h"
 #include "agent/own_threads.h"
+#include "agent/report_lock.h"
 #include "agent/report_stack.h"
-#include "agent/report_turn.h"
 #include "agent/signal_chain.h"
 #include "agent/signal_text.h"
 #include "base/files/open_without_links.h"
@@ -35,8 +35,8 @@ constexpr std::size_t kMaxModules = 256;
 constexpr std::size_t kMaxRequests = 8;
 
 enum Answer : int {
-  kNotAsked,
-  kAsked,
+  kNotRequested,
+  kRequested,
   kAnswering,  // its thread writes the entry
   kAnswered,   // the entry is whole
   kClosed,     // too late: its thread leaves the entry alone
@@ -47,7 +47,7 @@ struct Entry {
   std::atomic<int> answer;
   std::atomic<int> thread;
   ThreadStatus status;
-  bool blocks;  // the signal, so that it was not asked
+  bool blocks;  // the signal, so that it was not requested
   std::uintptr_t pthread;
   std::size_t first;  // into `addresses`
   std::size_t count;
@@ -64,7 +64,7 @@ Entry entries[kMaxThreads];
 constinit std::atomic<std::size_t> entry_count{0};  // release: the entries are there
 std::uintptr_t addresses[kMaxAddresses];
 std::size_t address_count = 0;
-NativeStack reading;  // by the thread that has answer_turn
+NativeStack reading;  // by the thread that has answer_lock
 NamedAddress named[kMaxAddresses];
 Module modules[kMaxModules];
 
@@ -74,12 +74,12 @@ std::uint32_t requests[kMaxRequests + 1];
 std::size_t request_count = 0;
 
 // One thread reads its stack at a time: the stack for that, and the guard, are there once.
-constinit std::atomic_flag answer_turn = ATOMIC_FLAG_INIT;
+constinit std::atomic_flag answer_lock = ATOMIC_FLAG_INIT;
 // Counts answers; who writes sleeps on it.
 constinit std::atomic<std::uint32_t> answers{0};
 
 // Counts how often threads that stood still for Python's stacks were let go; they sleep on it.
-constinit std::atomic<std::uint32_t> let_go{0};
+constinit std::atomic<std::uint32_t> release_count{0};
 
 constinit std::atomic<void (*)(int)> python_handler{nullptr};
 constinit std::atomic<int> python_descriptor{-1};
@@ -114,7 +114,7 @@ void ReadInto(void* argument) {
 }
 
 Entry* EntryOf(int thread) {
-  // Acquire: pairs with the release in AskAll.
+  // Acquire: pairs with the release in RequestAll.
   const std::size_t count = entry_count.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < count; ++i) {
     if (entries[i].thread.load(std::memory_order_relaxed) == thread) return &entries[i];
@@ -135,11 +135,11 @@ int OpenStacks() {
   return file;
 }
 
-// Its answer stands at kAsked.
-void Ask(Entry& entry) {
+// Its answer stands at kRequested.
+void Request(Entry& entry) {
   const int thread = entry.thread.load(std::memory_order_relaxed);
   if (syscall(SYS_tgkill, getpid(), thread, stack_signal) != 0) {
-    entry.answer.store(kNotAsked, std::memory_order_relaxed);
+    entry.answer.store(kNotRequested, std::memory_order_relaxed);
   }
 }
 
@@ -149,7 +149,7 @@ bool Blocks(const ThreadStatus& status) {
 
 // The C library starts a thread with all signals blocked, for a moment. One that runs and blocks the signal may be such
 // a one.
-void AskNewcomers() {
+void RequestOfUnblocked() {
   constexpr int kTries = 5;
   static ThreadStatus now;
   const std::size_t count = entry_count.load(std::memory_order_relaxed);
@@ -163,8 +163,8 @@ void AskNewcomers() {
       if (Blocks(now)) continue;
       entry.blocks = false;
       entry.status = now;
-      entry.answer.store(kAsked, std::memory_order_release);
-      Ask(entry);
+      entry.answer.store(kRequested, std::memory_order_release);
+      Request(entry);
     }
     if (!any) return;
     const timespec pause{0, 1'000'000};
@@ -173,7 +173,7 @@ void AskNewcomers() {
 }
 
 // Lists the threads, this one first, and asks the others. Whether there are more than fit.
-bool AskAll(void* context) {
+bool RequestAll(void* context) {
   bool more = false;
   std::size_t found = ListThreads(listed, kMaxThreads, more);
   const int self = static_cast<int>(Thread());
@@ -197,7 +197,7 @@ bool AskAll(void* context) {
     entry.more = false;
     entry.whole = true;
     entry.pthread = 0;
-    entry.answer.store(i == 0 ? kAnswered : entry.blocks ? kNotAsked : kAsked, std::memory_order_release);
+    entry.answer.store(i == 0 ? kAnswered : entry.blocks ? kNotRequested : kRequested, std::memory_order_release);
     ++count;
   }
   Reading own_stack{&entries[0], context};
@@ -205,9 +205,9 @@ bool AskAll(void* context) {
   // Release: pairs with the acquire in EntryOf.
   entry_count.store(count, std::memory_order_release);
   for (std::size_t i = 1; i < count; ++i) {
-    if (entries[i].answer.load(std::memory_order_relaxed) == kAsked) Ask(entries[i]);
+    if (entries[i].answer.load(std::memory_order_relaxed) == kRequested) Request(entries[i]);
   }
-  AskNewcomers();
+  RequestOfUnblocked();
   return more;
 }
 
@@ -220,26 +220,26 @@ bool AnyIs(int answer) {
   return false;
 }
 
-// A thread that ended after it was asked will not answer.
+// A thread that ended after it was requested will not answer.
 void CloseEnded() {
   const int pid = getpid();
   const std::size_t count = entry_count.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
-    int asked = kAsked;
-    if (entries[i].answer.load(std::memory_order_relaxed) != kAsked) continue;
+    int requested = kRequested;
+    if (entries[i].answer.load(std::memory_order_relaxed) != kRequested) continue;
     if (syscall(SYS_tgkill, pid, entries[i].thread.load(std::memory_order_relaxed), 0) == 0) continue;
-    entries[i].answer.compare_exchange_strong(asked, kClosed, std::memory_order_acq_rel);
+    entries[i].answer.compare_exchange_strong(requested, kClosed, std::memory_order_acq_rel);
   }
 }
 
 void WaitWhileAnyIs(int answer, long until) {
-  constexpr long kLookMilliseconds = 50;
+  constexpr long kPollMilliseconds = 50;
   for (;;) {
     const std::uint32_t seen = answers.load(std::memory_order_acquire);
     const long left = until - NowMilliseconds();
     if (left <= 0 || !AnyIs(answer)) return;
-    const timespec patience{0, std::min(left, kLookMilliseconds) * 1'000'000};
-    const long woken = syscall(SYS_futex, &answers, FUTEX_WAIT_PRIVATE, seen, &patience, nullptr, 0);
+    const timespec timeout{0, std::min(left, kPollMilliseconds) * 1'000'000};
+    const long woken = syscall(SYS_futex, &answers, FUTEX_WAIT_PRIVATE, seen, &timeout, nullptr, 0);
     if (woken != 0 && errno == ETIMEDOUT) CloseEnded();
   }
 }
@@ -247,13 +247,13 @@ void WaitWhileAnyIs(int answer, long until) {
 // False: a thread hangs in the middle of its answer, and what it uses cannot be used.
 bool AwaitAnswers() {
   const long until = NowMilliseconds() + kAnswerMilliseconds;
-  WaitWhileAnyIs(kAsked, until);
+  WaitWhileAnyIs(kRequested, until);
   const std::size_t count = entry_count.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
-    int asked = kAsked;
-    entries[i].answer.compare_exchange_strong(asked, kClosed, std::memory_order_acq_rel);
+    int requested = kRequested;
+    entries[i].answer.compare_exchange_strong(requested, kClosed, std::memory_order_acq_rel);
   }
-  WaitWhileAnyIs(kAnswering, NowMilliseconds() + kMoreMilliseconds);
+  WaitWhileAnyIs(kAnswering, NowMilliseconds() + kGraceMilliseconds);
   bool free = true;
   for (std::size_t i = 0; i < count; ++i) {
     int answering = kAnswering;
@@ -304,9 +304,9 @@ void WriteFrame(const AddressBook& book, std::size_t frame, std::uintptr_t addre
   text << "\n";
 }
 
-const char* WhyNot(const Entry& entry, int answer) {
+const char* NoStackReason(const Entry& entry, int answer) {
   if (entry.blocks) return "it blocks the signal";
-  if (answer == kNotAsked) return "it could not be asked";
+  if (answer == kNotRequested) return "it could not be asked";
   if (answer == kAbandoned) return "it hangs while it reads its stack";
   return "it did not answer in time";
 }
@@ -331,7 +331,7 @@ void WriteThread(const Entry& entry, const AddressBook& book) {
     return;
   }
   ReadPlace(thread, place);
-  (text << "no stack: " << WhyNot(entry, answer) << "; state ").Quoted(std::string_view(&status.state, 1));
+  (text << "no stack: " << NoStackReason(entry, answer) << "; state ").Quoted(std::string_view(&status.state, 1));
   if (place.call[0] != '\0') (text << ", system call ").Quoted(place.call);
   if (place.channel[0] != '\0') (text << ", wait channel ").Quoted(place.channel);
   text << "\n";
@@ -383,21 +383,21 @@ void WritePython(int file) {
 
 // Python reads the frames of all threads, and one that goes on meanwhile would change them under its eyes: a fault in
 // there is caught, but leaves faulthandler in a state in which it writes nothing any more. So who has answered stands
-// still, for at most kStillMilliseconds.
-void StandStill(std::uint32_t seen) {
-  const long until = NowMilliseconds() + kStillMilliseconds;
-  // Acquire: pairs with the release in LetGo.
-  while (let_go.load(std::memory_order_acquire) == seen) {
+// still, for at most kPauseMilliseconds.
+void WaitForRelease(std::uint32_t seen) {
+  const long until = NowMilliseconds() + kPauseMilliseconds;
+  // Acquire: pairs with the release in ReleaseThreads.
+  while (release_count.load(std::memory_order_acquire) == seen) {
     const long left = until - NowMilliseconds();
     if (left <= 0) return;
-    const timespec patience{left / 1000, left % 1000 * 1'000'000};
-    syscall(SYS_futex, &let_go, FUTEX_WAIT_PRIVATE, seen, &patience, nullptr, 0);
+    const timespec timeout{left / 1000, left % 1000 * 1'000'000};
+    syscall(SYS_futex, &release_count, FUTEX_WAIT_PRIVATE, seen, &timeout, nullptr, 0);
   }
 }
 
-void LetGo() {
-  let_go.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, &let_go, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+void ReleaseThreads() {
+  release_count.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, &release_count, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 struct Writing {
@@ -409,7 +409,7 @@ struct Writing {
 void WriteAnswers(void* argument) {
   const Writing& writing = *static_cast<Writing*>(argument);
   if (writing.free) WritePython(writing.file);
-  LetGo();
+  ReleaseThreads();
   text << "native stacks:\n";
   AddressBook book{named, 0, modules, 0, 0};
   if (writing.free) book = NameAll();
@@ -433,7 +433,7 @@ void WriteTo(int file, void* context) {
   Writing writing{file, true, false};
   if (FaultsAreGuarded()) {
     text.Flush();
-    writing.more_threads = AskAll(context);
+    writing.more_threads = RequestAll(context);
     writing.free = AwaitAnswers();
     if (writing.free) {
       RunOnReportStack(WriteAnswers, &writing);
@@ -448,7 +448,7 @@ void WriteTo(int file, void* context) {
   text.WriteTo(-1);
   if (!writing.free) return;
   entry_count.store(0, std::memory_order_release);
-  EndReportTurn();
+  ReleaseReportLock();
 }
 
 // Takes what came meanwhile.
@@ -493,12 +493,12 @@ void SetPythonStacks(void (*handler)(int), int descriptor, PythonDump dump) {
 void WriteStacks(std::uint32_t request, void* context) {
   Wait(request);
   // Whoever has the turn looks for waiting requests after it, and so do we: none is left between the two.
-  while (AnyWaits() && TakeReportTurn(Thread(), 0)) {
+  while (AnyWaits() && AcquireReportLock(Thread(), 0)) {
     request_count = 0;
     TakeWaiting();
     const int file = request_count > 0 ? OpenStacks() : -1;
     if (file < 0) {
-      EndReportTurn();
+      ReleaseReportLock();
       continue;
     }
     WriteTo(file, context);
@@ -510,21 +510,21 @@ void AnswerWithStack(void* context) {
   const int thread = static_cast<int>(Thread());
   Entry* const entry = EntryOf(thread);
   if (entry == nullptr) return;
-  while (entry->answer.load(std::memory_order_relaxed) == kAsked) {
-    if (answer_turn.test_and_set(std::memory_order_acquire)) {
+  while (entry->answer.load(std::memory_order_relaxed) == kRequested) {
+    if (answer_lock.test_and_set(std::memory_order_acquire)) {
       const timespec pause{0, 100'000};
       nanosleep(&pause, nullptr);
       continue;
     }
-    int asked = kAsked;
-    const bool mine = entry->answer.compare_exchange_strong(asked, kAnswering, std::memory_order_acq_rel);
+    int requested = kRequested;
+    const bool mine = entry->answer.compare_exchange_strong(requested, kAnswering, std::memory_order_acq_rel);
     bool abandoned = false;
     // Before the answer: who writes counts on after the last one.
-    const std::uint32_t seen = let_go.load(std::memory_order_acquire);
+    const std::uint32_t seen = release_count.load(std::memory_order_acquire);
     if (mine && entry->thread.load(std::memory_order_relaxed) != thread) {
       // The list was made anew while this thread looked for itself, and this is another's place.
-      entry->answer.store(kAsked, std::memory_order_release);
-      answer_turn.clear(std::memory_order_release);
+      entry->answer.store(kRequested, std::memory_order_release);
+      answer_lock.clear(std::memory_order_release);
       return;
     }
     if (mine) {
@@ -533,15 +533,15 @@ void AnswerWithStack(void* context) {
       // Release: pairs with the acquire in AnyIs.
       abandoned = entry->answer.exchange(kAnswered, std::memory_order_acq_rel) == kAbandoned;
     }
-    answer_turn.clear(std::memory_order_release);
+    answer_lock.clear(std::memory_order_release);
     if (!mine) return;
     if (abandoned) {
       entry_count.store(0, std::memory_order_release);
-      EndReportTurn();
+      ReleaseReportLock();
     }
     answers.fetch_add(1, std::memory_order_release);
     syscall(SYS_futex, &answers, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-    if (!abandoned && python_handler.load(std::memory_order_relaxed) != nullptr) StandStill(seen);
+    if (!abandoned && python_handler.load(std::memory_order_relaxed) != nullptr) WaitForRelease(seen);
   }
 }
 

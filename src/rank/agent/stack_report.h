@@ -13,9 +13,9 @@ namespace fulldeck::agent {
 
 // How long all threads together have for their answers, and how much longer one that has begun.
 inline constexpr int kAnswerMilliseconds = 700;
-inline constexpr int kMoreMilliseconds = 300;
+inline constexpr int kGraceMilliseconds = 300;
 // How long a thread that has answered stands still at most, while Python reads the frames of all.
-inline constexpr int kStillMilliseconds = 1500;
+inline constexpr int kPauseMilliseconds = 1500;
 // A file that has grown beyond this begins anew.
 inline constexpr long kMaxStackFile = 4 << 20;
 

@@ -15,8 +15,8 @@
 
 #include "base/check.h"
 #include "checkpoint/faulty_files.h"
-#include "checkpoint/kept_buffer.h"
 #include "checkpoint/sample_for_test.h"
+#include "checkpoint/staging_buffer.h"
 #include "temporary_folder.h"
 
 namespace fulldeck::checkpoint {
@@ -33,7 +33,7 @@ Store OpenStore(Files& files, const std::string& directory) {
   return std::move(*store);
 }
 
-TEST(BackgroundSaver, TellsWhenACheckpointIsDurable) {
+TEST(BackgroundSaver, ReportsWhenACheckpointIsDurable) {
   TemporaryFolder folder;
   RealFiles files;
   std::vector<SaveOutcome> ended;
@@ -54,7 +54,7 @@ TEST(BackgroundSaver, TellsWhenACheckpointIsDurable) {
   EXPECT_FALSE(saver.TakeOutcome().has_value());
 }
 
-TEST(BackgroundSaver, KeepsAFailureUntilItIsAskedFor) {
+TEST(BackgroundSaver, KeepsAFailureUntilItIsRead) {
   TemporaryFolder folder;
   RealFiles real;
   FaultyFiles files(real, {Fault::Kind::kError, 5, ENOSPC, true});
@@ -169,28 +169,28 @@ TEST(CheckpointKill, AtARandomMomentLosesNothingThatWasAnnounced) {
   RecordProperty("tries", rounds);
 }
 
-TEST(KeptBuffer, CopiesPiecesOfAnyLengthAndPlace) {
-  KeptBuffer buffer;
+TEST(StagingBuffer, CopiesRangesOfAnyLengthAndPlace) {
+  StagingBuffer buffer;
   ASSERT_TRUE(buffer.Reserve(30 << 20).ok());
   const auto* before = buffer.data();
   ASSERT_TRUE(buffer.Reserve(20 << 20).ok());
   EXPECT_EQ(buffer.data(), before) << "kept";
-  std::vector<std::string> pieces;
+  std::vector<std::string> chunks;
   std::vector<CopyJob> jobs;
   std::uint64_t at = 0;
   std::mt19937_64 draw(5);
   for (const std::size_t bytes : {0U, 1U, 63U, 65535U, 65536U, 65537U, 200001U, 9000001U, 12000000U, 5U}) {
-    std::string piece(bytes, '\0');
-    for (std::size_t i = 0; i < bytes; i += 97) piece[i] = static_cast<char>(draw());
-    pieces.push_back(std::move(piece));
+    std::string chunk(bytes, '\0');
+    for (std::size_t i = 0; i < bytes; i += 97) chunk[i] = static_cast<char>(draw());
+    chunks.push_back(std::move(chunk));
   }
-  for (const std::string& piece : pieces) {
-    jobs.push_back({piece.data(), buffer.data() + at, piece.size()});
-    at += piece.size() + 3;
+  for (const std::string& chunk : chunks) {
+    jobs.push_back({chunk.data(), buffer.data() + at, chunk.size()});
+    at += chunk.size() + 3;
   }
   CopyAll(jobs);
   for (std::size_t i = 0; i < jobs.size(); ++i)
-    EXPECT_EQ(std::memcmp(jobs[i].to, pieces[i].data(), pieces[i].size()), 0) << i;
+    EXPECT_EQ(std::memcmp(jobs[i].to, chunks[i].data(), chunks[i].size()), 0) << i;
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "base/usable_processors.h"
+#include "base/usable_cpus.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/quoting.h"
 
@@ -23,7 +23,7 @@ using base::Error;
 using base::Result;
 
 // Small enough to be hashed from the cache.
-constexpr std::size_t kPiece = 512 << 10;
+constexpr std::size_t kChunkBytes = 512 << 10;
 
 Error Damaged(const std::string& path, const std::string& what) {
   return Error{Quoted(path) + ": " + what, 0};
@@ -80,17 +80,17 @@ Result<CheckpointReader::PartReader> OpenPart(Files& files, const std::string& f
   return part;
 }
 
-// Piece by piece into `into`, each piece `stride` bytes behind the last: 0 keeps only the sum.
-Result<void> ReadPieces(const CheckpointReader::PartReader& part, std::size_t tensor, void* into, std::size_t stride) {
+// Piece by chunk into `into`, each chunk `stride` bytes behind the last: 0 keeps only the sum.
+Result<void> ReadChunks(const CheckpointReader::PartReader& part, std::size_t tensor, void* into, std::size_t stride) {
   const TensorEntry& entry = part.header.tensors[tensor];
   base::Hash hash;
   auto* at = static_cast<unsigned char*>(into);
   for (std::uint64_t done = 0; done < entry.bytes(); at += stride) {
-    const std::size_t piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.bytes() - done));
-    auto read = part.file->ReadAt(part.header.data_begin + entry.begin + done, at, piece);
+    const std::size_t chunk = static_cast<std::size_t>(std::min<std::uint64_t>(kChunkBytes, entry.bytes() - done));
+    auto read = part.file->ReadAt(part.header.data_begin + entry.begin + done, at, chunk);
     if (!read) return InTensor(part, tensor, read.error());
-    hash.Add(at, piece);
-    done += piece;
+    hash.Add(at, chunk);
+    done += chunk;
   }
   if (hash.Sum() != part.hashes[tensor]) return WrongSum(part, tensor, hash.Sum());
   return {};
@@ -103,7 +103,7 @@ bool EndsWith(std::string_view text, std::string_view end) {
 }  // namespace
 
 unsigned UsefulThreads(unsigned most) {
-  return std::min(static_cast<unsigned>(base::UsableProcessors()), most);
+  return std::min(static_cast<unsigned>(base::UsableCpus()), most);
 }
 
 Result<std::vector<FoundCheckpoint>> ListCheckpoints(Files& files, const std::string& directory) {
@@ -166,27 +166,27 @@ const CheckpointReader::PartReader* CheckpointReader::Find(std::string_view part
 }
 
 Result<void> CheckpointReader::ReadTensor(const PartReader& part, std::size_t tensor, void* into) const {
-  return ReadPieces(part, tensor, into, kPiece);
+  return ReadChunks(part, tensor, into, kChunkBytes);
 }
 
-Result<void> CheckpointReader::ReadTensors(const std::vector<Wish>& wishes) const {
+Result<void> CheckpointReader::ReadTensors(const std::vector<TensorRequest>& requests) const {
   std::atomic<std::size_t> next{0};  // relaxed: only hands out numbers; join() orders the rest
   std::mutex mutex;
   std::optional<std::pair<std::size_t, Error>> bad;
   const auto run = [&] {
-    std::vector<unsigned char> spare(kPiece);
-    for (std::size_t i = next.fetch_add(1, std::memory_order_relaxed); i < wishes.size();
+    std::vector<unsigned char> spare(kChunkBytes);
+    for (std::size_t i = next.fetch_add(1, std::memory_order_relaxed); i < requests.size();
          i = next.fetch_add(1, std::memory_order_relaxed)) {
-      const Wish& wish = wishes[i];
-      auto read = wish.into != nullptr ? ReadPieces(*wish.part, wish.tensor, wish.into, kPiece)
-                                       : ReadPieces(*wish.part, wish.tensor, spare.data(), 0);
+      const TensorRequest& request = requests[i];
+      auto read = request.into != nullptr ? ReadChunks(*request.part, request.tensor, request.into, kChunkBytes)
+                                          : ReadChunks(*request.part, request.tensor, spare.data(), 0);
       if (read) continue;
       const std::lock_guard lock(mutex);
       if (!bad || i < bad->first) bad.emplace(i, read.error());
     }
   };
   std::vector<std::thread> threads;
-  const std::size_t wanted = std::min<std::size_t>(UsefulThreads(8), wishes.size() / 8 + 1);
+  const std::size_t wanted = std::min<std::size_t>(UsefulThreads(8), requests.size() / 8 + 1);
   for (std::size_t i = 1; i < wanted; ++i) {
     threads.emplace_back([&run] {
       pthread_setname_np(pthread_self(), "fulldeck-read");
@@ -200,14 +200,14 @@ Result<void> CheckpointReader::ReadTensors(const std::vector<Wish>& wishes) cons
 }
 
 Result<void> CheckpointReader::Verify(std::size_t share, std::size_t shares) const {
-  std::vector<Wish> wishes;
+  std::vector<TensorRequest> requests;
   std::size_t number = 0;
   for (const PartReader& part : parts_) {
     for (std::size_t i = 0; i < part.header.tensors.size(); ++i) {
-      if (number++ % shares == share) wishes.push_back({&part, i, nullptr});
+      if (number++ % shares == share) requests.push_back({&part, i, nullptr});
     }
   }
-  return ReadTensors(wishes);
+  return ReadTensors(requests);
 }
 
 }  // namespace fulldeck::checkpoint

@@ -48,13 +48,13 @@ class CheckpointReader {
   // The data of one tensor into `into`, which has room for its bytes. On an error the bytes there are of no use.
   base::Result<void> ReadTensor(const PartReader& part, std::size_t tensor, void* into) const;
 
-  struct Wish {
+  struct TensorRequest {
     const PartReader* part = nullptr;
     std::size_t tensor = 0;
     void* into = nullptr;  // null: only verified
   };
   // Many of them, on several threads. The first bad tensor, in the order given, is the error.
-  base::Result<void> ReadTensors(const std::vector<Wish>& wishes) const;
+  base::Result<void> ReadTensors(const std::vector<TensorRequest>& requests) const;
 
   // Reads the data of all tensors, or of one share of them, and keeps nothing.
   base::Result<void> Verify(std::size_t share = 0, std::size_t shares = 1) const;

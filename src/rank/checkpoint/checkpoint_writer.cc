@@ -21,16 +21,16 @@ using base::Error;
 using base::Result;
 
 // Hashed while it is in the cache, then given to the kernel.
-constexpr std::size_t kPiece = 1 << 20;
+constexpr std::size_t kChunkBytes = 1 << 20;
 
 Result<std::uint64_t> WriteHashed(WritableFile& file, const void* data, std::uint64_t bytes) {
   base::Hash hash;
   const auto* at = static_cast<const unsigned char*>(data);
   for (std::uint64_t done = 0; done < bytes;) {
-    const std::size_t piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, bytes - done));
-    hash.Add(at + done, piece);
-    if (auto written = WriteAll(file, at + done, piece); !written) return written.error();
-    done += piece;
+    const std::size_t chunk = static_cast<std::size_t>(std::min<std::uint64_t>(kChunkBytes, bytes - done));
+    hash.Add(at + done, chunk);
+    if (auto written = WriteAll(file, at + done, chunk); !written) return written.error();
+    done += chunk;
   }
   return hash.Sum();
 }

@@ -42,14 +42,15 @@ class FaultyWritableFile final : public WritableFile {
     const auto half = [&] {
       if (auto done = WriteAll(*below_, data, bytes / 2)) written_->bytes += bytes / 2;
     };
-    if (auto met = files_.Meet("writing \"" + written_->path + "\"", true, half); !met) return met.error();
+    if (auto result = files_.NextOperation("writing \"" + written_->path + "\"", true, half); !result)
+      return result.error();
     auto done = below_->WriteSome(data, bytes);
     if (done) written_->bytes += *done;
     return done;
   }
   Result<void> Sync() override {
     const std::lock_guard lock(files_.mutex_);
-    if (auto met = files_.Meet("syncing \"" + written_->path + "\"", false); !met) return met;
+    if (auto result = files_.NextOperation("syncing \"" + written_->path + "\"", false); !result) return result;
     written_->synced = written_->bytes;
     return below_->Sync();
   }
@@ -78,7 +79,7 @@ void FaultyFiles::Heal() {
   fault_ = Fault{};
 }
 
-Result<void> FaultyFiles::Meet(const std::string& what, bool grows, const std::function<void()>& half) {
+Result<void> FaultyFiles::NextOperation(const std::string& what, bool grows, const std::function<void()>& half) {
   if (dead_) return Gone();
   const std::uint64_t now = operations_++;
   if (fault_.kind == Fault::Kind::kNone) return {};
@@ -121,7 +122,7 @@ void FaultyFiles::LosePower() {
 
 Result<std::unique_ptr<WritableFile>> FaultyFiles::Create(const std::string& path, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (auto met = Meet("creating \"" + path + "\"", true); !met) return met.error();
+  if (auto result = NextOperation("creating \"" + path + "\"", true); !result) return result.error();
   auto file = below_.Create(path, bytes);
   if (!file) return file.error();
   new_names_.push_back({"", path});
@@ -136,7 +137,7 @@ Result<std::unique_ptr<ReadableFile>> FaultyFiles::Open(const std::string& path)
 
 Result<void> FaultyFiles::MakeFolder(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  if (auto met = Meet("making the folder \"" + path + "\"", true); !met) return met;
+  if (auto result = NextOperation("making the folder \"" + path + "\"", true); !result) return result;
   const bool is_new = !std::filesystem::exists(path);
   auto made = below_.MakeFolder(path);
   if (made && is_new) new_names_.push_back({"", path});
@@ -145,7 +146,7 @@ Result<void> FaultyFiles::MakeFolder(const std::string& path) {
 
 Result<void> FaultyFiles::Rename(const std::string& from, const std::string& to) {
   const std::lock_guard lock(mutex_);
-  if (auto met = Meet("renaming \"" + from + "\" to \"" + to + "\"", false); !met) return met;
+  if (auto result = NextOperation("renaming \"" + from + "\" to \"" + to + "\"", false); !result) return result;
   auto renamed = below_.Rename(from, to);
   if (!renamed) return renamed;
   for (const auto& file : written_) {
@@ -157,7 +158,7 @@ Result<void> FaultyFiles::Rename(const std::string& from, const std::string& to)
 
 Result<void> FaultyFiles::SyncFolder(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  if (auto met = Meet("syncing the folder \"" + path + "\"", false); !met) return met;
+  if (auto result = NextOperation("syncing the folder \"" + path + "\"", false); !result) return result;
   new_names_.erase(std::remove_if(new_names_.begin(), new_names_.end(),
                                   [&](const NewName& name) { return FolderOf(name.to) == path; }),
                    new_names_.end());
@@ -166,13 +167,13 @@ Result<void> FaultyFiles::SyncFolder(const std::string& path) {
 
 Result<void> FaultyFiles::RemoveFile(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  if (auto met = Meet("removing \"" + path + "\"", false); !met) return met;
+  if (auto result = NextOperation("removing \"" + path + "\"", false); !result) return result;
   return below_.RemoveFile(path);
 }
 
 Result<void> FaultyFiles::RemoveFolder(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  if (auto met = Meet("removing the folder \"" + path + "\"", false); !met) return met;
+  if (auto result = NextOperation("removing the folder \"" + path + "\"", false); !result) return result;
   return below_.RemoveFolder(path);
 }
 

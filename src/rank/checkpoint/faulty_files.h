@@ -70,7 +70,7 @@ class FaultyFiles final : public Files {
   };
 
   // What the next operation meets: nothing, or an error to return. `half` is done first where the fault allows it.
-  base::Result<void> Meet(const std::string& what, bool grows, const std::function<void()>& half = {});
+  base::Result<void> NextOperation(const std::string& what, bool grows, const std::function<void()>& half = {});
   void LosePower();
 
   Files& below_;

@@ -31,7 +31,7 @@ class RealWritableFile final : public WritableFile {
 
   Result<std::size_t> WriteSome(const void* data, std::size_t bytes) override {
     for (;;) {
-      // The kernel takes at most 2 GiB at a time; a smaller piece lets the disk begin while the next one is hashed.
+      // The kernel takes at most 2 GiB at a time; a smaller chunk lets the disk begin while the next one is hashed.
       const ssize_t written = write(fd_.get(), data, std::min<std::size_t>(bytes, 8 << 20));
       if (written >= 0) return static_cast<std::size_t>(written);
       if (errno != EINTR) return ErrnoError("writing " + Quoted(path_));
@@ -194,12 +194,12 @@ Result<std::unique_ptr<FolderLock>> RealFiles::Lock(const std::string& folder, c
     return Error{Quoted(folder) + ": this process already writes checkpoints there.", EAGAIN};
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!fd.valid()) return ErrnoError("opening " + Quoted(path));
-  struct flock wish {};
-  wish.l_type = F_WRLCK;
-  wish.l_whence = SEEK_SET;
-  if (fcntl(fd.get(), F_SETLK, &wish) != 0) {
+  struct flock request {};
+  request.l_type = F_WRLCK;
+  request.l_whence = SEEK_SET;
+  if (fcntl(fd.get(), F_SETLK, &request) != 0) {
     if (errno != EACCES && errno != EAGAIN) return ErrnoError("locking " + Quoted(path), ENOLCK);
-    struct flock holder = wish;
+    struct flock holder = request;
     std::string who = "another process";
     if (fcntl(fd.get(), F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK && holder.l_pid > 0)
       who = "process " + std::to_string(holder.l_pid);

@@ -20,8 +20,8 @@ bool BeginsWith(const std::string& text, std::string_view prefix) {
 }  // namespace
 
 Result<Store> Store::Open(Files& files, const std::string& directory, const StoreOptions& options,
-                          std::function<void(const std::string&)> tell) {
-  Store store(files, directory, options, std::move(tell));
+                          std::function<void(const std::string&)> log) {
+  Store store(files, directory, options, std::move(log));
   if (auto made = files.MakeFolder(directory); !made) return made.error();
   auto lock = files.Lock(directory, ".lock");
   if (lock) {
@@ -29,15 +29,15 @@ Result<Store> Store::Open(Files& files, const std::string& directory, const Stor
   } else if (lock.error().system_error != ENOLCK) {
     return lock.error();
   } else {
-    store.tell_("checkpoints in " + Quoted(directory) +
-                ": this file system has no locks, so nobody is kept from writing there twice, and what dead writers "
-                "left is not removed.");
+    store.log_("checkpoints in " + Quoted(directory) +
+               ": this file system has no locks, so nobody is kept from writing there twice, and what dead writers "
+               "left is not removed.");
   }
   auto names = files.List(directory);
   if (!names) return names.error();
   // Only with the lock is a half-written folder known to have no writer.
   if (store.lock_ != nullptr) {
-    if (auto right = store.PutRight(*names); !right) return right.error();
+    if (auto right = store.Repair(*names); !right) return right.error();
   }
   auto found = ListCheckpoints(files, directory);
   if (!found) return found.error();
@@ -57,7 +57,7 @@ Result<Store> Store::Open(Files& files, const std::string& directory, const Stor
   return store;
 }
 
-Result<void> Store::PutRight(const std::vector<std::string>& names) {
+Result<void> Store::Repair(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const std::string path = directory_ + "/" + name;
     const bool replaced = BeginsWith(name, kReplacedPrefix);
@@ -65,15 +65,15 @@ Result<void> Store::PutRight(const std::vector<std::string>& names) {
       const std::string old = name.substr(kReplacedPrefix.size());
       if (auto renamed = files_->Rename(path, directory_ + "/" + old); !renamed) return renamed;
       if (auto synced = files_->SyncFolder(directory_); !synced) return synced;
-      tell_("checkpoint " + base::Printable(old) + " is put back under its name: a writer that died was replacing it.");
+      log_("checkpoint " + base::Printable(old) + " is put back under its name: a writer that died was replacing it.");
       continue;
     }
     if (!replaced && !BeginsWith(name, kWritingPrefix) && !BeginsWith(name, kRemovingPrefix)) continue;
     // Nobody needs it gone: what cannot be removed is told and left.
     if (auto removed = RemoveFolderOfFiles(*files_, path); !removed) {
-      tell_(Quoted(path) + " is left of a writer that died and cannot be removed: " + removed.error().message);
+      log_(Quoted(path) + " is left of a writer that died and cannot be removed: " + removed.error().message);
     } else if (BeginsWith(name, kWritingPrefix)) {
-      tell_("removed " + Quoted(path) + ", a checkpoint that its writer did not live to finish.");
+      log_("removed " + Quoted(path) + ", a checkpoint that its writer did not live to finish.");
     }
   }
   return {};
@@ -106,7 +106,7 @@ void Store::Retain() {
       known_.erase(step);
       continue;
     }
-    tell_("the old checkpoint " + name + " is no longer kept but cannot be removed: " + done.error().message);
+    log_("the old checkpoint " + name + " is no longer kept but cannot be removed: " + done.error().message);
   }
 }
 

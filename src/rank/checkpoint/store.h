@@ -26,10 +26,10 @@ struct StoreOptions {
 
 class Store {
  public:
-  // `files` must live as long. `tell` gets sentences for people: what was left and removed, what could not be. An error
+  // `files` must live as long. `log` gets sentences for people: what was left and removed, what could not be. An error
   // when the directory cannot be made or another process writes there.
   static base::Result<Store> Open(Files& files, const std::string& directory, const StoreOptions& options,
-                                  std::function<void(const std::string&)> tell);
+                                  std::function<void(const std::string&)> log);
 
   // Durable when it returns; then what the rule lets go is removed. On an error everything that was there still is.
   base::Result<Manifest> Save(const Contents& contents);
@@ -40,15 +40,15 @@ class Store {
   const std::string& directory() const { return directory_; }
 
  private:
-  Store(Files& files, std::string directory, StoreOptions options, std::function<void(const std::string&)> tell)
-      : files_(&files), directory_(std::move(directory)), options_(options), tell_(std::move(tell)) {}
-  base::Result<void> PutRight(const std::vector<std::string>& names);
+  Store(Files& files, std::string directory, StoreOptions options, std::function<void(const std::string&)> log)
+      : files_(&files), directory_(std::move(directory)), options_(options), log_(std::move(log)) {}
+  base::Result<void> Repair(const std::vector<std::string>& names);
   void Retain();
 
   Files* files_;
   std::string directory_;
   StoreOptions options_;
-  std::function<void(const std::string&)> tell_;
+  std::function<void(const std::string&)> log_;
   std::unique_ptr<FolderLock> lock_;  // null where the file system has none
   std::map<std::uint64_t, KeptCheckpoint> known_;
 };

@@ -140,10 +140,10 @@ void ExpectNothingLostAfter(const std::string& directory, const std::string& whe
   EXPECT_TRUE(step == 200 || step == 300) << when << ": found step " << step;
   EXPECT_TRUE(Sample(step).IsIn(*reader)) << when;
   // Then the next run, which saves again.
-  std::vector<std::string> told;
+  std::vector<std::string> logged;
   {
     RealFiles next(/*syncs=*/false);
-    auto store = Store::Open(next, directory, {{2, 0}}, [&](const std::string& text) { told.push_back(text); });
+    auto store = Store::Open(next, directory, {{2, 0}}, [&](const std::string& text) { logged.push_back(text); });
     ASSERT_TRUE(store.ok()) << when << ": " << store.error().message;
     const auto again = OpenNewestGood(real, directory);
     ASSERT_TRUE(again.ok()) << when;
@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointDeath,
 
 // ---- C2: the disk says no ----
 
-TEST(Checkpoint, AnErrorAtAnyOperationIsToldAndKeepsWhatWasThere) {
+TEST(Checkpoint, AnErrorAtAnyOperationIsReportedAndKeepsWhatWasThere) {
   const std::uint64_t operations = OperationsOfSaveSome();
   int tries = 0;
   for (const int error : {ENOSPC, EIO}) {
@@ -346,18 +346,18 @@ TEST_F(Damaged, FilesOfAnotherCheckpointAreNotTakenForItsOwn) {
 
 // ---- the directory ----
 
-TEST(Store, RemovesWhatAWriterThatDiedLeftAndSaysSo) {
+TEST(Store, RemovesWhatAWriterThatDiedLeftAndReportsIt) {
   TemporaryFolder folder;
   folder.Write(".writing-step-000000009-1-1-0/model.safetensors", "half");
   folder.Write(".removing-step-000000001/manifest.json", "half");
   folder.Write("notes.txt", "mine");
   folder.Write("best/model.safetensors", "mine");
   RealFiles files(/*syncs=*/false);
-  std::vector<std::string> told;
-  const auto store = Store::Open(files, folder.string(), {}, [&](const std::string& text) { told.push_back(text); });
+  std::vector<std::string> logged;
+  const auto store = Store::Open(files, folder.string(), {}, [&](const std::string& text) { logged.push_back(text); });
   ASSERT_TRUE(store.ok()) << store.error().message;
   EXPECT_THAT(StepsIn(folder.string()), ElementsAre("best", "notes.txt"));
-  EXPECT_THAT(told, ElementsAre(HasSubstr("did not live to finish")));
+  EXPECT_THAT(logged, ElementsAre(HasSubstr("did not live to finish")));
 }
 
 TEST(Store, PutsAReplacedCheckpointBackWhenItsWriterDied) {

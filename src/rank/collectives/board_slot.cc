@@ -60,7 +60,7 @@ void BoardSlot::Begin(const Call& call, std::uint64_t sequence, std::uint64_t by
   fulldeck_board_collective_begin(board_.get(), slot_, &record);
 }
 
-void BoardSlot::BeginMeeting() {
+void BoardSlot::BeginRendezvous() {
   if (slot_ < 0) return;
   fulldeck_board_collective record = {};
   record.struct_bytes = sizeof record;
@@ -87,7 +87,7 @@ void BoardSlot::End(std::uint64_t sequence) {
   fulldeck_board_collective_end(board_.get(), slot_, sequence);
 }
 
-void BoardSlot::TellError(const Status& status, int culprit) {
+void BoardSlot::ReportError(const Status& status, int culprit) {
   fulldeck_board_set_failure(board_.get(), FailureCodeOf(status.code()), culprit, status.text().c_str());
 }
 

@@ -26,12 +26,12 @@ class BoardSlot {
 
   void Begin(const Call& call, std::uint64_t sequence, std::uint64_t bytes);
   // The group is being made, until this slot is left.
-  void BeginMeeting();
+  void BeginRendezvous();
   // A send or receive; returns the number for End, 0 where nothing was written.
   std::uint64_t BeginMessage(bool is_send, int peer, std::uint64_t bytes);
   void End(std::uint64_t sequence);
   // `culprit`: RANK in the whole run; -1: not known.
-  void TellError(const Status& status, int culprit);
+  void ReportError(const Status& status, int culprit);
 
  private:
   std::shared_ptr<fulldeck_board> board_;  // of this process; nullptr: none

@@ -20,7 +20,7 @@ using fulldeck::collectives::GroupOptions;
 using fulldeck::collectives::IsDatatype;
 using fulldeck::collectives::IsReduction;
 using fulldeck::collectives::Nonfinite;
-using fulldeck::collectives::Part;
+using fulldeck::collectives::RankBuffer;
 using fulldeck::collectives::Reduction;
 using fulldeck::collectives::Status;
 
@@ -75,31 +75,32 @@ int ReducingCall(fulldeck_group* group, int datatype, int reduction, Body body) 
 
 // The group cuts longer ones; here they only must not wrap round.
 std::chrono::milliseconds TimeoutOf(std::uint64_t milliseconds) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 42;
-  return std::chrono::milliseconds(std::min(milliseconds, kMost));
+  constexpr std::uint64_t kMaxMilliseconds = std::uint64_t{1} << 42;
+  return std::chrono::milliseconds(std::min(milliseconds, kMaxMilliseconds));
 }
 
-constexpr std::uint64_t kMostElements = std::uint64_t{1} << 44;
+constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 44;
 
 // A buffer of `size` parts, one after another. Where the whole is NULL every part is.
-std::vector<Buffer> PartsOf(const Group& group, const void* memory, std::uint64_t count, Datatype datatype) {
+std::vector<Buffer> BuffersPerRank(const Group& group, const void* memory, std::uint64_t count, Datatype datatype) {
   std::vector<Buffer> parts(static_cast<std::size_t>(group.size()));
   if (memory == nullptr) return parts;
   // What no memory can hold is refused by the group; here it only must not wrap round.
-  const std::uint64_t bytes = count > kMostElements ? 0 : count * BytesOf(datatype);
+  const std::uint64_t bytes = count > kMaxElements ? 0 : count * BytesOf(datatype);
   for (std::size_t rank = 0; rank < parts.size(); ++rank) {
     parts[rank] = Buffer::Host(static_cast<const std::byte*>(memory) + rank * bytes);
   }
   return parts;
 }
 
-std::vector<Part> PartsOf(const Group& group, const void* memory, const std::uint64_t* counts, Datatype datatype) {
-  std::vector<Part> parts(static_cast<std::size_t>(group.size()));
+std::vector<RankBuffer> BuffersPerRank(const Group& group, const void* memory, const std::uint64_t* counts,
+                                       Datatype datatype) {
+  std::vector<RankBuffer> parts(static_cast<std::size_t>(group.size()));
   std::uint64_t offset = 0;
   for (std::size_t rank = 0; rank < parts.size(); ++rank) {
     parts[rank].count = counts[rank];
     if (memory != nullptr) parts[rank].buffer = Buffer::Host(static_cast<const std::byte*>(memory) + offset);
-    if (counts[rank] <= kMostElements) offset += counts[rank] * BytesOf(datatype);
+    if (counts[rank] <= kMaxElements) offset += counts[rank] * BytesOf(datatype);
   }
   return parts;
 }
@@ -120,14 +121,14 @@ int fulldeck_group_create(const fulldeck_group_options* options, fulldeck_group*
     return Refuse("the options are NULL, or their struct_bytes is not set to sizeof(fulldeck_group_options)");
   }
   try {
-    GroupOptions wanted;
-    wanted.rank = options->rank;
-    wanted.size = options->size;
-    wanted.name = options->name == nullptr ? "" : options->name;
-    wanted.key = options->key == nullptr ? "" : options->key;
-    wanted.check_finite = options->check_finite != 0;
-    if (options->timeout_ms > 0) wanted.timeout = TimeoutOf(options->timeout_ms);
-    Group::Made made = Group::Create(wanted);
+    GroupOptions group_options;
+    group_options.rank = options->rank;
+    group_options.size = options->size;
+    group_options.name = options->name == nullptr ? "" : options->name;
+    group_options.key = options->key == nullptr ? "" : options->key;
+    group_options.check_finite = options->check_finite != 0;
+    if (options->timeout_ms > 0) group_options.timeout = TimeoutOf(options->timeout_ms);
+    Group::CreateResult made = Group::Create(group_options);
     if (made.group == nullptr) return Give(made.status);
     *out = new fulldeck_group{std::move(made.group)};
     return FULLDECK_OK;
@@ -179,34 +180,34 @@ int fulldeck_broadcast(fulldeck_group* group, void* buffer, uint64_t count, int 
 
 int fulldeck_all_gather(fulldeck_group* group, const void* input, void* output, uint64_t count, int datatype) {
   return TypedCall(group, datatype, [&](Group& members, Datatype type) {
-    return members.AllGather(Buffer::Host(input), PartsOf(members, output, count, type), count, type);
+    return members.AllGather(Buffer::Host(input), BuffersPerRank(members, output, count, type), count, type);
   });
 }
 
 int fulldeck_reduce_scatter(fulldeck_group* group, const void* input, void* output, uint64_t count, int datatype,
                             int reduction) {
   return ReducingCall(group, datatype, reduction, [&](Group& members, Datatype type, Reduction how) {
-    return members.ReduceScatter(PartsOf(members, input, count, type), Buffer::Host(output), count, type, how);
+    return members.ReduceScatter(BuffersPerRank(members, input, count, type), Buffer::Host(output), count, type, how);
   });
 }
 
 int fulldeck_gather(fulldeck_group* group, const void* input, void* output, uint64_t count, int datatype, int root) {
   return TypedCall(group, datatype, [&](Group& members, Datatype type) {
-    return members.Gather(Buffer::Host(input), PartsOf(members, output, count, type), count, type, root);
+    return members.Gather(Buffer::Host(input), BuffersPerRank(members, output, count, type), count, type, root);
   });
 }
 
 int fulldeck_scatter(fulldeck_group* group, const void* input, void* output, uint64_t count, int datatype, int root) {
   return TypedCall(group, datatype, [&](Group& members, Datatype type) {
-    return members.Scatter(PartsOf(members, input, count, type), Buffer::Host(output), count, type, root);
+    return members.Scatter(BuffersPerRank(members, input, count, type), Buffer::Host(output), count, type, root);
   });
 }
 
 int fulldeck_all_to_all(fulldeck_group* group, const void* input, void* output, uint64_t count, int datatype) {
   return TypedCall(group, datatype, [&](Group& members, Datatype type) {
     const std::vector<std::uint64_t> counts(static_cast<std::size_t>(members.size()), count);
-    return members.AllToAll(PartsOf(members, input, counts.data(), type), PartsOf(members, output, counts.data(), type),
-                            type);
+    return members.AllToAll(BuffersPerRank(members, input, counts.data(), type),
+                            BuffersPerRank(members, output, counts.data(), type), type);
   });
 }
 
@@ -214,8 +215,8 @@ int fulldeck_all_to_all_v(fulldeck_group* group, const void* input, const uint64
                           const uint64_t* output_counts, int datatype) {
   if (input_counts == nullptr || output_counts == nullptr) return Refuse("all_to_all_v: the counts are NULL");
   return TypedCall(group, datatype, [&](Group& members, Datatype type) {
-    return members.AllToAll(PartsOf(members, input, input_counts, type), PartsOf(members, output, output_counts, type),
-                            type);
+    return members.AllToAll(BuffersPerRank(members, input, input_counts, type),
+                            BuffersPerRank(members, output, output_counts, type), type);
   });
 }
 

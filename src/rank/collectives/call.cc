@@ -104,14 +104,14 @@ std::string DescribeRanks(const std::vector<int>& ranks) {
 
 std::string DescribeCalls(const std::vector<Call>& by_rank) {
   std::string text;
-  std::vector<bool> told(by_rank.size(), false);
+  std::vector<bool> listed(by_rank.size(), false);
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    if (told[rank]) continue;
+    if (listed[rank]) continue;
     std::vector<int> same;
     for (std::size_t other = rank; other < by_rank.size(); ++other) {
-      if (!told[other] && by_rank[other] == by_rank[rank]) {
+      if (!listed[other] && by_rank[other] == by_rank[rank]) {
         same.push_back(static_cast<int>(other));
-        told[other] = true;
+        listed[other] = true;
       }
     }
     if (!text.empty()) text += "; ";
@@ -120,7 +120,7 @@ std::string DescribeCalls(const std::vector<Call>& by_rank) {
   return text;
 }
 
-int OddOne(const std::vector<Call>& by_rank) {
+int FindOutlier(const std::vector<Call>& by_rank) {
   const auto alike = [&](const Call& call) { return std::count(by_rank.begin(), by_rank.end(), call); };
   const auto size = static_cast<std::ptrdiff_t>(by_rank.size());
   const bool majority =

@@ -45,7 +45,7 @@ std::string Describe(const Call& call);
 // "ranks 0–2, 5: all_reduce(sum, float32 × 1024); rank 3: barrier()".
 std::string DescribeCalls(const std::vector<Call>& by_rank);
 // The first member whose call differs from that of more than half of them; -1 where no call has such a majority.
-int OddOne(const std::vector<Call>& by_rank);
+int FindOutlier(const std::vector<Call>& by_rank);
 // "rank 3", "ranks 0–2, 5".
 std::string DescribeRanks(const std::vector<int>& ranks);
 

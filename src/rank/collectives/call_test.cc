@@ -25,7 +25,7 @@ TEST(Call, IsTheSameAfterTheWayThroughAWord) {
 }
 
 // A word from memory that others write to may hold anything.
-TEST(Call, MakesSomethingThatCanBeSaidOfAnyWord) {
+TEST(Call, MakesSomethingPrintableOfAnyBits) {
   testing::Draws draws(1);
   for (int i = 0; i < 10000; ++i) {
     const Call call = Unpack(draws.Next(), draws.Next());
@@ -54,7 +54,7 @@ TEST(Call, HasAnotherFingerprintWhenAnythingOfItDiffers) {
   EXPECT_EQ(seen.size(), made);
 }
 
-TEST(Call, IsSaidInWords) {
+TEST(Call, IsDescribedAsText) {
   const Call sum{Operation::kAllReduce, Datatype::kFloat32, Reduction::kSum, -1, 1024};
   const Call from_2{Operation::kBroadcast, Datatype::kInt64, Reduction::kNone, 2, 3};
   const Call barrier{};
@@ -74,13 +74,13 @@ TEST(Call, TheOddOneIsKnownByMajorityAlone) {
   const Call sum{Operation::kAllReduce, Datatype::kFloat32, Reduction::kSum, -1, 3};
   const Call more{Operation::kAllReduce, Datatype::kFloat32, Reduction::kSum, -1, 4};
   const Call barrier{};
-  EXPECT_EQ(OddOne({sum, sum, more}), 2);
-  EXPECT_EQ(OddOne({barrier, sum, sum}), 0);
-  EXPECT_EQ(OddOne({sum, barrier, sum, more, sum}), 1);
-  EXPECT_EQ(OddOne({sum, more}), -1);
-  EXPECT_EQ(OddOne({sum, more, sum, more}), -1);
-  EXPECT_EQ(OddOne({sum, more, barrier}), -1);
-  EXPECT_EQ(OddOne({sum, sum}), -1);
+  EXPECT_EQ(FindOutlier({sum, sum, more}), 2);
+  EXPECT_EQ(FindOutlier({barrier, sum, sum}), 0);
+  EXPECT_EQ(FindOutlier({sum, barrier, sum, more, sum}), 1);
+  EXPECT_EQ(FindOutlier({sum, more}), -1);
+  EXPECT_EQ(FindOutlier({sum, more, sum, more}), -1);
+  EXPECT_EQ(FindOutlier({sum, more, barrier}), -1);
+  EXPECT_EQ(FindOutlier({sum, sum}), -1);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ Status RunBroadcast(Engine& engine, const Call& call, Buffer buffer);
 Status RunAllGather(Engine& engine, const Call& call, Buffer input, std::span<const Buffer> outputs);
 Status RunGather(Engine& engine, const Call& call, Buffer input, std::span<const Buffer> outputs);
 Status RunScatter(Engine& engine, const Call& call, std::span<const Buffer> inputs, Buffer output);
-Status RunAllToAll(Engine& engine, const Call& call, std::span<const Part> inputs, std::span<const Part> outputs);
+Status RunAllToAll(Engine& engine, const Call& call, std::span<const RankBuffer> inputs,
+                   std::span<const RankBuffer> outputs);
 
 }  // namespace fulldeck::collectives

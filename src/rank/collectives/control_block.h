@@ -9,21 +9,21 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/largest_group.h"
+#include "collectives/max_group_size.h"
 #include "collectives/messages/messages.h"
 
 namespace fulldeck::collectives {
 
 // Where the data of a call is, when it is not at an offset of the member's segment: in memory of its own, or on a card.
-inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};
+inline constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 inline constexpr std::uint64_t kOnCard = ~std::uint64_t{1};
 inline constexpr std::uint64_t kNothing = ~std::uint64_t{0};
-inline constexpr int kProcessorWords = 64;
-// Two lines: processors fetch them in pairs.
+inline constexpr int kCpuMaskWords = 64;
+// Two lines: cpus fetch them in pairs.
 inline constexpr std::size_t kLine = 128;
 
 // Where all members wait for each other. Barrier number b (from 1) is over when `arrivals` has got to b × size.
-struct Gate {
+struct Barrier {
   alignas(
       kLine) std::atomic<std::uint32_t> arrivals;  // add acq_rel: the last one to come has seen what all wrote before
   alignas(
@@ -42,46 +42,45 @@ struct FailureRecord {
 };
 
 // What one member is doing; written by that member alone.
-struct RankLine {
+struct MemberState {
   // The call that it is in, kept for two calls: a member cannot get two calls ahead of another. Written before it
-  // arrives at the call's first gate, compared by all behind that gate; relaxed, because the gate orders them, and
-  // readable at any time for the text of a time-out.
+  // arrives at the call's first barrier, compared by all behind that barrier; relaxed, because the barrier orders them,
+  // and readable at any time for the text of a time-out.
   struct Record {
     std::atomic<std::uint64_t> call;  // Pack
     std::atomic<std::uint64_t> count;
-    std::atomic<std::uint64_t> place;              // offset in this member's segment, kPrivate or kOnCard
+    std::atomic<std::uint64_t> place;              // offset in this member's segment, kNotShared or kOnCard
     std::atomic<std::uint64_t> nonfinite_element;  // first one that this member found, or kNothing
     std::atomic<std::uint64_t> nonfinite_rank;     // who caused it; kNothing: nobody
   };
   alignas(kLine) Record records[2];                    // [sequence & 1]
   alignas(kLine) std::atomic<std::uint64_t> sequence;  // of the call that it is in or was in last (relaxed: for people)
   std::atomic<std::uint32_t> in_call;                  // 1 while it is in one (relaxed: for people)
-  std::atomic<std::uint32_t> arrived;  // number of the last gate that it came to and has done its part of: stored after
-                                       // `arrivals` was raised and, by the last to come, `released` was stored. A dead
-                                       // member that others need no more is then not missed, and one that died between
-                                       // the two is
-  std::atomic<std::uint32_t> left;     // 1: destroyed its group (release; pairs with the acquire of a waiter's check)
-  // RANK + 1 of this member in the whole run; 0: it has none. Written before the first gate, which orders it.
+  std::atomic<std::uint32_t> arrived;  // number of the last barrier that it came to and has done its part of: stored
+                                       // after `arrivals` was raised and, by the last to come, `released` was stored. A
+                                       // dead member that others need no more is then not missed, and one that died
+                                       // between the two is
+  std::atomic<std::uint32_t> left;  // 1: destroyed its group (release; pairs with the acquire of a waiter's check)
+  // RANK + 1 of this member in the whole run; 0: it has none. Written before the first barrier, which orders it.
   std::atomic<std::uint32_t> run_rank;
   alignas(kLine) Doorbell doorbell;
 };
 
 struct ControlBlock {
   std::uint32_t size;
-  std::uint64_t piece_bytes;   // of a slot
+  std::uint64_t chunk_bytes;   // of a slot
   std::uint64_t direct_bytes;  // calls up to this size are reduced by every member for itself
   std::uint32_t check_finite;
-  std::uint32_t first_gate;           // number that the gates are counted from
-  std::int32_t nodes[kLargestGroup];  // NUMA node of each rank as given by options; -1: as the members tell
-  std::atomic<std::uint64_t>
-      processors[kProcessorWords];  // that the members may run on, all together: each adds its own
-                                    // (relaxed), and reads them behind the group's first gate
-  Gate gate;
+  std::uint32_t first_barrier;        // number that the barriers are counted from
+  std::int32_t nodes[kMaxGroupSize];  // NUMA node of each rank as given by options; -1: as the members tell
+  std::atomic<std::uint64_t> cpus[kCpuMaskWords];  // that the members may run on, all together: each adds its own
+                                                   // (relaxed), and reads them behind the group's first barrier
+  Barrier barrier;
   FailureRecord failure;
-  RankLine ranks[kLargestGroup];
+  MemberState ranks[kMaxGroupSize];
 };
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
-static_assert(sizeof(RankLine) == 3 * kLine);
+static_assert(sizeof(MemberState) == 3 * kLine);
 
 }  // namespace fulldeck::collectives

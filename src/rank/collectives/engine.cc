@@ -13,18 +13,18 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "base/usable_processors.h"
+#include "base/usable_cpus.h"
+#include "collectives/memory/chunks.h"
 #include "collectives/memory/copying.h"
-#include "collectives/memory/slices.h"
 #include "wire/sha256.h"
 #include "wire/variables.h"
 
 namespace fulldeck::collectives {
 namespace {
 
-constexpr std::uint64_t kMostPieceBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kMaxChunkBytes = std::uint64_t{64} << 20;
 // "Never", in a number that can still be added to a time.
-constexpr base::Duration kLongestTimeout = std::chrono::hours(24 * 365 * 100);
+constexpr base::Duration kMaxTimeout = std::chrono::hours(24 * 365 * 100);
 
 // Raised in the child by fork: a group belongs to the process that made it.
 std::atomic<std::uint32_t> fork_generation{0};
@@ -70,9 +70,9 @@ std::uint64_t GroupNumber(const std::string& name, const std::string& key) {
   return number == 0 ? 1 : number;
 }
 
-// Small pieces stay in the caches on their way through a slot, large ones meet less often. Measured:
+// Small chunks stay in the caches on their way through a slot, large ones meet less often. Measured:
 // docs/collectives.md.
-std::uint64_t DefaultPieceBytes(int size, bool expects_cards) {
+std::uint64_t DefaultChunkBytes(int size, bool expects_cards) {
   if (expects_cards) return std::uint64_t{4} << 20;
   return size > 2 ? std::uint64_t{1} << 20 : std::uint64_t{1} << 18;
 }
@@ -81,15 +81,15 @@ std::uint64_t DefaultDirectBytes(int size) {
   return std::uint64_t{128 * 1024} / static_cast<std::uint64_t>(size);
 }
 
-// The meeting, as a call on the board: a rank that does not come is named there. Only in a group of all ranks is it
+// The rendezvous, as a call on the board: a rank that does not come is named there. Only in a group of all ranks is it
 // known which rank a missing member is.
-MeetingOutcome MeetInSight(MeetingRequest request) {
+RendezvousOutcome RendezvousOnBoard(RendezvousRequest request) {
   std::optional<BoardSlot> slot;
   if (base::ParseInteger<int>(Variable("WORLD_SIZE")) == request.size) {
     slot.emplace(GroupNumber(request.name + "/meeting", request.key), request.name, request.size, request.rank);
-    slot->BeginMeeting();
+    slot->BeginRendezvous();
   }
-  return Meet(std::move(request));
+  return RunRendezvous(std::move(request));
 }
 
 Status BadVariable(const char* name, const std::string& value, const char* wanted) {
@@ -115,9 +115,9 @@ Status NodesFromVariable(int size, std::vector<int>& nodes) {
 
 Status Engine::Create(const GroupOptions& options, std::unique_ptr<Engine>& out) {
   WatchForks();
-  if (options.size < 1 || options.size > kLargestGroup) {
+  if (options.size < 1 || options.size > kMaxGroupSize) {
     return {FULLDECK_ERROR_ARGUMENT,
-            "a group has 1 to " + std::to_string(kLargestGroup) + " members, not " + std::to_string(options.size)};
+            "a group has 1 to " + std::to_string(kMaxGroupSize) + " members, not " + std::to_string(options.size)};
   }
   if (options.rank < 0 || options.rank >= options.size) {
     return {FULLDECK_ERROR_ARGUMENT, "rank " + std::to_string(options.rank) + " is not in a group of " +
@@ -158,17 +158,17 @@ Status Engine::Prepare(const GroupOptions& options) {
     trace_file_ = *std::move(file);
   }
   cache_bytes_ = LastLevelCacheBytes();
-  std::uint64_t piece_bytes = options.piece_bytes;
-  if (const std::string value = Variable(wire::kCollectivesPieceVariable); piece_bytes == 0 && !value.empty()) {
+  std::uint64_t chunk_bytes = options.chunk_bytes;
+  if (const std::string value = Variable(wire::kCollectivesChunkVariable); chunk_bytes == 0 && !value.empty()) {
     const std::optional<std::uint64_t> parsed = base::ParseByteSize(value);
-    if (!parsed || *parsed < kPage || *parsed > kMostPieceBytes) {
-      return BadVariable(wire::kCollectivesPieceVariable, value, "a size between 4KiB and 64MiB");
+    if (!parsed || *parsed < kPage || *parsed > kMaxChunkBytes) {
+      return BadVariable(wire::kCollectivesChunkVariable, value, "a size between 4KiB and 64MiB");
     }
-    piece_bytes = *parsed;
+    chunk_bytes = *parsed;
   }
-  if (piece_bytes == 0) piece_bytes = DefaultPieceBytes(size_, options.expects_cards);
+  if (chunk_bytes == 0) chunk_bytes = DefaultChunkBytes(size_, options.expects_cards);
   // Room for a line a rank, and for the table of counts of an all_to_all.
-  piece_bytes = std::max(piece_bytes, std::uint64_t(size_) * 2 * kSliceAlignment);
+  chunk_bytes = std::max(chunk_bytes, std::uint64_t(size_) * 2 * kRangeAlignment);
   std::vector<int> nodes = options.nodes;
   if (nodes.empty()) {
     if (Status status = NodesFromVariable(size_, nodes); !status.ok()) return status;
@@ -177,7 +177,7 @@ Status Engine::Prepare(const GroupOptions& options) {
             std::to_string(nodes.size()) + " NUMA nodes were given for " + std::to_string(size_) + " ranks"};
   }
 
-  MeetingRequest request;
+  RendezvousRequest request;
   request.name = name_;
   request.key = key;
   request.rank = rank_;
@@ -186,68 +186,68 @@ Status Engine::Prepare(const GroupOptions& options) {
   request.deadline = base::SteadyClock::Instance().Now() + timeout();
   request.version = options.version;
   request.use_pidfd = options.use_pidfd;
-  request.note.node = NodeOfThisThread();
-  // Whoever cannot have memory comes to the meeting all the same, so that the others do not wait for it.
-  const auto cannot_take_part = [&](const base::Error& error) -> Status {
-    request.cannot_take_part = MeetingFailure{FULLDECK_ERROR_SYSTEM, NoMemoryText(error)};
-    MeetingOutcome outcome = Meet(std::move(request));
+  request.info.node = NodeOfThisThread();
+  // Whoever cannot have memory comes to the rendezvous all the same, so that the others do not wait for it.
+  const auto cannot_join = [&](const base::Error& error) -> Status {
+    request.cannot_join = RendezvousFailure{FULLDECK_ERROR_SYSTEM, NoMemoryText(error)};
+    RendezvousOutcome outcome = RunRendezvous(std::move(request));
     return {outcome.failure.code, outcome.failure.text};
   };
   if (rank_ == 0) {
     base::Result<std::shared_ptr<SharedMemory>> memory =
         SharedMemory::Create("fulldeck-control", request.control_bytes);
-    if (!memory) return cannot_take_part(memory.error());
+    if (!memory) return cannot_join(memory.error());
     if (base::Result<void> reserved = (*memory)->Reserve(0, request.control_bytes); !reserved) {
-      return cannot_take_part(reserved.error());
+      return cannot_join(reserved.error());
     }
     auto* control = new ((*memory)->data()) ControlBlock();
     control->size = static_cast<std::uint32_t>(size_);
-    control->piece_bytes = RoundUp(piece_bytes, kPage);
+    control->chunk_bytes = RoundUp(chunk_bytes, kPage);
     control->direct_bytes = options.direct_bytes == 0 ? DefaultDirectBytes(size_) : options.direct_bytes;
     // A result on its way to a card goes through the member's place for results, which has room for a share.
-    control->direct_bytes = std::min(control->direct_bytes, control->piece_bytes / static_cast<std::uint64_t>(size_));
+    control->direct_bytes = std::min(control->direct_bytes, control->chunk_bytes / static_cast<std::uint64_t>(size_));
     control->check_finite = options.check_finite ? 1 : 0;
-    control->first_gate = options.first_gate;
-    control->gate.arrivals = options.first_gate * static_cast<std::uint32_t>(size_);
-    control->gate.released = options.first_gate;
-    for (RankLine& line : control->ranks) line.arrived = options.first_gate;
-    for (int rank = 0; rank < kLargestGroup; ++rank) {
+    control->first_barrier = options.first_barrier;
+    control->barrier.arrivals = options.first_barrier * static_cast<std::uint32_t>(size_);
+    control->barrier.released = options.first_barrier;
+    for (MemberState& line : control->ranks) line.arrived = options.first_barrier;
+    for (int rank = 0; rank < kMaxGroupSize; ++rank) {
       control->nodes[rank] = nodes.empty() || rank >= size_ ? -1 : nodes[static_cast<std::size_t>(rank)];
     }
     request.control = *memory;
   }
   // The most that any layout takes, since rank 0 has the last word on it; it is address space only.
   const std::uint64_t most = LayoutOf(size_, SlotsForCards(kMaxLevels),
-                                      AddressSpaceIsLimited() ? RoundUp(piece_bytes, kPage) : kMostPieceBytes, 1)
+                                      AddressSpaceIsLimited() ? RoundUp(chunk_bytes, kPage) : kMaxChunkBytes, 1)
                                  .arena;
   base::Result<std::shared_ptr<SharedMemory>> segment =
       SharedMemory::Create("fulldeck-segment", most + ArenaBytes(size_));
-  if (!segment) return cannot_take_part(segment.error());
+  if (!segment) return cannot_join(segment.error());
   request.segment = *segment;
-  request.note.segment_bytes = (*segment)->size();
+  request.info.segment_bytes = (*segment)->size();
 
-  MeetingOutcome outcome = MeetInSight(std::move(request));
-  if (outcome.meeting == nullptr) return {outcome.failure.code, outcome.failure.text};
-  meeting_ = std::move(outcome.meeting);
-  control_ = std::launder(reinterpret_cast<ControlBlock*>(meeting_->control->data()));
-  gate_ = control_->first_gate;
-  for (const auto& memory : meeting_->segments) segments_.push_back(memory->data());
+  RendezvousOutcome outcome = RendezvousOnBoard(std::move(request));
+  if (outcome.rendezvous == nullptr) return {outcome.failure.code, outcome.failure.text};
+  rendezvous_ = std::move(outcome.rendezvous);
+  control_ = std::launder(reinterpret_cast<ControlBlock*>(rendezvous_->control->data()));
+  barrier_ = control_->first_barrier;
+  for (const auto& memory : rendezvous_->segments) segments_.push_back(memory->data());
 
   std::vector<int> by_rank;
   for (int rank = 0; rank < size_; ++rank) {
     const int given = control_->nodes[rank];
-    by_rank.push_back(given >= 0 ? given : meeting_->notes[static_cast<std::size_t>(rank)].node);
+    by_rank.push_back(given >= 0 ? given : rendezvous_->infos[static_cast<std::size_t>(rank)].node);
   }
   levels_ = LevelsOf(by_rank);
-  layout_ = LayoutOf(size_, SlotsForCards(levels_.levels()), control_->piece_bytes, levels_.Smallest());
+  layout_ = LayoutOf(size_, SlotsForCards(levels_.levels()), control_->chunk_bytes, levels_.Smallest());
   for (int rank = 0; rank < size_; ++rank) {
-    if (meeting_->segments[static_cast<std::size_t>(rank)]->size() >= layout_.arena) continue;
+    if (rendezvous_->segments[static_cast<std::size_t>(rank)]->size() >= layout_.arena) continue;
     return Fail(FULLDECK_ERROR_SYSTEM, "rank " + std::to_string(rank) + " has no address space for pieces of " +
-                                           base::FormatByteSize(layout_.piece_bytes) +
+                                           base::FormatByteSize(layout_.chunk_bytes) +
                                            ": raise its limit (ulimit -v), or give all ranks the same " +
-                                           wire::kCollectivesPieceVariable);
+                                           wire::kCollectivesChunkVariable);
   }
-  arena_.emplace(layout_.arena, meeting_->segments[static_cast<std::size_t>(rank_)]->size());
+  arena_.emplace(layout_.arena, rendezvous_->segments[static_cast<std::size_t>(rank_)]->size());
   reserved_ = layout_.arena;
   board_ = std::make_unique<BoardSlot>(GroupNumber(name_, key), name_, size_, rank_);
   const int run_rank = base::ParseInteger<int>(Variable("RANK")).value_or(-1);
@@ -270,22 +270,22 @@ Status Engine::Prepare(const GroupOptions& options) {
   wiring.ended = [this](std::uint64_t number) { message_board_->End(number); };
   wiring.health = [this](int peer) {
     const Status status = PeerHealth(peer);
-    if (!status.ok()) TellBoard(status);
+    if (!status.ok()) ReportToBoard(status);
     return status;
   };
-  wiring.poison = [this](const Status& status) { TellBoard(Fail(status.code(), status.text(), status.culprit())); };
+  wiring.poison = [this](const Status& status) { ReportToBoard(Fail(status.code(), status.text(), status.culprit())); };
   // Pages of its own memory come from the member itself, so that they are near to it; then everybody maps everybody's.
   deadline_ = base::SteadyClock::Instance().Now() + timeout();
   const int slots = SlotsForMemory(levels_.levels());
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> stretches = {{layout_.slots, slots * layout_.piece_bytes},
-                                                                    {layout_.results, slots * layout_.result_bytes}};
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges = {{layout_.slots, slots * layout_.chunk_bytes},
+                                                                 {layout_.results, slots * layout_.result_bytes}};
   if (levels_.levels() > 1) {
-    stretches.emplace_back(layout_.partials, slots * 2 * layout_.result_bytes);
-    stretches.emplace_back(layout_.fetched, slots * layout_.result_bytes);
+    ranges.emplace_back(layout_.partials, slots * 2 * layout_.result_bytes);
+    ranges.emplace_back(layout_.fetched, slots * layout_.result_bytes);
   }
   const auto reserve = [&](int rank) -> base::Result<void> {
-    for (const auto& [offset, bytes] : stretches) {
-      base::Result<void> reserved = meeting_->segments[static_cast<std::size_t>(rank)]->Reserve(offset, bytes);
+    for (const auto& [offset, bytes] : ranges) {
+      base::Result<void> reserved = rendezvous_->segments[static_cast<std::size_t>(rank)]->Reserve(offset, bytes);
       if (!reserved) return reserved;
     }
     return {};
@@ -293,18 +293,18 @@ Status Engine::Prepare(const GroupOptions& options) {
   if (base::Result<void> reserved = reserve(rank_); !reserved) {
     return Fail(FULLDECK_ERROR_SYSTEM, NoMemoryText(reserved.error()));
   }
-  const std::vector<std::uint64_t> own_processors = base::AllowedProcessors();
-  for (std::size_t word = 0; word < std::min<std::size_t>(own_processors.size(), kProcessorWords); ++word) {
-    control_->processors[word].fetch_or(own_processors[word], std::memory_order_relaxed);
+  const std::vector<std::uint64_t> own_cpus = base::AllowedCpus();
+  for (std::size_t word = 0; word < std::min<std::size_t>(own_cpus.size(), kCpuMaskWords); ++word) {
+    control_->cpus[word].fetch_or(own_cpus[word], std::memory_order_relaxed);
   }
-  if (Status status = Gate(); !status.ok()) return status;
-  // Ranks that are each bound to processors of their own have all of them together.
+  if (Status status = Barrier(); !status.ok()) return status;
+  // Ranks that are each bound to cpus of their own have all of them together.
   int allowed = 0;
-  for (const auto& word : control_->processors) allowed += std::popcount(word.load(std::memory_order_relaxed));
-  const int processors = options.processors > 0 ? options.processors : base::UsableProcessors(allowed);
-  patience_ = PatienceFor(size_, processors);
-  crew_ = std::make_unique<Crew>(size_ > 1 && processors >= 2 * size_);
-  wiring.patience = patience_;
+  for (const auto& word : control_->cpus) allowed += std::popcount(word.load(std::memory_order_relaxed));
+  const int cpus = options.cpus > 0 ? options.cpus : base::UsableCpus(allowed);
+  wait_policy_ = WaitPolicyFor(size_, cpus);
+  helper_ = std::make_unique<HelperThread>(size_ > 1 && cpus >= 2 * size_);
+  wiring.wait_policy = wait_policy_;
   messages_ = std::make_unique<Messages>(std::move(wiring));
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
@@ -313,7 +313,7 @@ Status Engine::Prepare(const GroupOptions& options) {
                                              std::to_string(rank) + ": " + mapped.error().message);
     }
   }
-  return Gate();
+  return Barrier();
 }
 
 std::string Engine::NoMemoryText(const base::Error& error) const {
@@ -322,27 +322,27 @@ std::string Engine::NoMemoryText(const base::Error& error) const {
 
 Engine::~Engine() {
   if (!CheckProcess().ok()) {
-    // Of a forked child: its copy of the crew has no thread to join, and a thread that is not here may hold the lock.
-    (void)crew_.release();      // NOLINT(bugprone-unused-return-value)
+    // Of a forked child: its copy of the helper has no thread to join, and a thread that is not here may hold the lock.
+    (void)helper_.release();    // NOLINT(bugprone-unused-return-value)
     (void)messages_.release();  // NOLINT(bugprone-unused-return-value)
     return;
   }
   if (control_ == nullptr) return;
   Line(rank_).left.store(1, std::memory_order_release);  // pairs with Health
-  WakeSleepers(control_->gate.released);
+  WakeSleepers(control_->barrier.released);
 }
 
 std::string Engine::Describe() const {
   std::string text = std::to_string(size_) + (size_ == 1 ? " rank" : " ranks");
   text += std::string(", kernel ") + NameOf(instruction_set_);
-  text += ", pieces of " + base::FormatByteSize(layout_.piece_bytes);
+  text += ", pieces of " + base::FormatByteSize(layout_.chunk_bytes);
   text += levels_.levels() == 1 ? ", one level" : ", " + std::to_string(levels_.levels()) + " NUMA nodes";
-  text += patience_.pauses > 0 ? ", spinning" : ", yielding";
+  text += wait_policy_.pauses > 0 ? ", spinning" : ", yielding";
   return text;
 }
 
 void Engine::SetTimeout(base::Duration timeout) {
-  timeout_.store(std::min(timeout, kLongestTimeout), std::memory_order_relaxed);
+  timeout_.store(std::min(timeout, kMaxTimeout), std::memory_order_relaxed);
 }
 
 Status Engine::CheckProcess() const {
@@ -353,7 +353,7 @@ Status Engine::CheckProcess() const {
 
 Status Engine::Begin(const Call& call, std::uint64_t bytes, std::uint64_t place) {
   if (Status status = Failed(); !status.ok()) {
-    TellBoard(status);
+    ReportToBoard(status);
     return status;
   }
   call_ = call;
@@ -361,8 +361,8 @@ Status Engine::Begin(const Call& call, std::uint64_t bytes, std::uint64_t place)
   sequence_.store(sequence, std::memory_order_relaxed);
   const base::Duration timeout = timeout_.load(std::memory_order_relaxed);
   deadline_ = base::SteadyClock::Instance().Now() + timeout;
-  RankLine& line = Line(rank_);
-  RankLine::Record& record = line.records[sequence & 1];
+  MemberState& line = Line(rank_);
+  MemberState::Record& record = line.records[sequence & 1];
   record.call.store(Pack(call), std::memory_order_relaxed);
   record.count.store(call.count, std::memory_order_relaxed);
   record.place.store(place, std::memory_order_relaxed);
@@ -379,51 +379,51 @@ Status Engine::Begin(const Call& call, std::uint64_t bytes, std::uint64_t place)
 void Engine::End(const Status& status) {
   Line(rank_).in_call.store(0, std::memory_order_relaxed);
   board_->End(sequence_.load(std::memory_order_relaxed));
-  if (!status.ok()) TellBoard(status);
+  if (!status.ok()) ReportToBoard(status);
   if (trace_ != nullptr) trace_(trace_events_);
   if (trace_file_ == nullptr) return;
   const auto now = static_cast<std::uint64_t>(base::SteadyClock::Instance().Now().time_since_epoch().count());
   trace_file_->Write(sequence(), call_, began_ns_, now, trace_events_);
 }
 
-const RankLine::Record& Engine::RecordOf(int rank) const {
+const MemberState::Record& Engine::RecordOf(int rank) const {
   return Line(rank).records[sequence() & 1];
 }
 
 // Own pages come from the member itself, so that they are near to it.
 Status Engine::ReserveForCards() {
   if (reserved_for_cards_.load(std::memory_order_acquire)) return {};
-  const base::Result<void> reserved = meeting_->segments[static_cast<std::size_t>(rank_)]->Reserve(0, layout_.rings);
+  const base::Result<void> reserved = rendezvous_->segments[static_cast<std::size_t>(rank_)]->Reserve(0, layout_.rings);
   if (!reserved) return Fail(FULLDECK_ERROR_SYSTEM, NoMemoryText(reserved.error()));
   reserved_for_cards_.store(true, std::memory_order_release);
   return {};
 }
 
-Status Engine::Gate() {
-  ++gate_;
+Status Engine::Barrier() {
+  ++barrier_;
   if (size_ == 1) return Failed();
-  collectives::Gate& gate = control_->gate;
-  const std::uint32_t before = gate.arrivals.fetch_add(1, std::memory_order_acq_rel);
-  const bool last = before + 1 == gate_ * static_cast<std::uint32_t>(size_);
-  if (last) Publish(gate.released, gate_, gate.sleepers);
+  collectives::Barrier& barrier = control_->barrier;
+  const std::uint32_t before = barrier.arrivals.fetch_add(1, std::memory_order_acq_rel);
+  const bool last = before + 1 == barrier_ * static_cast<std::uint32_t>(size_);
+  if (last) Publish(barrier.released, barrier_, barrier.sleepers);
   // Behind both: a member that is killed between them is missed, and not waited for without end.
-  Line(rank_).arrived.store(gate_, std::memory_order_release);  // pairs with MissingAt
+  Line(rank_).arrived.store(barrier_, std::memory_order_release);  // pairs with MissingAt
   if (last) return {};
   const std::uint64_t begin =
       traced() ? static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) : 0;
   Status health;
   const WaitOutcome outcome = WaitUntil(
-      gate.released, gate.sleepers,
+      barrier.released, barrier.sleepers,
       [&] {
         // Pairs with Publish of the last to come. The difference is right also when the counter has wrapped round.
-        return static_cast<std::int32_t>(gate.released.load(std::memory_order_acquire) - gate_) >= 0;
+        return static_cast<std::int32_t>(barrier.released.load(std::memory_order_acquire) - barrier_) >= 0;
       },
-      patience_, deadline_,
+      wait_policy_, deadline_,
       [&] {
-        health = Health(gate_);
+        health = Health(barrier_);
         return health.ok();
       });
-  if (traced()) Trace(TraceEvent::Kind::kWait, gate_, begin);
+  if (traced()) Trace(TraceEvent::Kind::kWait, barrier_, begin);
   switch (outcome) {
     case WaitOutcome::kDone:
       return {};
@@ -432,50 +432,50 @@ Status Engine::Gate() {
     case WaitOutcome::kTimedOut:
       break;
   }
-  const std::vector<int> missing = MissingAt(gate_);
-  return Fail(FULLDECK_ERROR_TIMEOUT, TimeoutText(gate_), missing.empty() ? -1 : missing.front());
+  const std::vector<int> missing = MissingAt(barrier_);
+  return Fail(FULLDECK_ERROR_TIMEOUT, TimeoutText(barrier_), missing.empty() ? -1 : missing.front());
 }
 
 Status Engine::CompareCalls() {
-  const RankLine::Record& own = RecordOf(rank_);
+  const MemberState::Record& own = RecordOf(rank_);
   const std::uint64_t call = own.call.load(std::memory_order_relaxed);
   const std::uint64_t count = own.count.load(std::memory_order_relaxed);
   bool same = true;
   for (int rank = 0; rank < size_; ++rank) {
-    const RankLine::Record& record = RecordOf(rank);
+    const MemberState::Record& record = RecordOf(rank);
     same = same && record.call.load(std::memory_order_relaxed) == call &&
            record.count.load(std::memory_order_relaxed) == count;
   }
   if (same) return {};
   std::vector<Call> calls;
   for (int rank = 0; rank < size_; ++rank) {
-    const RankLine::Record& record = RecordOf(rank);
+    const MemberState::Record& record = RecordOf(rank);
     calls.push_back(Unpack(record.call.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed)));
   }
   return Fail(FULLDECK_ERROR_MISMATCH,
               "group \"" + name_ + "\": the ranks made different calls as call " + std::to_string(sequence()) + ": " +
                   DescribeCalls(calls) + ". All ranks must make the same calls in the same order.",
-              OddOne(calls));
+              FindOutlier(calls));
 }
 
-void Engine::Trace(TraceEvent::Kind kind, std::uint64_t piece, std::uint64_t begin_ns) {
+void Engine::Trace(TraceEvent::Kind kind, std::uint64_t chunk, std::uint64_t begin_ns) {
   const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-  trace_events_.push_back({kind, piece, begin_ns, now});
+  trace_events_.push_back({kind, chunk, begin_ns, now});
 }
 
-void Engine::NoteNonfinite(std::uint64_t element, int rank) {
-  RankLine::Record& record = Line(rank_).records[sequence() & 1];
+void Engine::RecordNonfinite(std::uint64_t element, int rank) {
+  MemberState::Record& record = Line(rank_).records[sequence() & 1];
   if (record.nonfinite_element.load(std::memory_order_relaxed) <= element) return;
   record.nonfinite_element.store(element, std::memory_order_relaxed);
   record.nonfinite_rank.store(rank < 0 ? kNothing : static_cast<std::uint64_t>(rank), std::memory_order_relaxed);
 }
 
-void Engine::SettleNonfinite(bool of_all) {
+void Engine::ResolveNonfinite(bool of_all) {
   std::uint64_t element = kNothing;
   std::uint64_t cause = kNothing;
   for (int rank = 0; rank < size_; ++rank) {
     if (!of_all && rank != rank_) continue;
-    const RankLine::Record& record = RecordOf(rank);
+    const MemberState::Record& record = RecordOf(rank);
     const std::uint64_t found = record.nonfinite_element.load(std::memory_order_relaxed);
     if (found >= element) continue;
     element = found;
@@ -493,7 +493,7 @@ std::optional<Nonfinite> Engine::LastNonfinite() const {
 }
 
 Group::Allocation Engine::Allocate(std::uint64_t bytes) {
-  SharedMemory& memory = *meeting_->segments[static_cast<std::size_t>(rank_)];
+  SharedMemory& memory = *rendezvous_->segments[static_cast<std::size_t>(rank_)];
   const std::lock_guard lock(arena_mutex_);
   const std::optional<std::uint64_t> offset = arena_->Take(bytes);
   if (!offset) {
@@ -529,7 +529,7 @@ bool Engine::Owns(const void* memory, std::uint64_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   const auto begin = reinterpret_cast<std::uintptr_t>(Segment(rank_));
   if (address < begin + layout_.arena ||
-      address - begin >= meeting_->segments[static_cast<std::size_t>(rank_)]->size()) {
+      address - begin >= rendezvous_->segments[static_cast<std::size_t>(rank_)]->size()) {
     return false;
   }
   const std::lock_guard lock(arena_mutex_);

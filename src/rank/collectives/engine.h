@@ -1,5 +1,5 @@
-// What all calls of a group stand on: the shared memory, the gate, the failure that ends the group, and the frame of a
-// call. The calls themselves are in the *_call.cc files; group.h is the interface.
+// What all calls of a group stand on: the shared memory, the barrier, the failure that ends the group, and the frame of
+// a call. The calls themselves are in the *_call.cc files; group.h is the interface.
 //
 // Threads: between Begin and End the call belongs to the thread that holds call_mutex. Fail, Failed and Abort: any
 // thread.
@@ -18,13 +18,13 @@
 #include "collectives/board_slot.h"
 #include "collectives/call.h"
 #include "collectives/control_block.h"
-#include "collectives/crew.h"
 #include "collectives/group.h"
+#include "collectives/helper_thread.h"
 #include "collectives/kernels/reduce_kernel.h"
 #include "collectives/memory/arena.h"
 #include "collectives/memory/segment_layout.h"
 #include "collectives/node_levels.h"
-#include "collectives/rendezvous/meeting.h"
+#include "collectives/rendezvous/rendezvous.h"
 #include "collectives/trace_file.h"
 #include "collectives/waiting.h"
 
@@ -44,7 +44,7 @@ class Engine {
   InstructionSet instruction_set() const { return instruction_set_; }
   bool check_finite() const { return control_->check_finite != 0; }
   std::uint64_t direct_bytes() const { return control_->direct_bytes; }
-  Crew& crew() { return *crew_; }
+  HelperThread& helper() { return *helper_; }
   std::uint64_t cache_bytes() const { return cache_bytes_; }
   std::byte* Segment(int rank) const { return segments_[static_cast<std::size_t>(rank)]; }
   std::string Describe() const;
@@ -55,8 +55,8 @@ class Engine {
   Status Fail(int code, const std::string& text, int culprit = -1);
   // What the group has failed with, here or elsewhere.
   Status Failed();
-  // Failed, and whether a member is dead or has left that has yet to come to gate number `gate`.
-  Status Health(std::uint32_t gate);
+  // Failed, and whether a member is dead or has left that has yet to come to barrier number `barrier`.
+  Status Health(std::uint32_t barrier);
   // Failed, and whether any member is dead or has left: no call can succeed any more.
   Status CheckHealth();
   // For sends and receives, which stand outside the order of calls: is `peer` (−1: everybody) of no more use?
@@ -68,17 +68,17 @@ class Engine {
 
   // ---- the frame of a call ----
   std::mutex& call_mutex() { return call_mutex_; }
-  // Writes down what is called. `place`: where this member's data is (RankLine::Record::place).
+  // Writes down what is called. `place`: where this member's data is (MemberState::Record::place).
   Status Begin(const Call& call, std::uint64_t bytes, std::uint64_t place);
-  // Arrives and waits for all. Behind the first gate of a call, CompareCalls.
-  Status Gate();
+  // Arrives and waits for all. Behind the first barrier of a call, CompareCalls.
+  Status Barrier();
   // All members must have called the same: FULLDECK_ERROR_MISMATCH with who called what.
   Status CompareCalls();
   void End(const Status& status);
-  const RankLine::Record& RecordOf(int rank) const;
+  const MemberState::Record& RecordOf(int rank) const;
   std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
 
-  // The slots of a call: the first one is known before the first gate, all of them behind it.
+  // The slots of a call: the first one is known before the first barrier, all of them behind it.
   int first_slot() const { return first_slot_; }
   void SetLastSlot(int slot) { first_slot_ = slot == 0 ? 1 : 0; }
   // Pages for the slots that only calls with data on cards use; once a group.
@@ -86,10 +86,10 @@ class Engine {
 
   // ---- results that are not finite ----
   // What this member found in the call under way: the earliest element counts. Other members see it behind the next
-  // gate.
-  void NoteNonfinite(std::uint64_t element, int rank);
-  // Behind the last gate: what all found together; or only what this one found.
-  void SettleNonfinite(bool of_all);
+  // barrier.
+  void RecordNonfinite(std::uint64_t element, int rank);
+  // Behind the last barrier: what all found together; or only what this one found.
+  void ResolveNonfinite(bool of_all);
   std::optional<Nonfinite> LastNonfinite() const;
 
   // ---- memory ----
@@ -103,19 +103,19 @@ class Engine {
 
   // ---- trace ----
   bool traced() const { return trace_ != nullptr || trace_file_ != nullptr; }
-  void Trace(TraceEvent::Kind kind, std::uint64_t piece, std::uint64_t begin_ns);
+  void Trace(TraceEvent::Kind kind, std::uint64_t chunk, std::uint64_t begin_ns);
   void SetTrace(std::function<void(std::span<const TraceEvent>)> sink) { trace_ = std::move(sink); }
 
  private:
   Engine() = default;
   Status Prepare(const GroupOptions& options);
-  RankLine& Line(int rank) const { return control_->ranks[rank]; }
+  MemberState& Line(int rank) const { return control_->ranks[rank]; }
   std::vector<int> Gone() const;
   Status GoneStatus(const std::vector<int>& gone) const;
-  std::vector<int> MissingAt(std::uint32_t gate) const;
-  std::string TimeoutText(std::uint32_t gate) const;
-  std::string Whereabouts(int rank) const;
-  void TellBoard(const Status& status) const;
+  std::vector<int> MissingAt(std::uint32_t barrier) const;
+  std::string TimeoutText(std::uint32_t barrier) const;
+  std::string DescribeProgress(int rank) const;
+  void ReportToBoard(const Status& status) const;
   std::string NoMemoryText(const base::Error& error) const;
 
   int rank_ = 0;
@@ -123,18 +123,18 @@ class Engine {
   std::string name_;
   std::uint32_t fork_generation_ = 0;
   InstructionSet instruction_set_ = InstructionSet::kPlain;
-  Patience patience_;
-  std::unique_ptr<Crew> crew_;
+  WaitPolicy wait_policy_;
+  std::unique_ptr<HelperThread> helper_;
   std::uint64_t cache_bytes_ = 0;
   NodeLevels levels_;
   SegmentLayout layout_;
-  std::unique_ptr<Meeting> meeting_;
+  std::unique_ptr<Rendezvous> rendezvous_;
   ControlBlock* control_ = nullptr;
   std::vector<std::byte*> segments_;
 
   std::mutex call_mutex_;
   std::atomic<std::uint64_t> sequence_{0};  // of the call under way or done last
-  std::uint32_t gate_ = 0;                  // number of the last gate that this member came to
+  std::uint32_t barrier_ = 0;               // number of the last barrier that this member came to
   int first_slot_ = 0;
   std::atomic<bool> reserved_for_cards_{false};
   Call call_;

@@ -27,7 +27,7 @@ Status Engine::Fail(int code, const std::string& text, int culprit) {
     record.text_bytes = static_cast<std::uint32_t>(std::min(text.size(), sizeof record.text));
     std::memcpy(record.text, text.data(), record.text_bytes);
     record.state.store(2, std::memory_order_release);  // pairs with Failed
-    WakeSleepers(control_->gate.released);
+    WakeSleepers(control_->barrier.released);
     for (int rank = 0; rank < size_; ++rank) Ring(Line(rank).doorbell.rings, Line(rank).doorbell.sleepers);
   }
   return Failed();
@@ -55,31 +55,31 @@ Status Engine::Failed() {
 }
 
 // On the board a rank is its number in the whole run, which a member of a smaller group does not have here.
-void Engine::TellBoard(const Status& status) const {
+void Engine::ReportToBoard(const Status& status) const {
   int culprit = -1;
   if (status.culprit() >= 0 && status.culprit() < size_ && control_ != nullptr) {
     culprit = static_cast<int>(Line(status.culprit()).run_rank.load(std::memory_order_relaxed)) - 1;
   }
-  board_->TellError(status, culprit);
+  board_->ReportError(status, culprit);
 }
 
-std::vector<int> Engine::MissingAt(std::uint32_t gate) const {
+std::vector<int> Engine::MissingAt(std::uint32_t barrier) const {
   std::vector<int> missing;
   for (int rank = 0; rank < size_; ++rank) {
-    // Pairs with the store in Gate.
-    if (static_cast<std::int32_t>(Line(rank).arrived.load(std::memory_order_acquire) - gate) < 0)
+    // Pairs with the store in Barrier.
+    if (static_cast<std::int32_t>(Line(rank).arrived.load(std::memory_order_acquire) - barrier) < 0)
       missing.push_back(rank);
   }
   return missing;
 }
 
-Status Engine::Health(std::uint32_t gate) {
+Status Engine::Health(std::uint32_t barrier) {
   if (Status failed = Failed(); !failed.ok()) return failed;
-  // Who is gone is asked before who is missing: one that came to the gate and then ended is not missed.
+  // Who is gone is asked before who is missing: one that came to the barrier and then ended is not missed.
   const std::vector<int> gone = Gone();
   if (gone.empty()) return {};
   std::vector<int> lost;
-  for (const int rank : MissingAt(gate)) {
+  for (const int rank : MissingAt(barrier)) {
     if (std::binary_search(gone.begin(), gone.end(), rank)) lost.push_back(rank);
   }
   if (lost.empty()) return {};
@@ -106,7 +106,7 @@ Status Engine::PeerHealth(int peer) {
 
 // In order, without this one.
 std::vector<int> Engine::Gone() const {
-  std::vector<int> gone = meeting_->watch.Dead();
+  std::vector<int> gone = rendezvous_->watch.Dead();
   for (int rank = 0; rank < size_; ++rank) {
     if (Line(rank).left.load(std::memory_order_acquire) != 0) gone.push_back(rank);  // pairs with ~Engine
   }
@@ -121,30 +121,31 @@ Status Engine::GoneStatus(const std::vector<int>& gone) const {
       "group \"" + name_ + "\": " + DescribeRanks(gone) + (gone.size() == 1 ? " is gone." : " are gone.");
   for (const int rank : gone) {
     const bool left = Line(rank).left.load(std::memory_order_acquire) != 0;
-    text += "\n  rank " + std::to_string(rank) + " " + (left ? "left the group" : "died") + "; it " + Whereabouts(rank);
+    text += "\n  rank " + std::to_string(rank) + " " + (left ? "left the group" : "died") + "; it " +
+            DescribeProgress(rank);
   }
   return {FULLDECK_ERROR_PEER_LOST, text, gone.front()};
 }
 
-std::string Engine::Whereabouts(int rank) const {
-  const RankLine& line = Line(rank);
+std::string Engine::DescribeProgress(int rank) const {
+  const MemberState& line = Line(rank);
   const std::uint64_t sequence = line.sequence.load(std::memory_order_relaxed);
   if (sequence == 0) return "has made no call yet";
-  const RankLine::Record& record = line.records[sequence & 1];
+  const MemberState::Record& record = line.records[sequence & 1];
   const Call call = Unpack(record.call.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed));
   return std::string(line.in_call.load(std::memory_order_relaxed) != 0 ? "is in call " : "has finished call ") +
          std::to_string(sequence) + ", " + collectives::Describe(call);
 }
 
-std::string Engine::TimeoutText(std::uint32_t gate) const {
-  const std::vector<int> missing = MissingAt(gate);
+std::string Engine::TimeoutText(std::uint32_t barrier) const {
+  const std::vector<int> missing = MissingAt(barrier);
   std::string text = "group \"" + name_ + "\": call " + std::to_string(sequence()) + ", " +
                      collectives::Describe(call_) + ": waited " + Seconds(timeout()) + " for " +
                      (missing.empty() ? std::string("ranks that have come by now") : DescribeRanks(missing)) + ".";
   for (int rank = 0; rank < size_; ++rank) {
-    text += "\n  rank " + std::to_string(rank) + " " + Whereabouts(rank);
+    text += "\n  rank " + std::to_string(rank) + " " + DescribeProgress(rank);
     if (std::find(missing.begin(), missing.end(), rank) != missing.end())
-      text += " (" + meeting_->watch.Describe(rank) + ")";
+      text += " (" + rendezvous_->watch.Describe(rank) + ")";
   }
   return text;
 }

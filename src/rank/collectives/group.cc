@@ -26,14 +26,14 @@ bool Missing(const Buffer& buffer, std::uint64_t bytes) {
 
 std::uint64_t PlaceOf(const Engine& engine, const Buffer& input, const Buffer& output, std::uint64_t bytes) {
   if (input.staging != nullptr || output.staging != nullptr) return kOnCard;
-  if (input.host != output.host || bytes == 0 || !engine.Owns(input.host, bytes)) return kPrivate;
+  if (input.host != output.host || bytes == 0 || !engine.Owns(input.host, bytes)) return kNotShared;
   return static_cast<std::uint64_t>(input.host - engine.Segment(engine.rank()));
 }
 
 std::uint64_t PlaceOf(std::span<const Buffer> some, const Buffer& other) {
   bool card = other.staging != nullptr;
   for (const Buffer& buffer : some) card = card || buffer.staging != nullptr;
-  return card ? kOnCard : kPrivate;
+  return card ? kOnCard : kNotShared;
 }
 
 // Between Begin and End: one call at a time.
@@ -49,7 +49,7 @@ Status MakeCall(Engine& engine, const Call& call, std::uint64_t bytes, std::uint
 
 }  // namespace
 
-struct Group::State {
+struct Group::Impl {
   std::unique_ptr<Engine> engine;
 
   // What every call is checked for. `parts`: how many of `count` elements the larger buffer holds.
@@ -106,127 +106,127 @@ struct Group::State {
   }
 };
 
-Group::Group(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Group::~Group() = default;
 
-Group::Made Group::Create(const GroupOptions& options) {
-  auto state = std::make_unique<State>();
-  Status status = Engine::Create(options, state->engine);
+Group::CreateResult Group::Create(const GroupOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  Status status = Engine::Create(options, impl->engine);
   if (!status.ok()) return {nullptr, std::move(status)};
-  return {std::unique_ptr<Group>(new Group(std::move(state))), {}};
+  return {std::unique_ptr<Group>(new Group(std::move(impl))), {}};
 }
 
 int Group::rank() const {
-  return state_->engine->rank();
+  return impl_->engine->rank();
 }
 int Group::size() const {
-  return state_->engine->size();
+  return impl_->engine->size();
 }
 const std::string& Group::name() const {
-  return state_->engine->name();
+  return impl_->engine->name();
 }
 std::uint64_t Group::calls() const {
-  return state_->engine->sequence();
+  return impl_->engine->sequence();
 }
 
 Status Group::AllReduce(Buffer input, Buffer output, std::uint64_t count, Datatype datatype, Reduction reduction) {
-  Engine& engine = *state_->engine;
+  Engine& engine = *impl_->engine;
   const Call call{Operation::kAllReduce, datatype, reduction, -1, count};
-  if (Status status = state_->CheckCall(call, 1); !status.ok()) return status;
+  if (Status status = impl_->CheckCall(call, 1); !status.ok()) return status;
   const std::uint64_t bytes = count * BytesOf(datatype);
-  if (Status status = state_->CheckPair(call, input, output, bytes, true); !status.ok()) return status;
+  if (Status status = impl_->CheckPair(call, input, output, bytes, true); !status.ok()) return status;
   return MakeCall(engine, call, bytes, PlaceOf(engine, input, output, bytes), [&] {
     Status status = RunAllReduce(engine, call, input, output);
     // A direct reduction was done by all, the others by shares: what all found together is the same on each.
-    if (status.ok()) engine.SettleNonfinite(bytes > engine.direct_bytes());
+    if (status.ok()) engine.ResolveNonfinite(bytes > engine.direct_bytes());
     return status;
   });
 }
 
 Status Group::Reduce(Buffer input, Buffer output, std::uint64_t count, Datatype datatype, Reduction reduction,
                      int root) {
-  Engine& engine = *state_->engine;
+  Engine& engine = *impl_->engine;
   const Call call{Operation::kReduce, datatype, reduction, root, count};
-  if (Status status = state_->CheckCall(call, 1); !status.ok()) return status;
-  if (Status status = state_->CheckRoot(call); !status.ok()) return status;
+  if (Status status = impl_->CheckCall(call, 1); !status.ok()) return status;
+  if (Status status = impl_->CheckRoot(call); !status.ok()) return status;
   const std::uint64_t bytes = count * BytesOf(datatype);
-  if (Status status = state_->CheckPair(call, input, output, bytes, rank() == root); !status.ok()) return status;
+  if (Status status = impl_->CheckPair(call, input, output, bytes, rank() == root); !status.ok()) return status;
   const Buffer result = rank() == root ? output : Buffer{};
   return MakeCall(engine, call, bytes, PlaceOf({}, input.staging != nullptr ? input : result), [&] {
     Status status = RunReduce(engine, call, input, result);
-    if (status.ok()) engine.SettleNonfinite(bytes > engine.direct_bytes());
+    if (status.ok()) engine.ResolveNonfinite(bytes > engine.direct_bytes());
     return status;
   });
 }
 
 Status Group::Broadcast(Buffer buffer, std::uint64_t count, Datatype datatype, int root) {
-  Engine& engine = *state_->engine;
+  Engine& engine = *impl_->engine;
   const Call call{Operation::kBroadcast, datatype, Reduction::kNone, root, count};
-  if (Status status = state_->CheckCall(call, 1); !status.ok()) return status;
-  if (Status status = state_->CheckRoot(call); !status.ok()) return status;
+  if (Status status = impl_->CheckCall(call, 1); !status.ok()) return status;
+  if (Status status = impl_->CheckRoot(call); !status.ok()) return status;
   const std::uint64_t bytes = count * BytesOf(datatype);
   if (Missing(buffer, bytes)) return Refuse(engine, "broadcast", "the buffer is NULL");
   return MakeCall(engine, call, bytes, PlaceOf({}, buffer), [&] { return RunBroadcast(engine, call, buffer); });
 }
 
 Status Group::AllGather(Buffer input, std::span<const Buffer> outputs, std::uint64_t count, Datatype datatype) {
-  Engine& engine = *state_->engine;
+  Engine& engine = *impl_->engine;
   const Call call{Operation::kAllGather, datatype, Reduction::kNone, -1, count};
-  if (Status status = state_->CheckCall(call, size()); !status.ok()) return status;
+  if (Status status = impl_->CheckCall(call, size()); !status.ok()) return status;
   const std::uint64_t bytes = count * BytesOf(datatype);
   if (Missing(input, bytes)) return Refuse(engine, "all_gather", "the input is NULL");
-  if (Status status = state_->CheckList(call, outputs, input, bytes); !status.ok()) return status;
+  if (Status status = impl_->CheckList(call, outputs, input, bytes); !status.ok()) return status;
   return MakeCall(engine, call, bytes, PlaceOf(outputs, input),
                   [&] { return RunAllGather(engine, call, input, outputs); });
 }
 
 Status Group::ReduceScatter(std::span<const Buffer> inputs, Buffer output, std::uint64_t count, Datatype datatype,
                             Reduction reduction) {
-  Engine& engine = *state_->engine;
+  Engine& engine = *impl_->engine;
   const Call call{Operation::kReduceScatter, datatype, reduction, -1, count};
-  if (Status status = state_->CheckCall(call, size()); !status.ok()) return status;
+  if (Status status = impl_->CheckCall(call, size()); !status.ok()) return status;
   const std::uint64_t bytes = count * BytesOf(datatype);
   if (Missing(output, bytes)) return Refuse(engine, "reduce_scatter", "the output is NULL");
-  if (Status status = state_->CheckList(call, inputs, output, bytes); !status.ok()) return status;
+  if (Status status = impl_->CheckList(call, inputs, output, bytes); !status.ok()) return status;
   return MakeCall(engine, call, bytes * inputs.size(), PlaceOf(inputs, output), [&] {
     Status status = RunReduceScatter(engine, call, inputs, output);
-    if (status.ok()) engine.SettleNonfinite(false);
+    if (status.ok()) engine.ResolveNonfinite(false);
     return status;
   });
 }
 
 Status Group::Gather(Buffer input, std::span<const Buffer> outputs, std::uint64_t count, Datatype datatype, int root) {
-  Engine& engine = *state_->engine;
+  Engine& engine = *impl_->engine;
   const Call call{Operation::kGather, datatype, Reduction::kNone, root, count};
-  if (Status status = state_->CheckCall(call, size()); !status.ok()) return status;
-  if (Status status = state_->CheckRoot(call); !status.ok()) return status;
+  if (Status status = impl_->CheckCall(call, size()); !status.ok()) return status;
+  if (Status status = impl_->CheckRoot(call); !status.ok()) return status;
   const std::uint64_t bytes = count * BytesOf(datatype);
   if (Missing(input, bytes)) return Refuse(engine, "gather", "the input is NULL");
   const std::span<const Buffer> takes = rank() == root ? outputs : std::span<const Buffer>();
   if (rank() == root) {
-    if (Status status = state_->CheckList(call, outputs, input, bytes); !status.ok()) return status;
+    if (Status status = impl_->CheckList(call, outputs, input, bytes); !status.ok()) return status;
   }
   return MakeCall(engine, call, bytes, PlaceOf(takes, input), [&] { return RunGather(engine, call, input, takes); });
 }
 
 Status Group::Scatter(std::span<const Buffer> inputs, Buffer output, std::uint64_t count, Datatype datatype, int root) {
-  Engine& engine = *state_->engine;
+  Engine& engine = *impl_->engine;
   const Call call{Operation::kScatter, datatype, Reduction::kNone, root, count};
-  if (Status status = state_->CheckCall(call, size()); !status.ok()) return status;
-  if (Status status = state_->CheckRoot(call); !status.ok()) return status;
+  if (Status status = impl_->CheckCall(call, size()); !status.ok()) return status;
+  if (Status status = impl_->CheckRoot(call); !status.ok()) return status;
   const std::uint64_t bytes = count * BytesOf(datatype);
   if (Missing(output, bytes)) return Refuse(engine, "scatter", "the output is NULL");
   const std::span<const Buffer> gives = rank() == root ? inputs : std::span<const Buffer>();
   if (rank() == root) {
-    if (Status status = state_->CheckList(call, inputs, output, bytes); !status.ok()) return status;
+    if (Status status = impl_->CheckList(call, inputs, output, bytes); !status.ok()) return status;
   }
   return MakeCall(engine, call, bytes, PlaceOf(gives, output), [&] { return RunScatter(engine, call, gives, output); });
 }
 
-Status Group::AllToAll(std::span<const Part> inputs, std::span<const Part> outputs, Datatype datatype) {
-  Engine& engine = *state_->engine;
+Status Group::AllToAll(std::span<const RankBuffer> inputs, std::span<const RankBuffer> outputs, Datatype datatype) {
+  Engine& engine = *impl_->engine;
   const Call call{Operation::kAllToAll, datatype, Reduction::kNone, -1, 0};
-  if (Status status = state_->CheckCall(call, 1); !status.ok()) return status;
+  if (Status status = impl_->CheckCall(call, 1); !status.ok()) return status;
   const auto ranks = static_cast<std::size_t>(size());
   if (inputs.size() != ranks || outputs.size() != ranks) {
     return Refuse(engine, "all_to_all",
@@ -253,21 +253,21 @@ Status Group::AllToAll(std::span<const Part> inputs, std::span<const Part> outpu
       }
     }
   }
-  return MakeCall(engine, call, bytes, card ? kOnCard : kPrivate,
+  return MakeCall(engine, call, bytes, card ? kOnCard : kNotShared,
                   [&] { return RunAllToAll(engine, call, inputs, outputs); });
 }
 
 Status Group::Barrier() {
-  Engine& engine = *state_->engine;
-  return MakeCall(engine, Call{}, 0, kPrivate, [&] { return RunBarrier(engine); });
+  Engine& engine = *impl_->engine;
+  return MakeCall(engine, Call{}, 0, kNotShared, [&] { return RunBarrier(engine); });
 }
 
 Messages& Group::messages() {
-  return state_->engine->messages();
+  return impl_->engine->messages();
 }
 
 Status Group::Send(const void* data, std::uint64_t bytes, int to, std::uint64_t tag) {
-  Engine& engine = *state_->engine;
+  Engine& engine = *impl_->engine;
   if (Status status = engine.CheckProcess(); !status.ok()) return status;
   if (Status status = engine.Failed(); !status.ok()) return status;
   if (data == nullptr && bytes > 0) return Refuse(engine, "send", "the data is NULL");
@@ -276,7 +276,7 @@ Status Group::Send(const void* data, std::uint64_t bytes, int to, std::uint64_t 
 }
 
 Status Group::Receive(void* data, std::uint64_t bytes, int from, std::uint64_t tag, int* came_from) {
-  Engine& engine = *state_->engine;
+  Engine& engine = *impl_->engine;
   if (Status status = engine.CheckProcess(); !status.ok()) return status;
   if (Status status = engine.Failed(); !status.ok()) return status;
   if (data == nullptr && bytes > 0) return Refuse(engine, "receive", "the data is NULL");
@@ -287,50 +287,50 @@ Status Group::Receive(void* data, std::uint64_t bytes, int from, std::uint64_t t
 }
 
 Group::Allocation Group::Allocate(std::uint64_t bytes) {
-  if (Status status = state_->engine->CheckProcess(); !status.ok()) return {nullptr, std::move(status)};
-  return state_->engine->Allocate(bytes);
+  if (Status status = impl_->engine->CheckProcess(); !status.ok()) return {nullptr, std::move(status)};
+  return impl_->engine->Allocate(bytes);
 }
 void Group::Free(void* memory) {
-  if (state_->engine->CheckProcess().ok()) state_->engine->Free(memory);
+  if (impl_->engine->CheckProcess().ok()) impl_->engine->Free(memory);
 }
 bool Group::Owns(const void* memory, std::uint64_t bytes) const {
-  return state_->engine->Owns(memory, bytes);
+  return impl_->engine->Owns(memory, bytes);
 }
 
 void Group::Abort(const std::string& reason) {
-  if (!state_->engine->CheckProcess().ok()) return;
-  (void)state_->engine->Fail(FULLDECK_ERROR_ABORTED,
-                             "group \"" + name() + "\" was aborted by rank " + std::to_string(rank()) + ": " + reason);
+  if (!impl_->engine->CheckProcess().ok()) return;
+  (void)impl_->engine->Fail(FULLDECK_ERROR_ABORTED,
+                            "group \"" + name() + "\" was aborted by rank " + std::to_string(rank()) + ": " + reason);
 }
 Status Group::CurrentStatus() {
-  if (Status status = state_->engine->CheckProcess(); !status.ok()) return status;
-  return state_->engine->CheckHealth();
+  if (Status status = impl_->engine->CheckProcess(); !status.ok()) return status;
+  return impl_->engine->CheckHealth();
 }
 void Group::SetTimeout(base::Duration timeout) {
-  state_->engine->SetTimeout(timeout);
+  impl_->engine->SetTimeout(timeout);
 }
 base::Duration Group::timeout() const {
-  return state_->engine->timeout();
+  return impl_->engine->timeout();
 }
 std::optional<Nonfinite> Group::LastNonfinite() const {
-  return state_->engine->LastNonfinite();
+  return impl_->engine->LastNonfinite();
 }
 
 std::vector<std::span<std::byte>> Group::StagingMemory() const {
-  const Engine& engine = *state_->engine;
-  std::vector<std::span<std::byte>> stretches;
+  const Engine& engine = *impl_->engine;
+  std::vector<std::span<std::byte>> ranges;
   for (int rank = 0; rank < engine.size(); ++rank) {
-    stretches.emplace_back(engine.Segment(rank) + engine.layout().slots, engine.layout().partials);
+    ranges.emplace_back(engine.Segment(rank) + engine.layout().slots, engine.layout().partials);
   }
-  return stretches;
+  return ranges;
 }
 
 void Group::SetTrace(std::function<void(std::span<const TraceEvent>)> sink) {
-  const std::lock_guard lock(state_->engine->call_mutex());
-  state_->engine->SetTrace(std::move(sink));
+  const std::lock_guard lock(impl_->engine->call_mutex());
+  impl_->engine->SetTrace(std::move(sink));
 }
 std::string Group::Describe() const {
-  return state_->engine->Describe();
+  return impl_->engine->Describe();
 }
 
 }  // namespace fulldeck::collectives

@@ -28,18 +28,18 @@ struct GroupOptions {
   std::string key;  // empty: made from the launcher's variables, or an error
   base::Duration timeout = std::chrono::minutes(30);
   bool check_finite = false;
-  bool expects_cards = false;  // larger pieces: every copy of a card has a price of its own. Rank 0's counts
+  bool expects_cards = false;  // larger chunks: every copy of a card has a price of its own. Rank 0's counts
 
-  // Rank 0's values count for the whole group. 0: chosen from the number of ranks and processors.
-  std::uint64_t piece_bytes = 0;   // FULLDECK_COLLECTIVES_PIECE
-  std::uint64_t direct_bytes = 0;  // up to this size each rank reduces everything itself: one meeting instead of two
+  // Rank 0's values count for the whole group. 0: chosen from the number of ranks and cpus.
+  std::uint64_t chunk_bytes = 0;   // FULLDECK_COLLECTIVES_PIECE
+  std::uint64_t direct_bytes = 0;  // up to this size each rank reduces everything itself: one rendezvous instead of two
 
   // For tests.
   bool use_pidfd = true;
   std::uint32_t version = 0;
-  int processors = 0;            // that the ranks may use together; 0: found out
-  std::uint32_t first_gate = 0;  // rank 0's counts: where the counters of the gates begin, to see them wrap round
-  std::vector<int> nodes;        // NUMA node of each rank; empty: found out, or FULLDECK_COLLECTIVES_NODES ("0,0,1,1")
+  int cpus = 0;                     // that the ranks may use together; 0: found out
+  std::uint32_t first_barrier = 0;  // rank 0's counts: where the counters of the barriers begin, to see them wrap round
+  std::vector<int> nodes;  // NUMA node of each rank; empty: found out, or FULLDECK_COLLECTIVES_NODES ("0,0,1,1")
 };
 
 struct Nonfinite {
@@ -49,7 +49,7 @@ struct Nonfinite {
 };
 
 // One buffer of a call that gives to or takes from each rank, and how many elements of it.
-struct Part {
+struct RankBuffer {
   Buffer buffer;
   std::uint64_t count = 0;
 };
@@ -57,18 +57,18 @@ struct Part {
 // What one call did when, for proofs of overlap (fulldeck bench collectives --timeline).
 struct TraceEvent {
   enum class Kind : std::uint8_t { kIn, kReduce, kOut, kWait } kind;
-  std::uint64_t piece = 0;
+  std::uint64_t chunk = 0;
   std::uint64_t begin_ns = 0;  // CLOCK_MONOTONIC
   std::uint64_t end_ns = 0;
 };
 
 class Group {
  public:
-  struct Made {
+  struct CreateResult {
     std::unique_ptr<Group> group;  // nullptr: see status
     Status status;
   };
-  static Made Create(const GroupOptions& options);
+  static CreateResult Create(const GroupOptions& options);
   // Leaves. No call may be under way.
   ~Group();
   Group(const Group&) = delete;
@@ -88,7 +88,7 @@ class Group {
                        Reduction reduction);
   Status Gather(Buffer input, std::span<const Buffer> outputs, std::uint64_t count, Datatype datatype, int root);
   Status Scatter(std::span<const Buffer> inputs, Buffer output, std::uint64_t count, Datatype datatype, int root);
-  Status AllToAll(std::span<const Part> inputs, std::span<const Part> outputs, Datatype datatype);
+  Status AllToAll(std::span<const RankBuffer> inputs, std::span<const RankBuffer> outputs, Datatype datatype);
   Status Barrier();
 
   // Send and receive; see messages.h. Blocking forms:
@@ -121,9 +121,9 @@ class Group {
   std::string Describe() const;
 
  private:
-  struct State;
-  explicit Group(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Impl;
+  explicit Group(std::unique_ptr<Impl> state);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace fulldeck::collectives

@@ -11,7 +11,7 @@
 #include <new>
 
 #include "collectives/group.h"
-#include "collectives/rendezvous/meeting_testing.h"
+#include "collectives/rendezvous/rendezvous_testing.h"
 #include "collectives/testing/fake_card.h"
 #include "collectives/testing/problem.h"
 #include "collectives/testing/ranks.h"
@@ -63,16 +63,16 @@ struct Outcome {
   bool poisoned = false;  // a further call gave the same
   std::string text;
 
-  std::string Told() const {
+  std::string ToText() const {
     return std::to_string(code) + ' ' + std::to_string(at) + ' ' + (poisoned ? "1 " : "0 ") + text;
   }
-  static Outcome Heard(const std::string& told) {
+  static Outcome FromText(const std::string& serialized) {
     Outcome outcome;
     char* rest = nullptr;
-    outcome.code = static_cast<int>(std::strtol(told.c_str(), &rest, 10));
+    outcome.code = static_cast<int>(std::strtol(serialized.c_str(), &rest, 10));
     outcome.at = std::strtod(rest, &rest);
     outcome.poisoned = std::strtol(rest, &rest, 10) != 0;
-    outcome.text = *rest == ' ' ? rest + 1 : told;
+    outcome.text = *rest == ' ' ? rest + 1 : serialized;
     return outcome;
   }
 };
@@ -92,16 +92,16 @@ Outcome Failed(Group& group, const Status& status) {
 using Life = std::function<Outcome(Group&)>;
 MemberProcess Member(const GroupOptions& common, int rank, int size, const Life& life) {
   return MemberProcess([&] {
-    Group::Made made = Group::Create(OptionsOf(common, rank, size));
-    if (made.group == nullptr) return Outcome{made.status.code(), Seconds(), true, made.status.text()}.Told();
-    return life(*made.group).Told();
+    Group::CreateResult made = Group::Create(OptionsOf(common, rank, size));
+    if (made.group == nullptr) return Outcome{made.status.code(), Seconds(), true, made.status.text()}.ToText();
+    return life(*made.group).ToText();
   });
 }
 
-GroupOptions SmallPieces(const char* name) {
+GroupOptions SmallChunks(const char* name) {
   GroupOptions options;
   options.name = FreshName(name);
-  options.piece_bytes = 4096;
+  options.chunk_bytes = 4096;
   options.timeout = std::chrono::minutes(2);
   return options;
 }
@@ -121,7 +121,7 @@ void ExpectSameEnd(const std::vector<Outcome>& outcomes, int code, double since,
 
 // ---- death, at every phase of a call ----
 
-constexpr std::uint64_t kCount = 10 * 4096;  // ten pieces
+constexpr std::uint64_t kCount = 10 * 4096;  // ten chunks
 
 // Calls until one fails: one may still succeed after a member's death, if all that it had to do was done.
 Outcome CallUntilItFails(Group& group, Operation operation, FakeCard* card) {
@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(GroupDeath, EndsEveryOtherRankInTimeWithTheDeadOneNamed) {
   const Death& death = GetParam();
-  GroupOptions options = SmallPieces("death");
+  GroupOptions options = SmallChunks("death");
   options.use_pidfd = death.pidfd;
   if (death.levels) options.nodes = {0, 0, 1, 1};
   const int size = death.levels ? 4 : 3;
@@ -202,7 +202,7 @@ TEST_P(GroupDeath, EndsEveryOtherRankInTimeWithTheDeadOneNamed) {
     if (rank == 1) {
       EXPECT_EQ(report, "killed");
     } else {
-      outcomes.push_back(Outcome::Heard(report));
+      outcomes.push_back(Outcome::FromText(report));
     }
   }
   ExpectSameEnd(outcomes, FULLDECK_ERROR_PEER_LOST, board->died_at);
@@ -223,7 +223,7 @@ TEST_P(GroupKill, AtARandomMomentEndsTheOthersInTime) {
   double slowest = 0;
   for (int turn = 0; turn < 6; ++turn) {
     const int victim = turn % kRanks;
-    GroupOptions options = SmallPieces("kill");
+    GroupOptions options = SmallChunks("kill");
     options.use_pidfd = GetParam();
     SharedBoard board;
     std::vector<MemberProcess> members;
@@ -251,7 +251,7 @@ TEST_P(GroupKill, AtARandomMomentEndsTheOthersInTime) {
     members[static_cast<std::size_t>(victim)].Signal(SIGKILL);
     std::vector<Outcome> outcomes;
     for (int rank = 0; rank < kRanks; ++rank) {
-      if (rank != victim) outcomes.push_back(Outcome::Heard(members[static_cast<std::size_t>(rank)].Report()));
+      if (rank != victim) outcomes.push_back(Outcome::FromText(members[static_cast<std::size_t>(rank)].Report()));
     }
     ExpectSameEnd(outcomes, FULLDECK_ERROR_PEER_LOST, killed);
     for (const Outcome& outcome : outcomes) slowest = std::max(slowest, outcome.at - killed);
@@ -261,7 +261,7 @@ TEST_P(GroupKill, AtARandomMomentEndsTheOthersInTime) {
 }
 
 TEST(GroupFailure, NamesAllThatAreDead) {
-  const GroupOptions options = SmallPieces("two die");
+  const GroupOptions options = SmallChunks("two die");
   SharedBoard board;
   std::vector<MemberProcess> members;
   for (int rank = 0; rank < 4; ++rank) {
@@ -277,13 +277,14 @@ TEST(GroupFailure, NamesAllThatAreDead) {
   ASSERT_EQ(members[1].Report() + members[3].Report(), "killedkilled");
   const double since = Seconds();
   board->go = 1;
-  const std::vector<Outcome> outcomes = {Outcome::Heard(members[0].Report()), Outcome::Heard(members[2].Report())};
+  const std::vector<Outcome> outcomes = {Outcome::FromText(members[0].Report()),
+                                         Outcome::FromText(members[2].Report())};
   ExpectSameEnd(outcomes, FULLDECK_ERROR_PEER_LOST, since);
   EXPECT_THAT(outcomes[0].text, HasSubstr("ranks 1, 3 are gone."));
 }
 
 TEST(GroupFailure, EndsSendAndReceiveOfADeadRankWhileOthersLive) {
-  const GroupOptions options = SmallPieces("messages");
+  const GroupOptions options = SmallChunks("messages");
   SharedBoard board;
   std::vector<MemberProcess> members;
   for (int rank = 0; rank < 4; ++rank) {
@@ -312,12 +313,12 @@ TEST(GroupFailure, EndsSendAndReceiveOfADeadRankWhileOthersLive) {
   const double killed = Seconds();
   members[1].Signal(SIGKILL);
   for (const std::size_t rank : {0, 2}) {
-    const Outcome outcome = Outcome::Heard(members[rank].Report());
+    const Outcome outcome = Outcome::FromText(members[rank].Report());
     EXPECT_EQ(outcome.code, FULLDECK_ERROR_PEER_LOST) << outcome.text;
     EXPECT_THAT(outcome.text, HasSubstr("rank 1"));
     EXPECT_LT(outcome.at - killed, kBoundSeconds);
   }
-  EXPECT_EQ(Outcome::Heard(members[3].Report()).code, FULLDECK_OK);
+  EXPECT_EQ(Outcome::FromText(members[3].Report()).code, FULLDECK_OK);
 }
 
 // ---- leaving ----
@@ -325,14 +326,14 @@ TEST(GroupFailure, EndsSendAndReceiveOfADeadRankWhileOthersLive) {
 // Whoever has done its part may go, however long the others take over theirs.
 TEST(GroupFailure, DoesNotMissARankThatLeftAfterItsLastCall) {
   for (int turn = 0; turn < 8; ++turn) {
-    GroupOptions options = SmallPieces("leaves");
+    GroupOptions options = SmallChunks("leaves");
     options.use_pidfd = turn % 2 == 0;
     std::vector<MemberProcess> members;
     for (int rank = 0; rank < 4; ++rank) {
       members.push_back(Member(options, rank, 4, [&](Group& group) {
         std::vector<std::int32_t> values(static_cast<std::size_t>(turn) * 3000 + 1, 1);
         FakeCard card{Bytes(values.size() * 4)};
-        // The slow one takes its time over each piece out.
+        // The slow one takes its time over each chunk out.
         card.OnStep([&](Step step, int /*number*/) -> base::Result<void> {
           if (step == Step::kFinishOut) std::this_thread::sleep_for(std::chrono::milliseconds(30));
           return {};
@@ -343,19 +344,19 @@ TEST(GroupFailure, DoesNotMissARankThatLeftAfterItsLastCall) {
       }));
     }
     for (MemberProcess& member : members) {
-      const Outcome outcome = Outcome::Heard(member.Report());
+      const Outcome outcome = Outcome::FromText(member.Report());
       EXPECT_EQ(outcome.code, FULLDECK_OK) << outcome.text;
     }
   }
 }
 
 TEST(GroupFailure, SaysThatARankLeftWhileOthersStillCall) {
-  const GroupOptions options = SmallPieces("left");
+  const GroupOptions options = SmallChunks("left");
   SharedBoard board;
   std::vector<MemberProcess> members;
   for (int rank = 0; rank < 3; ++rank) {
     members.push_back(MemberProcess([&, rank] {
-      Group::Made made = Group::Create(OptionsOf(options, rank, 3));
+      Group::CreateResult made = Group::Create(OptionsOf(options, rank, 3));
       if (made.group == nullptr) return made.status.text();
       if (Status status = made.group->Barrier(); !status.ok()) return status.text();
       if (rank == 1) {
@@ -367,10 +368,11 @@ TEST(GroupFailure, SaysThatARankLeftWhileOthersStillCall) {
       }
       const Outcome outcome = Failed(*made.group, made.group->Barrier());
       ++board->go;
-      return outcome.Told();
+      return outcome.ToText();
     }));
   }
-  const std::vector<Outcome> outcomes = {Outcome::Heard(members[0].Report()), Outcome::Heard(members[2].Report())};
+  const std::vector<Outcome> outcomes = {Outcome::FromText(members[0].Report()),
+                                         Outcome::FromText(members[2].Report())};
   EXPECT_EQ(members[1].Report(), "left");
   ExpectSameEnd(outcomes, FULLDECK_ERROR_PEER_LOST, board->died_at);
   EXPECT_THAT(outcomes[0].text, HasSubstr("rank 1 left the group; it has finished call 1, barrier()"));
@@ -378,9 +380,9 @@ TEST(GroupFailure, SaysThatARankLeftWhileOthersStillCall) {
 
 // ---- stopping ----
 
-TEST(GroupFailure, TimesOutOnAStoppedRankAndSaysWhereEachOneIs) {
+TEST(GroupFailure, TimesOutOnAStoppedRankAndReportsWhereEachOneIs) {
   for (const bool pidfd : {true, false}) {
-    GroupOptions options = SmallPieces("stopped");
+    GroupOptions options = SmallChunks("stopped");
     options.use_pidfd = pidfd;
     SharedBoard board;
     std::vector<MemberProcess> members;
@@ -399,7 +401,7 @@ TEST(GroupFailure, TimesOutOnAStoppedRankAndSaysWhereEachOneIs) {
         return Failed(group, group.AllReduce(buffer, buffer, 100, Datatype::kFloat32, Reduction::kSum));
       }));
     }
-    std::vector<Outcome> outcomes = {Outcome::Heard(members[0].Report()), Outcome::Heard(members[1].Report())};
+    std::vector<Outcome> outcomes = {Outcome::FromText(members[0].Report()), Outcome::FromText(members[1].Report())};
     ExpectSameEnd(outcomes, FULLDECK_ERROR_TIMEOUT, board->died_at, 1.5 + kBoundSeconds);
     EXPECT_GT(outcomes[0].at - board->died_at, 1.0);
     const std::string& text = outcomes[0].text;
@@ -410,13 +412,13 @@ TEST(GroupFailure, TimesOutOnAStoppedRankAndSaysWhereEachOneIs) {
                                 ", stopped (SIGSTOP))"));
     // It wakes up and hears the same.
     members[2].Signal(SIGCONT);
-    outcomes.push_back(Outcome::Heard(members[2].Report()));
+    outcomes.push_back(Outcome::FromText(members[2].Report()));
     ExpectSameEnd(outcomes, FULLDECK_ERROR_TIMEOUT, Seconds());
   }
 }
 
 TEST(GroupFailure, TimesOutOnARankThatMakesNoCall) {
-  const GroupOptions options = SmallPieces("no call");
+  const GroupOptions options = SmallChunks("no call");
   SharedBoard board;
   std::vector<MemberProcess> members;
   for (int rank = 0; rank < 3; ++rank) {
@@ -432,7 +434,7 @@ TEST(GroupFailure, TimesOutOnARankThatMakesNoCall) {
     }));
   }
   std::vector<Outcome> outcomes;
-  for (MemberProcess& member : members) outcomes.push_back(Outcome::Heard(member.Report()));
+  for (MemberProcess& member : members) outcomes.push_back(Outcome::FromText(member.Report()));
   ExpectSameEnd(outcomes, FULLDECK_ERROR_TIMEOUT, Seconds());
   EXPECT_THAT(outcomes[0].text, HasSubstr("for rank 0."));
   EXPECT_THAT(outcomes[0].text,
@@ -443,95 +445,98 @@ TEST(GroupFailure, TimesOutOnARankThatMakesNoCall) {
 
 struct Desync {
   const char* name;
-  const char* said;
+  const char* expected_text;
   std::function<Status(Group&, Buffer, std::vector<Buffer>&)> usual;
   std::function<Status(Group&, Buffer, std::vector<Buffer>&)> other;  // of rank 1
 };
 class GroupDesync : public ::testing::TestWithParam<Desync> {};
-using Parts = std::vector<Buffer>;
+using Buffers = std::vector<Buffer>;
 Status Sum(Group& group, Buffer data, std::uint64_t count) {
   return group.AllReduce(data, data, count, Datatype::kFloat32, Reduction::kSum);
 }
-const auto kUsual = [](Group& group, Buffer data, Parts&) { return Sum(group, data, 9000); };
-const char kUsualSaid[] = "ranks 0, 2: all_reduce(sum, float32 × 9000)";
+const auto kUsual = [](Group& group, Buffer data, Buffers&) { return Sum(group, data, 9000); };
+const char kUsualText[] = "ranks 0, 2: all_reduce(sum, float32 × 9000)";
 std::string NameOfDesync(const ::testing::TestParamInfo<Desync>& given) {
   return given.param.name;
 }
 INSTANTIATE_TEST_SUITE_P(
     Kinds, GroupDesync,
-    ::testing::Values(
-        Desync{"Operation", "rank 1: barrier()", kUsual, [](Group& group, Buffer, Parts&) { return group.Barrier(); }},
-        Desync{"OperationOfTheSameLength", "rank 1: broadcast(float32 × 9000, root 0)", kUsual,
-               [](Group& group, Buffer data, Parts&) { return group.Broadcast(data, 9000, Datatype::kFloat32, 0); }},
-        Desync{"Type", "rank 1: all_reduce(sum, int32 × 9000)", kUsual,
-               [](Group& group, Buffer data, Parts&) {
-                 return group.AllReduce(data, data, 9000, Datatype::kInt32, Reduction::kSum);
-               }},
-        Desync{"Count", "rank 1: all_reduce(sum, float32 × 8999)", kUsual,
-               [](Group& group, Buffer data, Parts&) { return Sum(group, data, 8999); }},
-        Desync{"ShortAndLong", "rank 1: all_reduce(sum, float32 × 1)", kUsual,
-               [](Group& group, Buffer data, Parts&) { return Sum(group, data, 1); }},
-        Desync{"Reduction", "rank 1: all_reduce(max, float32 × 9000)", kUsual,
-               [](Group& group, Buffer data, Parts&) {
-                 return group.AllReduce(data, data, 9000, Datatype::kFloat32, Reduction::kMax);
-               }},
-        Desync{"Root", "rank 1: reduce(sum, float32 × 5, root 2)",
-               [](Group& group, Buffer data, Parts&) {
-                 return group.Reduce(data, data, 5, Datatype::kFloat32, Reduction::kSum, 0);
-               },
-               [](Group& group, Buffer data, Parts&) {
-                 return group.Reduce(data, data, 5, Datatype::kFloat32, Reduction::kSum, 2);
-               }},
-        Desync{"Order", "rank 1: broadcast(float32 × 8, root 0)",
-               [](Group& group, Buffer data, Parts&) {
-                 if (Status status = Sum(group, data, 20); !status.ok()) return status;
-                 return group.Broadcast(data, 8, Datatype::kFloat32, 0);
-               },
-               [](Group& group, Buffer data, Parts&) {
-                 if (Status status = group.Broadcast(data, 8, Datatype::kFloat32, 0); !status.ok()) return status;
-                 return Sum(group, data, 20);
-               }},
-        Desync{"PartsOfAnAllToAll", "rank 1 sends 7 elements to rank 0, which expects 5",
-               [](Group& group, Buffer data, Parts& outputs) {
-                 std::vector<Part> in(3, Part{data, 5});
-                 std::vector<Part> out;
-                 for (const Buffer& output : outputs) out.push_back({output, 5});
-                 return group.AllToAll(in, out, Datatype::kFloat32);
-               },
-               [](Group& group, Buffer data, Parts& outputs) {
-                 std::vector<Part> in(3, Part{data, 7});
-                 std::vector<Part> out;
-                 for (const Buffer& output : outputs) out.push_back({output, 5});
-                 return group.AllToAll(in, out, Datatype::kFloat32);
-               }}),
+    ::testing::Values(Desync{"Operation", "rank 1: barrier()", kUsual,
+                             [](Group& group, Buffer, Buffers&) { return group.Barrier(); }},
+                      Desync{"OperationOfTheSameLength", "rank 1: broadcast(float32 × 9000, root 0)", kUsual,
+                             [](Group& group, Buffer data, Buffers&) {
+                               return group.Broadcast(data, 9000, Datatype::kFloat32, 0);
+                             }},
+                      Desync{"Type", "rank 1: all_reduce(sum, int32 × 9000)", kUsual,
+                             [](Group& group, Buffer data, Buffers&) {
+                               return group.AllReduce(data, data, 9000, Datatype::kInt32, Reduction::kSum);
+                             }},
+                      Desync{"Count", "rank 1: all_reduce(sum, float32 × 8999)", kUsual,
+                             [](Group& group, Buffer data, Buffers&) { return Sum(group, data, 8999); }},
+                      Desync{"ShortAndLong", "rank 1: all_reduce(sum, float32 × 1)", kUsual,
+                             [](Group& group, Buffer data, Buffers&) { return Sum(group, data, 1); }},
+                      Desync{"Reduction", "rank 1: all_reduce(max, float32 × 9000)", kUsual,
+                             [](Group& group, Buffer data, Buffers&) {
+                               return group.AllReduce(data, data, 9000, Datatype::kFloat32, Reduction::kMax);
+                             }},
+                      Desync{"Root", "rank 1: reduce(sum, float32 × 5, root 2)",
+                             [](Group& group, Buffer data, Buffers&) {
+                               return group.Reduce(data, data, 5, Datatype::kFloat32, Reduction::kSum, 0);
+                             },
+                             [](Group& group, Buffer data, Buffers&) {
+                               return group.Reduce(data, data, 5, Datatype::kFloat32, Reduction::kSum, 2);
+                             }},
+                      Desync{"Order", "rank 1: broadcast(float32 × 8, root 0)",
+                             [](Group& group, Buffer data, Buffers&) {
+                               if (Status status = Sum(group, data, 20); !status.ok()) return status;
+                               return group.Broadcast(data, 8, Datatype::kFloat32, 0);
+                             },
+                             [](Group& group, Buffer data, Buffers&) {
+                               if (Status status = group.Broadcast(data, 8, Datatype::kFloat32, 0); !status.ok())
+                                 return status;
+                               return Sum(group, data, 20);
+                             }},
+                      Desync{"PartsOfAnAllToAll", "rank 1 sends 7 elements to rank 0, which expects 5",
+                             [](Group& group, Buffer data, Buffers& outputs) {
+                               std::vector<RankBuffer> in(3, RankBuffer{data, 5});
+                               std::vector<RankBuffer> out;
+                               for (const Buffer& output : outputs) out.push_back({output, 5});
+                               return group.AllToAll(in, out, Datatype::kFloat32);
+                             },
+                             [](Group& group, Buffer data, Buffers& outputs) {
+                               std::vector<RankBuffer> in(3, RankBuffer{data, 7});
+                               std::vector<RankBuffer> out;
+                               for (const Buffer& output : outputs) out.push_back({output, 5});
+                               return group.AllToAll(in, out, Datatype::kFloat32);
+                             }}),
     NameOfDesync);
 
-TEST_P(GroupDesync, IsToldToAllAtOnceWithWhoCalledWhat) {
-  const GroupOptions options = SmallPieces("desync");
+TEST_P(GroupDesync, IsReportedToAllAtOnceWithWhoCalledWhat) {
+  const GroupOptions options = SmallChunks("desync");
   std::vector<MemberProcess> members;
   const double since = Seconds();
   for (int rank = 0; rank < 3; ++rank) {
     members.push_back(Member(options, rank, 3, [&](Group& group) {
       std::vector<float> values(9000);
       std::vector<float> results(9000);
-      Parts parts;
+      Buffers parts;
       for (std::size_t other = 0; other < 3; ++other) parts.push_back(Buffer::Host(results.data() + other * 100));
       const auto& call = group.rank() == 1 ? GetParam().other : GetParam().usual;
       return Failed(group, call(group, Buffer::Host(values.data()), parts));
     }));
   }
   std::vector<Outcome> outcomes;
-  for (MemberProcess& member : members) outcomes.push_back(Outcome::Heard(member.Report()));
+  for (MemberProcess& member : members) outcomes.push_back(Outcome::FromText(member.Report()));
   ExpectSameEnd(outcomes, FULLDECK_ERROR_MISMATCH, since, 60);
-  EXPECT_THAT(outcomes[0].text, HasSubstr(GetParam().said));
+  EXPECT_THAT(outcomes[0].text, HasSubstr(GetParam().expected_text));
   if (outcomes[0].text.find("9000") != std::string::npos) {
-    EXPECT_THAT(outcomes[0].text, HasSubstr(kUsualSaid));
+    EXPECT_THAT(outcomes[0].text, HasSubstr(kUsualText));
   }
 }
 
 // One rank leaves a call out: the others are one ahead from then on, and the first call that differs tells.
-TEST(GroupFailure, TellsOfACallThatOneRankLeftOut) {
-  const GroupOptions options = SmallPieces("left out");
+TEST(GroupFailure, ReportsACallThatOneRankLeftOut) {
+  const GroupOptions options = SmallChunks("left out");
   std::vector<MemberProcess> members;
   for (int rank = 0; rank < 2; ++rank) {
     members.push_back(Member(options, rank, 2, [&](Group& group) {
@@ -546,7 +551,7 @@ TEST(GroupFailure, TellsOfACallThatOneRankLeftOut) {
     }));
   }
   std::vector<Outcome> outcomes;
-  for (MemberProcess& member : members) outcomes.push_back(Outcome::Heard(member.Report()));
+  for (MemberProcess& member : members) outcomes.push_back(Outcome::FromText(member.Report()));
   ExpectSameEnd(outcomes, FULLDECK_ERROR_MISMATCH, Seconds());
   EXPECT_THAT(outcomes[0].text, HasSubstr("as call 6: rank 0: broadcast(float32 × 1, root 0); rank 1: barrier()"));
 }
@@ -557,8 +562,8 @@ TEST(GroupFailure, OfMemoryThatOneRankCannotHaveIsAnErrorOnAll) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer needs more address space than this test allows";
 #endif
-  GroupOptions options = SmallPieces("no memory");
-  options.piece_bytes = std::uint64_t{64} << 20;
+  GroupOptions options = SmallChunks("no memory");
+  options.chunk_bytes = std::uint64_t{64} << 20;
   options.timeout = std::chrono::seconds(20);
   std::vector<MemberProcess> members;
   const double since = Seconds();
@@ -566,24 +571,24 @@ TEST(GroupFailure, OfMemoryThatOneRankCannotHaveIsAnErrorOnAll) {
     members.push_back(MemberProcess([&, rank] {
       GroupOptions own = options;
       if (rank == 1) {
-        // Room for pieces of a page, but not for those that rank 0 decides on.
-        own.piece_bytes = 4096;
+        // Room for chunks of a page, but not for those that rank 0 decides on.
+        own.chunk_bytes = 4096;
         struct rlimit limit = {};
         limit.rlim_cur = limit.rlim_max = std::uint64_t{20} << 40;
         setrlimit(RLIMIT_AS, &limit);
       }
-      Group::Made made = Group::Create(OptionsOf(own, rank, 3));
-      return Outcome{made.status.code(), Seconds(), true, made.status.text()}.Told();
+      Group::CreateResult made = Group::Create(OptionsOf(own, rank, 3));
+      return Outcome{made.status.code(), Seconds(), true, made.status.text()}.ToText();
     }));
   }
   std::vector<Outcome> outcomes;
-  for (MemberProcess& member : members) outcomes.push_back(Outcome::Heard(member.Report()));
+  for (MemberProcess& member : members) outcomes.push_back(Outcome::FromText(member.Report()));
   ExpectSameEnd(outcomes, FULLDECK_ERROR_SYSTEM, since, 15);
   EXPECT_THAT(outcomes[0].text, HasSubstr("rank 1 has no address space for pieces of 64"));
 }
 
 TEST(GroupFailure, OfARankThatCannotMakeItsMemoryIsAnErrorOnAll) {
-  GroupOptions options = SmallPieces("no files");
+  GroupOptions options = SmallChunks("no files");
   options.timeout = std::chrono::seconds(30);
   std::vector<MemberProcess> members;
   const double since = Seconds();
@@ -594,12 +599,12 @@ TEST(GroupFailure, OfARankThatCannotMakeItsMemoryIsAnErrorOnAll) {
         limit.rlim_cur = limit.rlim_max = 1 << 20;
         setrlimit(RLIMIT_FSIZE, &limit);
       }
-      Group::Made made = Group::Create(OptionsOf(options, rank, 3));
-      return Outcome{made.status.code(), Seconds(), true, made.status.text()}.Told();
+      Group::CreateResult made = Group::Create(OptionsOf(options, rank, 3));
+      return Outcome{made.status.code(), Seconds(), true, made.status.text()}.ToText();
     }));
   }
   for (MemberProcess& member : members) {
-    const Outcome outcome = Outcome::Heard(member.Report());
+    const Outcome outcome = Outcome::FromText(member.Report());
     EXPECT_EQ(outcome.code, FULLDECK_ERROR_SYSTEM) << outcome.text;
     EXPECT_THAT(outcome.text, HasSubstr("ulimit -f"));
     EXPECT_LT(outcome.at - since, 20);

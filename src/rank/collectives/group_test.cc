@@ -1,4 +1,4 @@
-// What a group does beside its arithmetic: what it refuses, its shared memory, what it notes of results that are not
+// What a group does beside its arithmetic: what it refuses, its shared memory, what it records of results that are not
 // finite, its counters, and its place in forked children.
 #include "collectives/group.h"
 
@@ -35,7 +35,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::unique_ptr<Group> Alone(GroupOptions options = {}) {
   if (options.name.empty()) options.name = FreshName("alone");
-  Group::Made made = Group::Create(OptionsOf(std::move(options), 0, 1));
+  Group::CreateResult made = Group::Create(OptionsOf(std::move(options), 0, 1));
   EXPECT_TRUE(made.status.ok()) << made.status.text();
   return std::move(made.group);
 }
@@ -44,7 +44,7 @@ std::unique_ptr<Group> Alone(GroupOptions options = {}) {
 
 TEST(Group, RefusesOptionsThatCannotBe) {
   const auto text_of = [](const GroupOptions& options) {
-    Group::Made made = Group::Create(options);
+    Group::CreateResult made = Group::Create(options);
     EXPECT_EQ(made.group, nullptr);
     EXPECT_EQ(made.status.code(), FULLDECK_ERROR_ARGUMENT);
     return made.status.text();
@@ -73,7 +73,7 @@ TEST(Group, SaysWhereAKeyComesFromWhenItHasNone) {
   for (const char* variable : {"FULLDECK_RUN_ID", "MASTER_ADDR", "MASTER_PORT"}) unsetenv(variable);
   GroupOptions options;
   options.name = "no key";
-  Group::Made made = Group::Create(options);
+  Group::CreateResult made = Group::Create(options);
   EXPECT_EQ(made.status.code(), FULLDECK_ERROR_ARGUMENT);
   EXPECT_THAT(made.status.text(), HasSubstr("has no key"));
   setenv("MASTER_PORT", FreshName("port").c_str(), 1);
@@ -120,7 +120,7 @@ TEST(Group, RefusesVariablesThatMeanNothing) {
                                                                      {"FULLDECK_COLLECTIVES_NODES", "-1"}}};
   for (const auto& [variable, value] : cases) {
     setenv(variable, value, 1);
-    Group::Made made = Group::Create(options);
+    Group::CreateResult made = Group::Create(options);
     EXPECT_EQ(made.status.code(), FULLDECK_ERROR_ARGUMENT) << variable << '=' << value;
     EXPECT_THAT(made.status.text(), HasSubstr(variable));
     unsetenv(variable);
@@ -160,9 +160,9 @@ TEST(Group, RefusesArgumentsThatCannotBeAndStaysAsItWas) {
   refused(group->AllGather(in, shifted, 4, Datatype::kFloat32), "overlap");
   refused(group->ReduceScatter(shifted, in, 4, Datatype::kFloat32, sum), "overlap");
   refused(group->Scatter(shifted, in, 4, Datatype::kFloat32, 0), "overlap");
-  const std::array<Part, 1> part = {Part{in, 4}};
-  const std::array<Part, 1> part_over_it = {Part{overlapping, 4}};
-  const std::array<Part, 1> endless = {Part{in, ~std::uint64_t{0} / 2}};
+  const std::array<RankBuffer, 1> part = {RankBuffer{in, 4}};
+  const std::array<RankBuffer, 1> part_over_it = {RankBuffer{overlapping, 4}};
+  const std::array<RankBuffer, 1> endless = {RankBuffer{in, ~std::uint64_t{0} / 2}};
   refused(group->AllToAll(part, {}, Datatype::kFloat32), "1 inputs and 0 outputs");
   refused(group->AllToAll(part, part_over_it, Datatype::kFloat32), "overlap");
   refused(group->AllToAll(endless, part, Datatype::kFloat32), "longer than memory can hold");
@@ -180,7 +180,7 @@ TEST(Group, TakesNullWhereNothingIsReadOrWritten) {
     float value = 3;
     const Buffer none;
     const std::array<Buffer, 2> nothing = {};
-    const std::array<Part, 2> no_parts = {};
+    const std::array<RankBuffer, 2> no_parts = {};
     for (const Status& status :
          {group.AllReduce(none, none, 0, Datatype::kFloat32, Reduction::kSum),
           group.Broadcast(none, 0, Datatype::kInt8, 1), group.AllGather(none, nothing, 0, Datatype::kInt64),
@@ -208,7 +208,7 @@ TEST(Group, TakesTheLongestTimeOutThereIs) {
 
 TEST(Group, SaysWhatItIs) {
   GroupOptions options;
-  options.piece_bytes = 100000;
+  options.chunk_bytes = 100000;
   options.name = FreshName("described");
   RankThreads ranks(3, options);
   ASSERT_EQ(ranks.failure(), "");
@@ -221,14 +221,14 @@ TEST(Group, SaysWhatItIs) {
 
 // ---- counters ----
 
-// 2^32 gates are an hour of small calls: they are counted on across the seam, with pieces, levels and messages going
+// 2^32 barriers are an hour of small calls: they are counted on across the seam, with chunks, levels and messages going
 // on.
 TEST(Group, GoesOnWhenItsCountersWrapRound) {
   for (const std::uint32_t first : {0xffffffffu, 0xfffffff0u, 0x7ffffff0u, 0x80000000u - 3}) {
     for (const bool levels : {false, true}) {
       GroupOptions options;
-      options.first_gate = first;
-      options.piece_bytes = 4096;
+      options.first_barrier = first;
+      options.chunk_bytes = 4096;
       if (levels) options.nodes = {0, 0, 1};
       RankThreads ranks(3, options);
       EXPECT_EQ(ranks.Run([](Group& group) {
@@ -281,7 +281,7 @@ TEST(Group, GivesSharedMemoryThatIsZeroFreeAlignedAndItsOwn) {
   EXPECT_FALSE(group->Owns(&local, sizeof local));
 }
 
-TEST(Group, CanStillAllocateAfterItWasAskedForMoreThanThereIs) {
+TEST(Group, CanStillAllocateAfterARequestForMoreThanThereIs) {
   std::unique_ptr<Group> group = Alone();
   ASSERT_NE(group, nullptr);
   for (const std::uint64_t bytes : {std::uint64_t{1} << 60, ~std::uint64_t{0}, ~std::uint64_t{0} - 4096}) {
@@ -296,7 +296,7 @@ TEST(Group, CanStillAllocateAfterItWasAskedForMoreThanThereIs) {
 
 // A call in place on memory of which only a part was allocated, or that lies across two allocations, is not taken for
 // shared.
-TEST(Group, TellsItsMemoryFromWhatOnlyLooksLikeIt) {
+TEST(Group, DistinguishesItsMemoryFromWhatOnlyLooksLikeIt) {
   RankThreads ranks(2);
   EXPECT_EQ(ranks.Run([](Group& group) {
     constexpr std::uint64_t kCount = 100000;
@@ -324,7 +324,7 @@ TEST(Group, TellsItsMemoryFromWhatOnlyLooksLikeIt) {
 
 // ---- results that are not finite ----
 
-enum class Path { kDirect, kPieces, kSharedInPlace, kLevels, kCards, kReduce, kReduceScatter };
+enum class Path { kDirect, kChunks, kSharedInPlace, kLevels, kCards, kReduce, kReduceScatter };
 class GroupNonfinite : public ::testing::TestWithParam<Path> {
  protected:
   static constexpr int kRanks = 4;
@@ -333,7 +333,7 @@ class GroupNonfinite : public ::testing::TestWithParam<Path> {
   GroupNonfinite() {
     GroupOptions options;
     options.check_finite = true;
-    options.piece_bytes = 4096;
+    options.chunk_bytes = 4096;
     options.direct_bytes = 256;
     if (GetParam() == Path::kLevels) options.nodes = {0, 1, 1, 1};
     ranks_ = std::make_unique<RankThreads>(kRanks, options);
@@ -345,9 +345,9 @@ class GroupNonfinite : public ::testing::TestWithParam<Path> {
     std::uint64_t element;  // of the result; of part 2 for reduce_scatter
     float value;
   };
-  // What rank 2 notes (and, of an all_reduce, every rank) after a reduction of ones with these values among them.
-  std::optional<Nonfinite> Note(const std::vector<Bad>& bad, Reduction reduction = Reduction::kSum) {
-    std::vector<std::optional<Nonfinite>> notes(kRanks);
+  // What rank 2 records (and, of an all_reduce, every rank) after a reduction of ones with these values among them.
+  std::optional<Nonfinite> LastRecord(const std::vector<Bad>& bad, Reduction reduction = Reduction::kSum) {
+    std::vector<std::optional<Nonfinite>> records(kRanks);
     const std::string wrong = ranks_->Run([&](Group& group) -> std::string {
       const bool scatters = GetParam() == Path::kReduceScatter;
       const std::uint64_t count = Count();
@@ -374,31 +374,32 @@ class GroupNonfinite : public ::testing::TestWithParam<Path> {
                                              : group.AllReduce(buffer, buffer, count, Datatype::kFloat32, reduction);
       }
       if (!status.ok()) return status.text();
-      notes[static_cast<std::size_t>(group.rank())] = group.LastNonfinite();
-      if (notes[static_cast<std::size_t>(group.rank())] && group.LastNonfinite()->call != group.calls())
+      records[static_cast<std::size_t>(group.rank())] = group.LastNonfinite();
+      if (records[static_cast<std::size_t>(group.rank())] && group.LastNonfinite()->call != group.calls())
         return "wrong call";
       return "";
     });
     EXPECT_EQ(wrong, "");
     for (int rank = 0; rank < kRanks; ++rank) {
-      const auto& note = notes[static_cast<std::size_t>(rank)];
+      const auto& record = records[static_cast<std::size_t>(rank)];
       if (GetParam() == Path::kReduce) continue;
       if (GetParam() == Path::kReduceScatter) {
-        EXPECT_TRUE(rank == 2 || !note) << "rank " << rank;
+        EXPECT_TRUE(rank == 2 || !record) << "rank " << rank;
         continue;
       }
-      EXPECT_EQ(note.has_value(), notes[2].has_value()) << "rank " << rank;
-      if (!note || !notes[2]) continue;
-      EXPECT_EQ(note->rank, notes[2]->rank) << "rank " << rank;
-      EXPECT_EQ(note->element, notes[2]->element) << "rank " << rank;
+      EXPECT_EQ(record.has_value(), records[2].has_value()) << "rank " << rank;
+      if (!record || !records[2]) continue;
+      EXPECT_EQ(record->rank, records[2]->rank) << "rank " << rank;
+      EXPECT_EQ(record->element, records[2]->element) << "rank " << rank;
     }
-    return notes[2];
+    return records[2];
   }
-  void ExpectNote(const std::vector<Bad>& bad, int rank, std::uint64_t element, Reduction reduction = Reduction::kSum) {
-    const std::optional<Nonfinite> note = Note(bad, reduction);
-    ASSERT_TRUE(note);
-    EXPECT_EQ(note->rank, rank);
-    EXPECT_EQ(note->element, element);
+  void ExpectRecord(const std::vector<Bad>& bad, int rank, std::uint64_t element,
+                    Reduction reduction = Reduction::kSum) {
+    const std::optional<Nonfinite> record = LastRecord(bad, reduction);
+    ASSERT_TRUE(record);
+    EXPECT_EQ(record->rank, rank);
+    EXPECT_EQ(record->element, element);
   }
 
   std::unique_ptr<RankThreads> ranks_;
@@ -409,40 +410,40 @@ std::string NameOfPath(const ::testing::TestParamInfo<Path>& given) {
   return kNames[static_cast<std::size_t>(given.param)];
 }
 INSTANTIATE_TEST_SUITE_P(Paths, GroupNonfinite,
-                         ::testing::Values(Path::kDirect, Path::kPieces, Path::kSharedInPlace, Path::kLevels,
+                         ::testing::Values(Path::kDirect, Path::kChunks, Path::kSharedInPlace, Path::kLevels,
                                            Path::kCards, Path::kReduce, Path::kReduceScatter),
                          NameOfPath);
 
 TEST_P(GroupNonfinite, NamesTheFirstElementAndItsFirstRank) {
   const std::uint64_t last = Count() - 1;
-  EXPECT_FALSE(Note({}));
-  ExpectNote({{1, 0, kNan}}, 1, 0);
-  ExpectNote({{3, last, kInfinity}}, 3, last);
-  ExpectNote({{0, last, -kInfinity}, {3, last, kNan}}, 0, last);
+  EXPECT_FALSE(LastRecord({}));
+  ExpectRecord({{1, 0, kNan}}, 1, 0);
+  ExpectRecord({{3, last, kInfinity}}, 3, last);
+  ExpectRecord({{0, last, -kInfinity}, {3, last, kNan}}, 0, last);
   // An earlier element counts, whoever caused it, and however far it is from where the others are looking.
   for (const std::uint64_t first : {std::uint64_t{1}, last / 4, last / 2, last * 3 / 4, last - 1}) {
-    ExpectNote({{3, first, kNan}, {0, last, kNan}}, 3, first);
-    ExpectNote({{2, first, kNan}, {1, first, kInfinity}, {0, last, kNan}}, 1, first);
+    ExpectRecord({{3, first, kNan}, {0, last, kNan}}, 3, first);
+    ExpectRecord({{2, first, kNan}, {1, first, kInfinity}, {0, last, kNan}}, 1, first);
   }
-  EXPECT_FALSE(Note({})) << "the next reduction counts for itself";
+  EXPECT_FALSE(LastRecord({})) << "the next reduction counts for itself";
 }
 
 TEST_P(GroupNonfinite, BlamesNobodyForAnOverflow) {
   constexpr float kLarge = 3e38f;
   const std::uint64_t at = Count() / 3;
-  ExpectNote({{1, at, kLarge}, {2, at, kLarge}}, -1, at);
-  ExpectNote({{1, at, kLarge}, {2, at, kLarge}, {3, at + 1, kNan}}, -1, at);
-  ExpectNote({{1, at, kLarge}, {2, at, kLarge}, {3, at, kNan}}, 3, at);
-  ExpectNote({{0, at, kLarge}, {3, at, kLarge}}, -1, at, Reduction::kProd);
+  ExpectRecord({{1, at, kLarge}, {2, at, kLarge}}, -1, at);
+  ExpectRecord({{1, at, kLarge}, {2, at, kLarge}, {3, at + 1, kNan}}, -1, at);
+  ExpectRecord({{1, at, kLarge}, {2, at, kLarge}, {3, at, kNan}}, 3, at);
+  ExpectRecord({{0, at, kLarge}, {3, at, kLarge}}, -1, at, Reduction::kProd);
 }
 
 TEST_P(GroupNonfinite, SaysNothingOfInputsThatTheResultDoesNotShow) {
-  EXPECT_FALSE(Note({{1, 5, kInfinity}}, Reduction::kMin));
-  ExpectNote({{1, 5, kInfinity}}, 1, 5, Reduction::kMax);
-  ExpectNote({{1, 5, kNan}}, 1, 5, Reduction::kMin);
+  EXPECT_FALSE(LastRecord({{1, 5, kInfinity}}, Reduction::kMin));
+  ExpectRecord({{1, 5, kInfinity}}, 1, 5, Reduction::kMax);
+  ExpectRecord({{1, 5, kNan}}, 1, 5, Reduction::kMin);
 }
 
-TEST(GroupNonfiniteSwitch, IsOffUnlessItIsAskedFor) {
+TEST(GroupNonfiniteSwitch, IsOffUnlessRequested) {
   std::unique_ptr<Group> group = Alone();
   ASSERT_NE(group, nullptr);
   float value = kNan;
@@ -479,8 +480,8 @@ TEST(GroupNonfiniteSwitch, SeesAnOverflowOfTheRounding) {
     if (Status status = group.AllReduce(buffer, buffer, 3, Datatype::kFloat16, Reduction::kSum); !status.ok()) {
       return status.text();
     }
-    const std::optional<Nonfinite> note = group.LastNonfinite();
-    return note && note->element == 1 && note->rank == -1 ? "" : "not noted";
+    const std::optional<Nonfinite> record = group.LastNonfinite();
+    return record && record->element == 1 && record->rank == -1 ? "" : "not noted";
   }),
             "");
 }
@@ -492,7 +493,7 @@ TEST(Group, FailsOnAllRanksWhenTheCopyOfOneFails) {
   for (const Step step : {Step::kStartIn, Step::kFinishIn, Step::kStartOut, Step::kFinishOut}) {
     for (const int number : {0, 1, 4}) {
       GroupOptions options;
-      options.piece_bytes = 4096;
+      options.chunk_bytes = 4096;
       RankThreads ranks(3, options);
       std::vector<Status> statuses(3);
       EXPECT_EQ(ranks.Run([&](Group& group) -> std::string {
@@ -565,7 +566,7 @@ TEST(Group, IsRefusedInAForkedChild) {
 TEST(Group, CanBeDestroyedInAForkedChildAndLivesOnInItsParent) {
   GroupOptions options;
   options.name = FreshName("destroyed");
-  options.processors = 64;  // so that there is a crew, whose threads are not in the child
+  options.cpus = 64;  // so that there is a helper, whose threads are not in the child
   std::unique_ptr<Group> groups[2];
   const auto on_both = [&](const std::function<void(int)>& body) {
     std::thread other(body, 1);
@@ -593,9 +594,9 @@ TEST(Group, CanBeDestroyedInAForkedChildAndLivesOnInItsParent) {
 
 // ---- trace ----
 
-TEST(Group, TellsWhatItDidWhen) {
+TEST(Group, TracesWhatItDidAndWhen) {
   GroupOptions options;
-  options.piece_bytes = 4096;
+  options.chunk_bytes = 4096;
   RankThreads ranks(2, options);
   EXPECT_EQ(ranks.Run([](Group& group) -> std::string {
     std::vector<TraceEvent> seen;

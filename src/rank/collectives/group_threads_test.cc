@@ -44,7 +44,7 @@ Problem AnyProblem(int size, std::uint64_t seed, std::uint64_t most_bytes) {
   do {
     reduction = testing::kReductions[draws.Below(std::size(testing::kReductions))];
   } while (!CanReduce(datatype, reduction));
-  // Short ones are the rule, long ones have many pieces.
+  // Short ones are the rule, long ones have many chunks.
   const std::uint64_t most = draws.OneIn(8) ? most_bytes : most_bytes / 16;
   return MakeProblem(operation, datatype, reduction, static_cast<int>(draws.Below(static_cast<std::uint64_t>(size))),
                      draws.Below(most / BytesOf(datatype) + 1), size, seed);
@@ -55,7 +55,7 @@ TEST(GroupThreads, OfOneRankTakeTurnsInOneGroup) {
   constexpr int kCallers = 3;
   constexpr int kCalls = 200;
   GroupOptions options;
-  options.piece_bytes = 4096;
+  options.chunk_bytes = 4096;
   RankThreads ranks(2, options);
   EXPECT_EQ(ranks.Run([](Group& group) -> std::string {
     std::atomic<int> wrong{0};
@@ -84,7 +84,7 @@ TEST(GroupThreads, OfManyGroupsDoNotDisturbEachOther) {
   constexpr std::uint64_t kCalls = 60;
   const std::vector<std::vector<int>> groups = {{0, 1, 2, 3}, {0, 1}, {2, 3}, {1, 2}, {3, 0}};
   const std::string run = FreshName("many");
-  std::vector<std::string> said(kRanks * (groups.size() + 1));
+  std::vector<std::string> errors(kRanks * (groups.size() + 1));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     for (std::size_t number = 0; number < groups.size(); ++number) {
@@ -92,12 +92,12 @@ TEST(GroupThreads, OfManyGroupsDoNotDisturbEachOther) {
       const auto place = std::find(members.begin(), members.end(), rank);
       if (place == members.end()) continue;
       const auto own = static_cast<int>(place - members.begin());
-      threads.emplace_back([&said, &run, rank, number, own, size = static_cast<int>(members.size())] {
-        std::string& text = said[static_cast<std::size_t>(rank) * 6 + number];
+      threads.emplace_back([&errors, &run, rank, number, own, size = static_cast<int>(members.size())] {
+        std::string& text = errors[static_cast<std::size_t>(rank) * 6 + number];
         GroupOptions options;
         options.name = run + " " + std::to_string(number);
-        options.piece_bytes = 4096;
-        Group::Made made = Group::Create(OptionsOf(options, own, size));
+        options.chunk_bytes = 4096;
+        Group::CreateResult made = Group::Create(OptionsOf(options, own, size));
         if (made.group == nullptr) {
           text = made.status.text();
           return;
@@ -134,17 +134,17 @@ TEST(GroupThreads, OfManyGroupsDoNotDisturbEachOther) {
     }
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(testing::Join(said), "");
+  EXPECT_EQ(testing::Join(errors), "");
 }
 
-TEST(GroupThreads, CanAskAGroupHowItIsWhileACallGoesOn) {
+TEST(GroupThreads, CanReadTheStatusOfAGroupWhileACallGoesOn) {
   GroupOptions options;
-  options.piece_bytes = 4096;
+  options.chunk_bytes = 4096;
   options.check_finite = true;
   RankThreads ranks(3, options);
   ASSERT_EQ(ranks.failure(), "");
   std::atomic<bool> stop{false};
-  std::thread asking([&] {
+  std::thread checking([&] {
     while (!stop) {
       for (int rank = 0; rank < 3; ++rank) {
         Group& group = ranks.group(rank);
@@ -172,13 +172,13 @@ TEST(GroupThreads, CanAskAGroupHowItIsWhileACallGoesOn) {
   }),
             "");
   stop = true;
-  asking.join();
+  checking.join();
 }
 
-// Where there are processors to spare each rank has a helper, here whether there are or not.
-TEST(GroupThreads, OfTheCrewShareInLongCalls) {
+// Where there are cpus to spare each rank has a helper, here whether there are or not.
+TEST(GroupThreads, HelpInLongCalls) {
   GroupOptions options;
-  options.processors = 64;
+  options.cpus = 64;
   options.check_finite = true;
   RankThreads ranks(2, options);
   for (std::uint64_t i = 0; i < 6; ++i) {
@@ -206,9 +206,9 @@ TEST(GroupThreads, OfTheCrewShareInLongCalls) {
           !status.ok()) {
         return status.text();
       }
-      const std::optional<Nonfinite> note = group.LastNonfinite();
-      if (!note || note->element != at || note->rank != 1)
-        return "noted at " + std::to_string(note ? note->element : 0);
+      const std::optional<Nonfinite> record = group.LastNonfinite();
+      if (!record || record->element != at || record->rank != 1)
+        return "noted at " + std::to_string(record ? record->element : 0);
       return "";
     }),
               "");
@@ -314,15 +314,15 @@ TEST(GroupThreads, LeaveNothingBehindAfterAThousandGroups) {
   constexpr int kGroups = 1000;
 #endif
   const std::string run = FreshName("thousand");
-  std::array<std::string, 2> said;
+  std::array<std::string, 2> errors;
   const auto live = [&](int rank, int from, int until) {
-    for (int i = from; i < until && said[static_cast<std::size_t>(rank)].empty(); ++i) {
+    for (int i = from; i < until && errors[static_cast<std::size_t>(rank)].empty(); ++i) {
       GroupOptions options;
       options.name = run + " " + std::to_string(i);
-      options.piece_bytes = 4096;
+      options.chunk_bytes = 4096;
       options.timeout = std::chrono::minutes(2);
-      Group::Made made = Group::Create(OptionsOf(options, rank, 2));
-      std::string& text = said[static_cast<std::size_t>(rank)];
+      Group::CreateResult made = Group::Create(OptionsOf(options, rank, 2));
+      std::string& text = errors[static_cast<std::size_t>(rank)];
       if (made.group == nullptr) {
         text = made.status.text();
         return;
@@ -347,7 +347,7 @@ TEST(GroupThreads, LeaveNothingBehindAfterAThousandGroups) {
   const int mappings = Mappings();
   const int shm = EntriesOfShm();
   both(20, kGroups);
-  EXPECT_EQ(testing::Join({said.begin(), said.end()}), "");
+  EXPECT_EQ(testing::Join({errors.begin(), errors.end()}), "");
   EXPECT_EQ(OpenDescriptors(), descriptors);
   EXPECT_LE(EntriesOfShm(), shm);
   EXPECT_LT(Mappings(), mappings + 40) << "the allocator may keep some of its own, a thousand groups do not";
@@ -356,7 +356,7 @@ TEST(GroupThreads, LeaveNothingBehindAfterAThousandGroups) {
 // ---- the sanitizer looks ----
 
 #ifdef __SANITIZE_THREAD__
-// A card that says that its copy is done and does it later, when the others are already reading: what a missing gate
+// A card that says that its copy is done and does it later, when the others are already reading: what a missing barrier
 // would look like.
 class LyingCard final : public Staging {
  public:
@@ -380,16 +380,16 @@ class LyingCard final : public Staging {
 
 void RaceInASlot() {
   RankThreads ranks(2);
-  std::string said = ranks.Run([](Group& group) -> std::string {
+  std::string errors = ranks.Run([](Group& group) -> std::string {
     LyingCard card;
     std::vector<std::uint8_t> values(1000);
     const Buffer buffer = group.rank() == 0 ? Buffer::Staged(card) : Buffer::Host(values.data());
     return group.AllReduce(buffer, buffer, values.size(), Datatype::kUint8, Reduction::kSum).text();
   });
-  std::exit(said.empty() ? 0 : 1);
+  std::exit(errors.empty() ? 0 : 1);
 }
 
-TEST(GroupThreadsDeathTest, ARaceInASlotIsSeenByTheSanitizer) {
+TEST(GroupThreadsDeathTest, ARaceInASlotIsFoundByTheSanitizer) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(RaceInASlot(), ::testing::ExitedWithCode(66), "data race");
 }

@@ -1,5 +1,5 @@
 // The numbers: every operation, type and reduction, at odd sizes and at the seams of the ways that a call can go,
-// against a reference that shares no code with the engine. Ranks are threads, pieces are small, so that a call has many
+// against a reference that shares no code with the engine. Ranks are threads, chunks are small, so that a call has many
 // of them.
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "collectives/group.h"
 #include "collectives/kernels/reduce_kernel.h"
-#include "collectives/memory/slices.h"
+#include "collectives/memory/chunks.h"
 #include "collectives/testing/problem.h"
 #include "collectives/testing/ranks.h"
 
@@ -26,45 +26,45 @@ using testing::Problem;
 using testing::RankThreads;
 using testing::Solve;
 
-constexpr std::uint64_t kPieceBytes = 4096;
+constexpr std::uint64_t kChunkBytes = 4096;
 
 std::uint64_t DirectBytes(int size) {
-  return std::min<std::uint64_t>(512, kPieceBytes / static_cast<std::uint64_t>(size));
+  return std::min<std::uint64_t>(512, kChunkBytes / static_cast<std::uint64_t>(size));
 }
 
 // FULLDECK_LONG_TESTS=1: nothing is left out.
 const bool kLong = std::getenv("FULLDECK_LONG_TESTS") != nullptr;
 
-GroupOptions SmallPieces(int size) {
+GroupOptions SmallChunks(int size) {
   GroupOptions options;
-  options.piece_bytes = kPieceBytes;
+  options.chunk_bytes = kChunkBytes;
   options.direct_bytes = DirectBytes(size);
   options.timeout = std::chrono::minutes(4);
   return options;
 }
 
-// Where a call may begin to go another way: around `seams`, in elements, beside odd sizes and several pieces.
-std::vector<std::uint64_t> Sizes(std::initializer_list<std::uint64_t> seams, std::uint64_t piece) {
-  std::set<std::uint64_t> sizes = {0, 1, 3, 17, 1000, 3 * piece + 5, 6 * piece - 1};
+// Where a call may begin to go another way: around `seams`, in elements, beside odd sizes and several chunks.
+std::vector<std::uint64_t> Sizes(std::initializer_list<std::uint64_t> seams, std::uint64_t chunk) {
+  std::set<std::uint64_t> sizes = {0, 1, 3, 17, 1000, 3 * chunk + 5, 6 * chunk - 1};
   for (const std::uint64_t seam : seams) sizes.insert({seam - 1, seam, seam + 1});
   return {sizes.begin(), sizes.end()};
 }
 
 std::vector<std::uint64_t> SizesOf(Operation operation, Datatype datatype, int size) {
-  const std::uint64_t piece = kPieceBytes / BytesOf(datatype);
+  const std::uint64_t chunk = kChunkBytes / BytesOf(datatype);
   switch (operation) {
     case Operation::kAllReduce:
     case Operation::kReduce:
-      return Sizes({DirectBytes(size) / BytesOf(datatype), piece}, piece);
+      return Sizes({DirectBytes(size) / BytesOf(datatype), chunk}, chunk);
     case Operation::kReduceScatter:
     case Operation::kScatter:
     case Operation::kAllToAll: {
       const std::uint64_t part =
-          kPieceBytes / static_cast<std::uint64_t>(size) / kSliceAlignment * kSliceAlignment / BytesOf(datatype);
+          kChunkBytes / static_cast<std::uint64_t>(size) / kRangeAlignment * kRangeAlignment / BytesOf(datatype);
       return Sizes({part, 2 * part}, part);
     }
     default:
-      return Sizes({piece, 2 * piece}, piece);
+      return Sizes({chunk, 2 * chunk}, chunk);
   }
 }
 
@@ -144,20 +144,20 @@ std::string TryReductions(int size, Operation operation, GroupOptions options) {
 }
 
 TEST_P(GroupValues, AllReduceGivesTheReferenceOnEveryRank) {
-  EXPECT_EQ(TryReductions(GetParam(), Operation::kAllReduce, SmallPieces(GetParam())), "");
+  EXPECT_EQ(TryReductions(GetParam(), Operation::kAllReduce, SmallChunks(GetParam())), "");
 }
 
 TEST_P(GroupValues, ReduceGivesTheReferenceOnItsRoot) {
-  EXPECT_EQ(TryReductions(GetParam(), Operation::kReduce, SmallPieces(GetParam())), "");
+  EXPECT_EQ(TryReductions(GetParam(), Operation::kReduce, SmallChunks(GetParam())), "");
 }
 
 TEST_P(GroupValues, ReduceScatterGivesEachRankItsPartOfTheReference) {
-  EXPECT_EQ(TryReductions(GetParam(), Operation::kReduceScatter, SmallPieces(GetParam())), "");
+  EXPECT_EQ(TryReductions(GetParam(), Operation::kReduceScatter, SmallChunks(GetParam())), "");
 }
 
 TEST_P(GroupValues, MovedDataArrivesAsItWas) {
   const int size = GetParam();
-  RankThreads ranks(size, SmallPieces(size));
+  RankThreads ranks(size, SmallChunks(size));
   std::uint64_t call = 0;
   for (const Operation operation : {Operation::kBroadcast, Operation::kAllGather, Operation::kGather,
                                     Operation::kScatter, Operation::kAllToAll, Operation::kBarrier}) {
@@ -270,33 +270,33 @@ Results BitsOf(GroupOptions options, int size, Placement placement, std::uint64_
   return by_rank[0];
 }
 
-TEST(GroupBits, AreTheSameInEveryRunWithEveryPieceSizeAndHoweverTheDataIsCutIntoCalls) {
+TEST(GroupBits, AreTheSameInEveryRunWithEveryChunkSizeAndHoweverTheDataIsCutIntoCalls) {
   constexpr int kRanks = 5;
-  const Results once = BitsOf(SmallPieces(kRanks), kRanks, {});
-  EXPECT_EQ(BitsOf(SmallPieces(kRanks), kRanks, {}), once) << "another run";
-  for (const std::uint64_t piece : {4096, 12288, 1 << 20}) {
-    GroupOptions options = SmallPieces(kRanks);
-    options.piece_bytes = piece;
-    options.direct_bytes = piece == 12288 ? 64 : 0;
-    EXPECT_EQ(BitsOf(options, kRanks, {}), once) << "pieces of " << piece;
+  const Results once = BitsOf(SmallChunks(kRanks), kRanks, {});
+  EXPECT_EQ(BitsOf(SmallChunks(kRanks), kRanks, {}), once) << "another run";
+  for (const std::uint64_t chunk : {4096, 12288, 1 << 20}) {
+    GroupOptions options = SmallChunks(kRanks);
+    options.chunk_bytes = chunk;
+    options.direct_bytes = chunk == 12288 ? 64 : 0;
+    EXPECT_EQ(BitsOf(options, kRanks, {}), once) << "pieces of " << chunk;
   }
   for (const std::uint64_t cut : {7, 129, 4999}) {
-    EXPECT_EQ(BitsOf(SmallPieces(kRanks), kRanks, {}, cut), once) << "calls of " << cut << " elements";
+    EXPECT_EQ(BitsOf(SmallChunks(kRanks), kRanks, {}, cut), once) << "calls of " << cut << " elements";
   }
   using Kind = Placement::Kind;
-  EXPECT_EQ(BitsOf(SmallPieces(kRanks), kRanks, {Kind::kShared, Kind::kShared, true}), once) << "in shared memory";
-  EXPECT_EQ(BitsOf(SmallPieces(kRanks), kRanks, {Kind::kCard, Kind::kCard, true}), once) << "on cards";
-  EXPECT_EQ(BitsOf(SmallPieces(kRanks), kRanks, {.misaligned = 5}), once) << "misaligned";
+  EXPECT_EQ(BitsOf(SmallChunks(kRanks), kRanks, {Kind::kShared, Kind::kShared, true}), once) << "in shared memory";
+  EXPECT_EQ(BitsOf(SmallChunks(kRanks), kRanks, {Kind::kCard, Kind::kCard, true}), once) << "on cards";
+  EXPECT_EQ(BitsOf(SmallChunks(kRanks), kRanks, {.misaligned = 5}), once) << "misaligned";
 }
 
 TEST(GroupBits, AreTheSameWithEveryKernel) {
   constexpr int kRanks = 3;
-  const Results best = BitsOf(SmallPieces(kRanks), kRanks, {});
+  const Results best = BitsOf(SmallChunks(kRanks), kRanks, {});
   for (const InstructionSet set :
        {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512, InstructionSet::kNeon}) {
     if (!CanRun(set)) continue;
     ASSERT_EQ(setenv("FULLDECK_COLLECTIVES_KERNEL", NameOf(set), 1), 0);
-    EXPECT_EQ(BitsOf(SmallPieces(kRanks), kRanks, {.misaligned = 3}), best) << NameOf(set);
+    EXPECT_EQ(BitsOf(SmallChunks(kRanks), kRanks, {.misaligned = 3}), best) << NameOf(set);
   }
   unsetenv("FULLDECK_COLLECTIVES_KERNEL");
 }
@@ -321,7 +321,7 @@ INSTANTIATE_TEST_SUITE_P(Nodes, GroupLevels,
 
 TEST_P(GroupLevels, ReductionsGiveTheReference) {
   const int size = static_cast<int>(GetParam().nodes.size());
-  GroupOptions options = SmallPieces(size);
+  GroupOptions options = SmallChunks(size);
   options.nodes = GetParam().nodes;
   {
     RankThreads ranks(size, options);
@@ -334,7 +334,7 @@ TEST_P(GroupLevels, ReductionsGiveTheReference) {
 
 TEST_P(GroupLevels, GiveTheBitsOfTheFlatWay) {
   const int size = static_cast<int>(GetParam().nodes.size());
-  GroupOptions flat = SmallPieces(size);
+  GroupOptions flat = SmallChunks(size);
   flat.nodes.assign(static_cast<std::size_t>(size), 0);
   GroupOptions levels = flat;
   levels.nodes = GetParam().nodes;
@@ -344,8 +344,8 @@ TEST_P(GroupLevels, GiveTheBitsOfTheFlatWay) {
   EXPECT_EQ(BitsOf(levels, size, {Kind::kCard, Kind::kCard, true}), expected) << "on cards";
 }
 
-TEST(GroupLevelsChoice, AreLeftAloneWhereTheRanksOfANodeAreNotNeighbours) {
-  GroupOptions options = SmallPieces(4);
+TEST(GroupLevelsChoice, AreLeftAloneWhereTheRanksOfANodeAreNotAdjacent) {
+  GroupOptions options = SmallChunks(4);
   options.nodes = {0, 1, 0, 1};
   RankThreads ranks(4, options);
   ASSERT_EQ(ranks.failure(), "");

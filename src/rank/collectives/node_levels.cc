@@ -37,9 +37,9 @@ NodeLevels LevelsOf(const std::vector<int>& by_rank) {
 }
 
 int NodeOfThisThread() {
-  unsigned processor = 0;
+  unsigned cpu = 0;
   unsigned node = 0;
-  if (syscall(SYS_getcpu, &processor, &node, nullptr) != 0) return 0;
+  if (syscall(SYS_getcpu, &cpu, &node, nullptr) != 0) return 0;
   return static_cast<int>(node);
 }
 

@@ -12,7 +12,7 @@ std::vector<std::pair<int, int>> NodesOf(const std::vector<int>& by_rank) {
 }
 using Nodes = std::vector<std::pair<int, int>>;
 
-TEST(NodeLevels, FollowTheNodesOfNeighbouringRanks) {
+TEST(NodeLevels, FollowTheNodesOfAdjacentRanks) {
   EXPECT_EQ(NodesOf({0, 0, 0, 0, 1, 1, 1, 1}), (Nodes{{0, 4}, {4, 4}}));
   EXPECT_EQ(NodesOf({7, 2, 2}), (Nodes{{0, 1}, {1, 2}})) << "the numbers of nodes mean nothing";
   EXPECT_EQ(NodesOf({0, 0, 1, 1, 2, 2, 3}), (Nodes{{0, 2}, {2, 2}, {4, 2}, {6, 1}}));

@@ -109,7 +109,7 @@ std::shared_ptr<const WatchedProcess> WatchProcess(pid_t pid) {
   return process;
 }
 
-struct PeerWatch::State {
+struct PeerWatch::Impl {
   struct Entry {
     pid_t pid = 0;
     bool is_this_process = false;
@@ -121,32 +121,32 @@ struct PeerWatch::State {
   std::vector<pollfd> watched;
 };
 
-PeerWatch::PeerWatch(std::vector<Peer> peers, bool use_pidfd) : state_(std::make_unique<State>()) {
+PeerWatch::PeerWatch(std::vector<Peer> peers, bool use_pidfd) : impl_(std::make_unique<Impl>()) {
   for (Peer& peer : peers) {
-    State::Entry entry;
+    Impl::Entry entry;
     entry.pid = peer.pid;
     entry.is_this_process = peer.pid == getpid();
-    const bool from_meeting = peer.process != nullptr;
+    const bool from_rendezvous = peer.process != nullptr;
     if (use_pidfd && !entry.is_this_process) {
       entry.process = peer.process ? std::move(peer.process) : WatchProcess(peer.pid);
       // The pid of a peer that is gone may be somebody else's by now.
-      if (!from_meeting && HasHungUp(peer.connection.get())) entry.process = nullptr;
+      if (!from_rendezvous && HasHungUp(peer.connection.get())) entry.process = nullptr;
     }
     const bool by_connection = !entry.is_this_process && !entry.process;
     if (by_connection || peer.keep_connection) entry.connection = std::move(peer.connection);
-    state_->entries.insert_or_assign(peer.rank, std::move(entry));
+    impl_->entries.insert_or_assign(peer.rank, std::move(entry));
   }
-  for (const auto& [rank, entry] : state_->entries) {
+  for (const auto& [rank, entry] : impl_->entries) {
     if (entry.process) {
-      state_->watched.push_back({entry.process->pidfd(), POLLIN, 0});
+      impl_->watched.push_back({entry.process->pidfd(), POLLIN, 0});
     } else if (!entry.is_this_process) {
       // What a peer might still send does not matter: only the end is asked for. Without any descriptor poll answers
       // nothing, and such a peer is never said to be dead.
-      state_->watched.push_back({entry.connection.get(), POLLRDHUP, 0});
+      impl_->watched.push_back({entry.connection.get(), POLLRDHUP, 0});
     } else {
       continue;
     }
-    state_->ranks.push_back(rank);
+    impl_->ranks.push_back(rank);
   }
 }
 
@@ -156,18 +156,18 @@ PeerWatch& PeerWatch::operator=(PeerWatch&&) noexcept = default;
 
 std::vector<int> PeerWatch::Dead() const {
   std::vector<int> dead;
-  std::vector<pollfd> watched = state_->watched;
+  std::vector<pollfd> watched = impl_->watched;
   if (PollNow(watched) <= 0) return dead;
   for (std::size_t i = 0; i < watched.size(); ++i) {
-    if (watched[i].revents != 0) dead.push_back(state_->ranks[i]);
+    if (watched[i].revents != 0) dead.push_back(impl_->ranks[i]);
   }
   return dead;
 }
 
 std::string PeerWatch::Describe(int rank) const {
-  const auto found = state_->entries.find(rank);
-  if (found == state_->entries.end()) return "no member of this group";
-  const State::Entry& entry = found->second;
+  const auto found = impl_->entries.find(rank);
+  if (found == impl_->entries.end()) return "no member of this group";
+  const Impl::Entry& entry = found->second;
   const std::vector<int> dead = Dead();
   const bool is_dead = std::find(dead.begin(), dead.end(), rank) != dead.end();
   if (entry.pid == 0)

@@ -1,9 +1,9 @@
 // Who of the group is dead? Asked while waiting, never in the middle of moving data.
 //
 // A peer is watched through its pidfd, one a process however many groups there are; where its pid cannot be seen from
-// here (another pid namespace) or the kernel has no pidfds, through the connection of the meeting, whose end is its end
-// (not before the end of children that the peer forked meanwhile: they hold the connection too). A thread of this very
-// process is never dead.
+// here (another pid namespace) or the kernel has no pidfds, through the connection of the rendezvous, whose end is its
+// end (not before the end of children that the peer forked meanwhile: they hold the connection too). A thread of this
+// very process is never dead.
 #pragma once
 
 #include <sys/types.h>
@@ -46,8 +46,8 @@ class PeerWatch {
   std::string Describe(int rank) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 // The same of a process that is in no group (yet), as it is now.

@@ -8,7 +8,7 @@
 #include <array>
 #include <thread>
 
-#include "collectives/rendezvous/meeting_testing.h"
+#include "collectives/rendezvous/rendezvous_testing.h"
 
 namespace fulldeck::collectives {
 namespace {
@@ -121,15 +121,15 @@ TEST_P(PeerWatchBy, AThreadOfThisProcessIsNeverDead) {
 TEST(PeerWatch, OnlyTheEndOfAConnectionMatters) {
   std::array<int, 2> ends{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-  base::UniqueFd theirs(ends[1]);
+  base::UniqueFd peer_end(ends[1]);
   std::vector<PeerWatch::Peer> peers;
   peers.push_back({7, 0, base::UniqueFd(ends[0]), nullptr, false});
   PeerWatch watch(std::move(peers));
-  ASSERT_EQ(send(theirs.get(), "data", 4, MSG_NOSIGNAL), 4);
+  ASSERT_EQ(send(peer_end.get(), "data", 4, MSG_NOSIGNAL), 4);
   EXPECT_THAT(watch.Dead(), IsEmpty());
   EXPECT_EQ(watch.Describe(7), "a process of another pid namespace");
   const PeerWatch moved = std::move(watch);
-  theirs.Reset();
+  peer_end.Reset();
   EXPECT_THAT(moved.Dead(), ElementsAre(7));
   EXPECT_EQ(moved.Describe(7), "a process of another pid namespace, gone");
   EXPECT_EQ(moved.Describe(8), "no member of this group");
@@ -158,7 +158,7 @@ TEST(PeerWatch, ManyGroupsShareOnePidfdAndLetItGo) {
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
-TEST(PeerWatch, IsAskedByManyThreadsAtOnce) {
+TEST(PeerWatch, IsCalledByManyThreadsAtOnce) {
   Idler idler;
   const PeerWatch watch = WatchOf({&idler}, true);
   std::vector<std::thread> threads;

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "collectives/kernels/reduce_kernel.h"
+#include "collectives/memory/chunks.h"
 #include "collectives/memory/copying.h"
-#include "collectives/memory/mover.h"
-#include "collectives/memory/slices.h"
-#include "collectives/steps.h"
+#include "collectives/memory/staged_copy.h"
+#include "collectives/pipeline.h"
 
 namespace fulldeck::collectives {
 namespace {
@@ -21,8 +21,8 @@ namespace {
 // Calls shorter than this are over before a helper that sleeps has woken up.
 constexpr std::uint64_t kWorthHelp = std::uint64_t{2} << 20;
 
-using Sources = std::array<const std::byte*, kLargestGroup>;
-using Outputs = std::array<std::byte*, kLargestGroup>;
+using Sources = std::array<const std::byte*, kMaxGroupSize>;
+using Outputs = std::array<std::byte*, kMaxGroupSize>;
 
 // What all reductions have in common: the kernel, and the note of the first result that is not finite.
 class Reducer {
@@ -32,25 +32,25 @@ class Reducer {
         kernel_(KernelFor(engine.instruction_set(), call.datatype, call.reduction)),
         element_(BytesOf(call.datatype)),
         check_(engine.check_finite() && IsFloat(call.datatype)),
-        parts_(call.count * element_ < kWorthHelp ? 1 : engine.crew().parts()) {}
+        parts_(call.count * element_ < kWorthHelp ? 1 : engine.helper().parts()) {}
 
   std::uint64_t element_bytes() const { return element_; }
-  // Runs work(part, parts) for every part at the same time, with the crew's help where the call is worth it.
+  // Runs work(part, parts) for every part at the same time, with the helper's help where the call is worth it.
   template <class Work>
   void Together(Work work) {
     if (parts_ == 1) {
       work(0, 1);
     } else {
-      engine_.crew().Run([&](int part) { work(part, parts_); });
+      engine_.helper().Run([&](int part) { work(part, parts_); });
     }
   }
 
   // One stretch whose sources are those of the ranks from `first_rank` on. `first_element`: number of its first element
-  // in the result. Long ones are shared with the crew.
+  // in the result. Long ones are shared with the helper.
   void Run(const Sources& sources, int source_count, int first_rank, const Outputs& outputs, int output_count,
            std::uint64_t count, std::uint64_t first_element) {
     if (parts_ == 1) {
-      Note(Part(sources, source_count, outputs, output_count, {0, count}), first_rank, first_element);
+      RecordHit(Part(sources, source_count, outputs, output_count, {0, count}), first_rank, first_element);
       return;
     }
     std::array<std::optional<NonfiniteHit>, 2> hits;
@@ -58,7 +58,7 @@ class Reducer {
       hits.at(static_cast<std::size_t>(part)) =
           Part(sources, source_count, outputs, output_count, ShareOf(count, element_, part, parts));
     });
-    Note(hits[0] ? hits[0] : hits[1], first_rank, first_element);
+    RecordHit(hits[0] ? hits[0] : hits[1], first_rank, first_element);
   }
 
   // One level of several. The last one (no `partial`) writes the result; returns where it was first not finite.
@@ -81,27 +81,27 @@ class Reducer {
  private:
   // Any thread.
   std::optional<NonfiniteHit> Part(const Sources& sources, int source_count, const Outputs& outputs, int output_count,
-                                   Slice slice) const {
+                                   Range range) const {
     Sources shifted;
-    for (int i = 0; i < source_count; ++i) shifted[i] = sources[i] + slice.begin * element_;
+    for (int i = 0; i < source_count; ++i) shifted[i] = sources[i] + range.begin * element_;
     Outputs shifted_outputs;
-    for (int i = 0; i < output_count; ++i) shifted_outputs[i] = outputs[i] + slice.begin * element_;
+    for (int i = 0; i < output_count; ++i) shifted_outputs[i] = outputs[i] + range.begin * element_;
     ReduceJob job;
     job.sources = shifted.data();
     job.source_count = source_count;
     job.outputs = shifted_outputs.data();
     job.output_count = output_count;
-    job.count = slice.count;
+    job.count = range.count;
     job.divisor = engine_.size();
     job.find_nonfinite = check_;
     std::optional<NonfiniteHit> hit = kernel_(job);
-    if (hit) hit->index += slice.begin;
+    if (hit) hit->index += range.begin;
     return hit;
   }
 
-  void Note(const std::optional<NonfiniteHit>& hit, int first_rank, std::uint64_t first_element) {
+  void RecordHit(const std::optional<NonfiniteHit>& hit, int first_rank, std::uint64_t first_element) {
     if (!hit) return;
-    engine_.NoteNonfinite(first_element + hit->index, hit->source < 0 ? -1 : first_rank + hit->source);
+    engine_.RecordNonfinite(first_element + hit->index, hit->source < 0 ? -1 : first_rank + hit->source);
   }
 
   Engine& engine_;
@@ -111,95 +111,95 @@ class Reducer {
   int parts_;
 };
 
-// all_reduce and reduce: every member reduces its share of each piece, and those who want the result collect the
+// all_reduce and reduce: every member reduces its share of each chunk, and those who want the result collect the
 // shares.
-class SharedReduction final : public Steps {
+class SharedReduction final : public PipelineStages {
  public:
-  SharedReduction(Engine& engine, const Call& call, Buffer input, Buffer output, bool wants_result)
+  SharedReduction(Engine& engine, const Call& call, Buffer input, Buffer output, bool needs_result)
       : engine_(engine),
         call_(call),
         reducer_(engine, call),
         in_(input),
         out_(output),
-        wants_result_(wants_result),
+        needs_result_(needs_result),
         streaming_(Bytes(call.count) * static_cast<std::uint64_t>(engine.size()) > engine.cache_bytes()),
-        pieces_(call.count, reducer_.element_bytes(), engine.layout().piece_bytes) {}
+        chunks_(call.count, reducer_.element_bytes(), engine.layout().chunk_bytes) {}
 
-  std::uint64_t pieces() const { return pieces_.number(); }
+  std::uint64_t chunks() const { return chunks_.number(); }
 
-  base::Result<void> StartIn(std::uint64_t piece, int slot) override {
-    const Slice slice = pieces_.At(piece);
+  base::Result<void> StartIn(std::uint64_t chunk, int slot) override {
+    const Range range = chunks_.At(chunk);
     std::byte* to = SlotOf(engine_.rank(), slot);
-    if (in_.on_card()) return in_.StartIn(to, Bytes(slice.begin), Bytes(slice.count), piece);
+    if (in_.on_card()) return in_.StartIn(to, Bytes(range.begin), Bytes(range.count), chunk);
     // Its own share is read where it is.
-    const Slice share = Share(slice, engine_.rank());
+    const Range share = Share(range, engine_.rank());
     const std::uint64_t behind = share.begin + share.count;
-    const std::uint64_t together = share.begin + slice.count - behind;
+    const std::uint64_t together = share.begin + range.count - behind;
     reducer_.Together([&](int part, int parts) {
-      const Slice own = ShareOf(together, reducer_.element_bytes(), part, parts);
+      const Range own = ShareOf(together, reducer_.element_bytes(), part, parts);
       const std::uint64_t end = own.begin + own.count;
       const std::uint64_t middle = std::clamp(share.begin, own.begin, end);
-      CopyIn(to, slice.begin, own.begin, middle - own.begin);
-      CopyIn(to, slice.begin, middle + share.count, end - middle);
+      CopyIn(to, range.begin, own.begin, middle - own.begin);
+      CopyIn(to, range.begin, middle + share.count, end - middle);
     });
     return {};
   }
-  base::Result<void> FinishIn(std::uint64_t piece) override { return in_.FinishIn(piece); }
+  base::Result<void> FinishIn(std::uint64_t chunk) override { return in_.FinishIn(chunk); }
 
-  void Reduce(int /*level*/, std::uint64_t piece, int slot) override {
-    const Slice slice = pieces_.At(piece);
-    const Slice share = Share(slice, engine_.rank());
+  void Reduce(int /*level*/, std::uint64_t chunk, int slot) override {
+    const Range range = chunks_.At(chunk);
+    const Range share = Share(range, engine_.rank());
     Sources sources;
     for (int rank = 0; rank < engine_.size(); ++rank) {
-      sources[rank] = rank == engine_.rank() && !in_.on_card() ? in_.host() + Bytes(slice.begin + share.begin)
+      sources[rank] = rank == engine_.rank() && !in_.on_card() ? in_.host() + Bytes(range.begin + share.begin)
                                                                : SlotOf(rank, slot) + Bytes(share.begin);
     }
     Outputs outputs;
     int output_count = 0;
-    const bool straight = wants_result_ && !out_.on_card();
-    if (straight) outputs[output_count++] = out_.host() + Bytes(slice.begin + share.begin);
-    const bool others_want_it = call_.root < 0 ? engine_.size() > 1 : !wants_result_;
-    if (others_want_it || !straight) outputs[output_count++] = ResultOf(engine_.rank(), slot);
-    reducer_.Run(sources, engine_.size(), 0, outputs, output_count, share.count, slice.begin + share.begin);
+    const bool direct = needs_result_ && !out_.on_card();
+    if (direct) outputs[output_count++] = out_.host() + Bytes(range.begin + share.begin);
+    const bool others_need_it = call_.root < 0 ? engine_.size() > 1 : !needs_result_;
+    if (others_need_it || !direct) outputs[output_count++] = ResultOf(engine_.rank(), slot);
+    reducer_.Run(sources, engine_.size(), 0, outputs, output_count, share.count, range.begin + share.begin);
   }
 
-  base::Result<void> StartOut(std::uint64_t piece, int slot) override {
-    if (!wants_result_) return {};
-    const Slice slice = pieces_.At(piece);
+  base::Result<void> StartOut(std::uint64_t chunk, int slot) override {
+    if (!needs_result_) return {};
+    const Range range = chunks_.At(chunk);
     if (!out_.on_card()) {
       reducer_.Together([&](int part, int parts) {
         for (int rank = part; rank < engine_.size(); rank += parts) {
-          if (rank != engine_.rank()) CopyOut(slice.begin, Share(slice, rank), ResultOf(rank, slot));
+          if (rank != engine_.rank()) CopyOut(range.begin, Share(range, rank), ResultOf(rank, slot));
         }
       });
       return {};
     }
     for (int rank = 0; rank < engine_.size(); ++rank) {
-      const Slice share = Share(slice, rank);
+      const Range share = Share(range, rank);
       base::Result<void> done =
-          out_.StartOut(Bytes(slice.begin + share.begin), ResultOf(rank, slot), Bytes(share.count), piece);
+          out_.StartOut(Bytes(range.begin + share.begin), ResultOf(rank, slot), Bytes(share.count), chunk);
       if (!done) return done;
     }
     return {};
   }
-  base::Result<void> FinishOut(std::uint64_t piece) override { return out_.FinishOut(piece); }
+  base::Result<void> FinishOut(std::uint64_t chunk) override { return out_.FinishOut(chunk); }
 
   void Measure() override {
     in_.Measure();
     out_.Measure();
   }
-  std::optional<base::Duration> InTook(std::uint64_t piece) const override { return in_.InTook(piece); }
-  std::optional<base::Duration> OutTook(std::uint64_t piece) const override { return out_.OutTook(piece); }
+  std::optional<base::Duration> InTook(std::uint64_t chunk) const override { return in_.InTook(chunk); }
+  std::optional<base::Duration> OutTook(std::uint64_t chunk) const override { return out_.OutTook(chunk); }
 
  private:
   std::uint64_t Bytes(std::uint64_t elements) const { return elements * reducer_.element_bytes(); }
-  Slice Share(const Slice& slice, int rank) const {
-    return ShareOf(slice.count, reducer_.element_bytes(), rank, engine_.size());
+  Range Share(const Range& range, int rank) const {
+    return ShareOf(range.count, reducer_.element_bytes(), rank, engine_.size());
   }
   void CopyIn(std::byte* slot, std::uint64_t first, std::uint64_t begin, std::uint64_t count) const {
     if (count > 0) std::memcpy(slot + Bytes(begin), in_.host() + Bytes(first + begin), Bytes(count));
   }
-  void CopyOut(std::uint64_t first, const Slice& share, const std::byte* result) {
+  void CopyOut(std::uint64_t first, const Range& share, const std::byte* result) {
     std::byte* to = out_.host() + Bytes(first + share.begin);
     if (share.count == 0) return;
     if (streaming_) {
@@ -214,18 +214,18 @@ class SharedReduction final : public Steps {
   Engine& engine_;
   const Call& call_;
   Reducer reducer_;
-  Mover in_;
-  Mover out_;
-  bool wants_result_;
+  StagedCopy in_;
+  StagedCopy out_;
+  bool needs_result_;
   bool streaming_;
-  Pieces pieces_;
+  Chunks chunks_;
 };
 
 // The same over several NUMA nodes: level n is the turn of node n, which goes on from what the node before left; one
 // more level brings the result from the last node to the others.
-class NodeReduction final : public Steps {
+class NodeReduction final : public PipelineStages {
  public:
-  NodeReduction(Engine& engine, const Call& call, Buffer input, Buffer output, bool wants_result)
+  NodeReduction(Engine& engine, const Call& call, Buffer input, Buffer output, bool needs_result)
       : engine_(engine),
         reducer_(engine, call),
         accumulator_(AccumulatorBytes(call.datatype)),
@@ -233,79 +233,81 @@ class NodeReduction final : public Steps {
         node_(engine.levels().NodeOf(engine.rank())),
         in_(input),
         out_(output),
-        wants_result_(wants_result),
-        pieces_(call.count, reducer_.element_bytes(), engine.layout().piece_bytes) {}
+        needs_result_(needs_result),
+        chunks_(call.count, reducer_.element_bytes(), engine.layout().chunk_bytes) {}
 
-  std::uint64_t pieces() const { return pieces_.number(); }
+  std::uint64_t chunks() const { return chunks_.number(); }
   int reduce_levels() const { return Last() + 2; }
 
-  base::Result<void> StartIn(std::uint64_t piece, int slot) override {
-    const Slice slice = pieces_.At(piece);
-    return in_.StartIn(Area(engine_.rank(), engine_.layout().Slot(slot)), Bytes(slice.begin), Bytes(slice.count),
-                       piece);
+  base::Result<void> StartIn(std::uint64_t chunk, int slot) override {
+    const Range range = chunks_.At(chunk);
+    return in_.StartIn(Area(engine_.rank(), engine_.layout().Slot(slot)), Bytes(range.begin), Bytes(range.count),
+                       chunk);
   }
-  base::Result<void> FinishIn(std::uint64_t piece) override { return in_.FinishIn(piece); }
+  base::Result<void> FinishIn(std::uint64_t chunk) override { return in_.FinishIn(chunk); }
 
-  void Reduce(int level, std::uint64_t piece, int slot) override {
-    const Slice slice = pieces_.At(piece);
-    const Slice own = Share(slice, node_, engine_.rank());
+  void Reduce(int level, std::uint64_t chunk, int slot) override {
+    const Range range = chunks_.At(chunk);
+    const Range own = Share(range, node_, engine_.rank());
     if (level == Last() + 2) {
       if (node_ == Last()) return;
-      ForEachOverlap(slice, own, Last(), [&](int rank, std::uint64_t theirs, std::uint64_t begin, std::uint64_t count) {
-        std::copy_n(Area(rank, engine_.layout().Result(slot)) + Bytes(theirs), Bytes(count),
-                    Area(engine_.rank(), engine_.layout().Fetched(slot)) + Bytes(begin - own.begin));
-      });
+      ForEachOverlap(range, own, Last(),
+                     [&](int rank, std::uint64_t share_begin, std::uint64_t begin, std::uint64_t count) {
+                       std::copy_n(Area(rank, engine_.layout().Result(slot)) + Bytes(share_begin), Bytes(count),
+                                   Area(engine_.rank(), engine_.layout().Fetched(slot)) + Bytes(begin - own.begin));
+                     });
       return;
     }
     if (level != node_ + 1 || own.count == 0) return;
     if (node_ == 0) {
-      RunPart(slice, own, slot, nullptr, own.begin, own.count);
+      RunPart(range, own, slot, nullptr, own.begin, own.count);
       return;
     }
-    ForEachOverlap(
-        slice, own, node_ - 1, [&](int rank, std::uint64_t theirs, std::uint64_t begin, std::uint64_t count) {
-          RunPart(slice, own, slot, Area(rank, engine_.layout().Partial(slot)) + theirs * accumulator_, begin, count);
-        });
+    ForEachOverlap(range, own, node_ - 1,
+                   [&](int rank, std::uint64_t share_begin, std::uint64_t begin, std::uint64_t count) {
+                     RunPart(range, own, slot, Area(rank, engine_.layout().Partial(slot)) + share_begin * accumulator_,
+                             begin, count);
+                   });
   }
 
-  base::Result<void> StartOut(std::uint64_t piece, int slot) override {
-    if (!wants_result_) return {};
-    const Slice slice = pieces_.At(piece);
+  base::Result<void> StartOut(std::uint64_t chunk, int slot) override {
+    if (!needs_result_) return {};
+    const Range range = chunks_.At(chunk);
     const NodeLevels::Node& node = engine_.levels().nodes[static_cast<std::size_t>(node_)];
     for (int rank = node.first; rank < node.first + node.count; ++rank) {
-      const Slice share = Share(slice, node_, rank);
+      const Range share = Share(range, node_, rank);
       const std::uint64_t at = node_ == Last() ? engine_.layout().Result(slot) : engine_.layout().Fetched(slot);
       base::Result<void> done =
-          out_.StartOut(Bytes(slice.begin + share.begin), Area(rank, at), Bytes(share.count), piece);
+          out_.StartOut(Bytes(range.begin + share.begin), Area(rank, at), Bytes(share.count), chunk);
       if (!done) return done;
     }
     return {};
   }
-  base::Result<void> FinishOut(std::uint64_t piece) override { return out_.FinishOut(piece); }
+  base::Result<void> FinishOut(std::uint64_t chunk) override { return out_.FinishOut(chunk); }
 
  private:
   int Last() const { return engine_.levels().levels() - 1; }
   std::uint64_t Bytes(std::uint64_t elements) const { return elements * reducer_.element_bytes(); }
   std::byte* Area(int rank, std::uint64_t offset) const { return engine_.Segment(rank) + offset; }
-  Slice Share(const Slice& slice, int node, int rank) const {
+  Range Share(const Range& range, int node, int rank) const {
     const NodeLevels::Node& ranks = engine_.levels().nodes[static_cast<std::size_t>(node)];
-    return ShareOf(slice.count, reducer_.element_bytes(), rank - ranks.first, ranks.count);
+    return ShareOf(range.count, reducer_.element_bytes(), rank - ranks.first, ranks.count);
   }
 
   // Calls with each rank of `node` whose share overlaps `own`: where the overlap begins in that share, where in the
-  // piece, and how long it is.
+  // chunk, and how long it is.
   template <class Visit>
-  void ForEachOverlap(const Slice& slice, const Slice& own, int node, Visit visit) const {
+  void ForEachOverlap(const Range& range, const Range& own, int node, Visit visit) const {
     const NodeLevels::Node& ranks = engine_.levels().nodes[static_cast<std::size_t>(node)];
     for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
-      const Slice share = Share(slice, node, rank);
+      const Range share = Share(range, node, rank);
       const std::uint64_t begin = std::max(own.begin, share.begin);
       const std::uint64_t end = std::min(own.begin + own.count, share.begin + share.count);
       if (begin < end) visit(rank, begin - share.begin, begin, end - begin);
     }
   }
 
-  void RunPart(const Slice& slice, const Slice& own, int slot, const std::byte* prefix, std::uint64_t begin,
+  void RunPart(const Range& range, const Range& own, int slot, const std::byte* prefix, std::uint64_t begin,
                std::uint64_t count) {
     const NodeLevels::Node& ranks = engine_.levels().nodes[static_cast<std::size_t>(node_)];
     Sources sources;
@@ -325,7 +327,7 @@ class NodeReduction final : public Steps {
     for (int rank = 0; rank < engine_.size() && cause < 0; ++rank) {
       if (!IsFinite(Area(rank, engine_.layout().Slot(slot)) + Bytes(element), datatype_)) cause = rank;
     }
-    engine_.NoteNonfinite(slice.begin + element, cause);
+    engine_.RecordNonfinite(range.begin + element, cause);
   }
 
   Engine& engine_;
@@ -333,25 +335,25 @@ class NodeReduction final : public Steps {
   std::uint64_t accumulator_;
   Datatype datatype_;
   int node_;
-  Mover in_;
-  Mover out_;
-  bool wants_result_;
-  Pieces pieces_;
+  StagedCopy in_;
+  StagedCopy out_;
+  bool needs_result_;
+  Chunks chunks_;
 };
 
-// A short call: everybody who wants the result reduces all of it. One gate in all.
-class DirectReduction final : public Steps {
+// A short call: everybody who wants the result reduces all of it. One barrier in all.
+class DirectReduction final : public PipelineStages {
  public:
-  DirectReduction(Engine& engine, const Call& call, Buffer input, Buffer output, bool wants_result)
-      : engine_(engine), call_(call), reducer_(engine, call), in_(input), out_(output), wants_result_(wants_result) {}
+  DirectReduction(Engine& engine, const Call& call, Buffer input, Buffer output, bool needs_result)
+      : engine_(engine), call_(call), reducer_(engine, call), in_(input), out_(output), needs_result_(needs_result) {}
 
-  base::Result<void> StartIn(std::uint64_t piece, int slot) override {
+  base::Result<void> StartIn(std::uint64_t chunk, int slot) override {
     return in_.StartIn(engine_.Segment(engine_.rank()) + engine_.layout().Slot(slot), 0,
-                       call_.count * reducer_.element_bytes(), piece);
+                       call_.count * reducer_.element_bytes(), chunk);
   }
-  base::Result<void> FinishIn(std::uint64_t piece) override { return in_.FinishIn(piece); }
-  base::Result<void> StartOut(std::uint64_t piece, int slot) override {
-    if (!wants_result_ || call_.count == 0) return {};
+  base::Result<void> FinishIn(std::uint64_t chunk) override { return in_.FinishIn(chunk); }
+  base::Result<void> StartOut(std::uint64_t chunk, int slot) override {
+    if (!needs_result_ || call_.count == 0) return {};
     Sources sources;
     for (int rank = 0; rank < engine_.size(); ++rank) {
       sources[rank] = engine_.Segment(rank) + engine_.layout().Slot(slot);
@@ -359,25 +361,25 @@ class DirectReduction final : public Steps {
     Outputs outputs;
     outputs[0] = out_.on_card() ? engine_.Segment(engine_.rank()) + engine_.layout().Result(slot) : out_.host();
     reducer_.Run(sources, engine_.size(), 0, outputs, 1, call_.count, 0);
-    return out_.on_card() ? out_.StartOut(0, outputs[0], call_.count * reducer_.element_bytes(), piece)
+    return out_.on_card() ? out_.StartOut(0, outputs[0], call_.count * reducer_.element_bytes(), chunk)
                           : base::Result<void>();
   }
-  base::Result<void> FinishOut(std::uint64_t piece) override { return out_.FinishOut(piece); }
+  base::Result<void> FinishOut(std::uint64_t chunk) override { return out_.FinishOut(chunk); }
 
  private:
   Engine& engine_;
   const Call& call_;
   Reducer reducer_;
-  Mover in_;
-  Mover out_;
-  bool wants_result_;
+  StagedCopy in_;
+  StagedCopy out_;
+  bool needs_result_;
 };
 
 // The data of all members lies in shared memory, and the result goes to the same place: every member reduces its share
 // of the whole and writes it to all. Nothing is copied.
 void ReduceInPlace(Engine& engine, const Call& call) {
   Reducer reducer(engine, call);
-  const Slice share = ShareOf(call.count, reducer.element_bytes(), engine.rank(), engine.size());
+  const Range share = ShareOf(call.count, reducer.element_bytes(), engine.rank(), engine.size());
   Sources sources;
   Outputs outputs;
   for (int rank = 0; rank < engine.size(); ++rank) {
@@ -391,72 +393,72 @@ void ReduceInPlace(Engine& engine, const Call& call) {
 }
 
 // reduce_scatter: every slot has a part for each member, and each member reduces its own parts of all slots.
-class ScatteredReduction final : public Steps {
+class ScatteredReduction final : public PipelineStages {
  public:
   ScatteredReduction(Engine& engine, const Call& call, std::span<const Buffer> inputs, Buffer output)
       : engine_(engine),
         reducer_(engine, call),
         out_(output),
-        part_bytes_(engine.layout().piece_bytes / static_cast<std::uint64_t>(engine.size()) / kSliceAlignment *
-                    kSliceAlignment),
-        pieces_(call.count, reducer_.element_bytes(), part_bytes_) {
+        rank_chunk_bytes_(engine.layout().chunk_bytes / static_cast<std::uint64_t>(engine.size()) / kRangeAlignment *
+                          kRangeAlignment),
+        chunks_(call.count, reducer_.element_bytes(), rank_chunk_bytes_) {
     ins_.reserve(inputs.size());
     for (const Buffer& input : inputs) ins_.emplace_back(input);
   }
 
-  std::uint64_t pieces() const { return pieces_.number(); }
+  std::uint64_t chunks() const { return chunks_.number(); }
 
-  base::Result<void> StartIn(std::uint64_t piece, int slot) override {
-    const Slice slice = pieces_.At(piece);
+  base::Result<void> StartIn(std::uint64_t chunk, int slot) override {
+    const Range range = chunks_.At(chunk);
     for (int rank = 0; rank < engine_.size(); ++rank) {
-      Mover& in = ins_[static_cast<std::size_t>(rank)];
+      StagedCopy& in = ins_[static_cast<std::size_t>(rank)];
       if (rank == engine_.rank() && !in.on_card()) continue;
       base::Result<void> done =
-          in.StartIn(Part(engine_.rank(), slot, rank), Bytes(slice.begin), Bytes(slice.count), piece);
+          in.StartIn(Part(engine_.rank(), slot, rank), Bytes(range.begin), Bytes(range.count), chunk);
       if (!done) return done;
     }
     return {};
   }
-  base::Result<void> FinishIn(std::uint64_t piece) override {
-    for (Mover& in : ins_) {
-      if (base::Result<void> done = in.FinishIn(piece); !done) return done;
+  base::Result<void> FinishIn(std::uint64_t chunk) override {
+    for (StagedCopy& in : ins_) {
+      if (base::Result<void> done = in.FinishIn(chunk); !done) return done;
     }
     return {};
   }
-  base::Result<void> StartOut(std::uint64_t piece, int slot) override {
-    const Slice slice = pieces_.At(piece);
-    const Mover& own = ins_[static_cast<std::size_t>(engine_.rank())];
+  base::Result<void> StartOut(std::uint64_t chunk, int slot) override {
+    const Range range = chunks_.At(chunk);
+    const StagedCopy& own = ins_[static_cast<std::size_t>(engine_.rank())];
     Sources sources;
     for (int rank = 0; rank < engine_.size(); ++rank) {
       sources[rank] =
-          rank == engine_.rank() && !own.on_card() ? own.host() + Bytes(slice.begin) : Part(rank, slot, engine_.rank());
+          rank == engine_.rank() && !own.on_card() ? own.host() + Bytes(range.begin) : Part(rank, slot, engine_.rank());
     }
     Outputs outputs;
     outputs[0] = out_.on_card() ? engine_.Segment(engine_.rank()) + engine_.layout().Result(slot)
-                                : out_.host() + Bytes(slice.begin);
-    reducer_.Run(sources, engine_.size(), 0, outputs, 1, slice.count, slice.begin);
-    return out_.on_card() ? out_.StartOut(Bytes(slice.begin), outputs[0], Bytes(slice.count), piece)
+                                : out_.host() + Bytes(range.begin);
+    reducer_.Run(sources, engine_.size(), 0, outputs, 1, range.count, range.begin);
+    return out_.on_card() ? out_.StartOut(Bytes(range.begin), outputs[0], Bytes(range.count), chunk)
                           : base::Result<void>();
   }
-  base::Result<void> FinishOut(std::uint64_t piece) override { return out_.FinishOut(piece); }
+  base::Result<void> FinishOut(std::uint64_t chunk) override { return out_.FinishOut(chunk); }
 
  private:
   std::uint64_t Bytes(std::uint64_t elements) const { return elements * reducer_.element_bytes(); }
   std::byte* Part(int from, int slot, int to) const {
-    return engine_.Segment(from) + engine_.layout().Slot(slot) + static_cast<std::uint64_t>(to) * part_bytes_;
+    return engine_.Segment(from) + engine_.layout().Slot(slot) + static_cast<std::uint64_t>(to) * rank_chunk_bytes_;
   }
 
   Engine& engine_;
   Reducer reducer_;
-  std::vector<Mover> ins_;
-  Mover out_;
-  std::uint64_t part_bytes_;
-  Pieces pieces_;
+  std::vector<StagedCopy> ins_;
+  StagedCopy out_;
+  std::uint64_t rank_chunk_bytes_;
+  Chunks chunks_;
 };
 
 bool IsShared(const Engine& engine, int rank) {
   const std::uint64_t place = engine.RecordOf(rank).place.load(std::memory_order_relaxed);
-  return place != kPrivate && place != kOnCard;
+  return place != kNotShared && place != kOnCard;
 }
 
 int CountShared(const Engine& engine) {
@@ -465,62 +467,62 @@ int CountShared(const Engine& engine) {
   return shared;
 }
 
-// What to do for one reduction: the steps, and how many levels they have.
-struct Way {
-  std::unique_ptr<Steps> steps;
-  std::uint64_t pieces = 1;
+// What to do for one reduction: the stages, and how many levels they have.
+struct ReductionPlan {
+  std::unique_ptr<PipelineStages> stages;
+  std::uint64_t chunks = 1;
   int levels = 0;
 };
 
-Way WayOf(Engine& engine, const Call& call, Buffer input, Buffer output, bool wants_result) {
+ReductionPlan PlanOf(Engine& engine, const Call& call, Buffer input, Buffer output, bool needs_result) {
   if (call.count * BytesOf(call.datatype) <= engine.direct_bytes()) {
-    return {std::make_unique<DirectReduction>(engine, call, input, output, wants_result), 1, 0};
+    return {std::make_unique<DirectReduction>(engine, call, input, output, needs_result), 1, 0};
   }
   if (engine.levels().levels() > 1) {
-    auto steps = std::make_unique<NodeReduction>(engine, call, input, output, wants_result);
-    const std::uint64_t pieces = steps->pieces();
-    const int levels = steps->reduce_levels();
-    return {std::move(steps), pieces, levels};
+    auto stages = std::make_unique<NodeReduction>(engine, call, input, output, needs_result);
+    const std::uint64_t chunks = stages->chunks();
+    const int levels = stages->reduce_levels();
+    return {std::move(stages), chunks, levels};
   }
-  auto steps = std::make_unique<SharedReduction>(engine, call, input, output, wants_result);
-  const std::uint64_t pieces = steps->pieces();
-  return {std::move(steps), pieces, 1};
+  auto stages = std::make_unique<SharedReduction>(engine, call, input, output, needs_result);
+  const std::uint64_t chunks = stages->chunks();
+  return {std::move(stages), chunks, 1};
 }
 
 }  // namespace
 
 Status RunAllReduce(Engine& engine, const Call& call, Buffer input, Buffer output) {
-  const Way way = WayOf(engine, call, input, output, true);
-  if (way.levels == 0) return RunPieces(engine, *way.steps, way.pieces, 0);
-  // Whether all have their data in shared memory shows behind the first gate. Who has it in private memory has brought
-  // the first piece by then; the others do so only if it turns out to be needed.
+  const ReductionPlan plan = PlanOf(engine, call, input, output, true);
+  if (plan.levels == 0) return RunPipeline(engine, *plan.stages, plan.chunks, 0);
+  // Whether all have their data in shared memory shows behind the first barrier. Who has it in private memory has
+  // brought the first chunk by then; the others do so only if it turns out to be needed.
   const bool shared = IsShared(engine, engine.rank());
   if (!shared) {
-    if (Status status = BringFirstPiece(engine, *way.steps); !status.ok()) return status;
+    if (Status status = LoadFirstChunk(engine, *plan.stages); !status.ok()) return status;
   }
-  if (Status status = MeetAtFirstGate(engine); !status.ok()) return status;
+  if (Status status = FirstBarrier(engine); !status.ok()) return status;
   const int sharing = CountShared(engine);
   if (sharing == engine.size()) {
     ReduceInPlace(engine, call);
-    return engine.Gate();
+    return engine.Barrier();
   }
   if (sharing > 0) {
     if (shared) {
-      if (Status status = BringFirstPiece(engine, *way.steps); !status.ok()) return status;
+      if (Status status = LoadFirstChunk(engine, *plan.stages); !status.ok()) return status;
     }
-    if (Status status = engine.Gate(); !status.ok()) return status;
+    if (Status status = engine.Barrier(); !status.ok()) return status;
   }
-  return GoOn(engine, *way.steps, way.pieces, way.levels);
+  return ContinuePipeline(engine, *plan.stages, plan.chunks, plan.levels);
 }
 
 Status RunReduce(Engine& engine, const Call& call, Buffer input, Buffer output) {
-  const Way way = WayOf(engine, call, input, output, engine.rank() == call.root);
-  return RunPieces(engine, *way.steps, way.pieces, way.levels);
+  const ReductionPlan plan = PlanOf(engine, call, input, output, engine.rank() == call.root);
+  return RunPipeline(engine, *plan.stages, plan.chunks, plan.levels);
 }
 
 Status RunReduceScatter(Engine& engine, const Call& call, std::span<const Buffer> inputs, Buffer output) {
-  ScatteredReduction steps(engine, call, inputs, output);
-  return RunPieces(engine, steps, steps.pieces(), 0);
+  ScatteredReduction stages(engine, call, inputs, output);
+  return RunPipeline(engine, stages, stages.chunks(), 0);
 }
 
 }  // namespace fulldeck::collectives

@@ -58,7 +58,7 @@ void TraceFile::Write(std::uint64_t sequence, const Call& call, std::uint64_t be
                      ", \"events\": [";
   for (std::size_t i = 0; i < events.size(); ++i) {
     const TraceEvent& event = events[i];
-    line += std::string(i == 0 ? "[\"" : ", [\"") + NameOf(event.kind) + "\", " + std::to_string(event.piece) + ", " +
+    line += std::string(i == 0 ? "[\"" : ", [\"") + NameOf(event.kind) + "\", " + std::to_string(event.chunk) + ", " +
             std::to_string(event.begin_ns) + ", " + std::to_string(event.end_ns) + "]";
   }
   line += "]}\n";

@@ -1,5 +1,5 @@
 // FULLDECK_COLLECTIVES_TRACE=FOLDER: every group writes what its calls did when into FOLDER/GROUP.RANK.PID.jsonl, one
-// object a call: {"call", "what", "begin_ns", "end_ns", "events": [["in"|"reduce"|"out"|"wait", piece, begin_ns,
+// object a call: {"call", "what", "begin_ns", "end_ns", "events": [["in"|"reduce"|"out"|"wait", chunk, begin_ns,
 // end_ns], …]}. Times are CLOCK_MONOTONIC, so those of ranks of one host can be laid over each other. For looking into
 // slow calls; it costs a write a call.
 #pragma once

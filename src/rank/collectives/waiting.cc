@@ -20,14 +20,14 @@ long Futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t 
 
 }  // namespace
 
-Patience PatienceFor(int local_ranks, int usable_processors) {
-  Patience patience;
-  if (local_ranks <= usable_processors) {
-    patience.pauses = kPauses;
+WaitPolicy WaitPolicyFor(int local_ranks, int usable_cpus) {
+  WaitPolicy wait_policy;
+  if (local_ranks <= usable_cpus) {
+    wait_policy.pauses = kPauses;
   } else {
-    patience.yield_for = kLongYield;
+    wait_policy.yield_for = kLongYield;
   }
-  return patience;
+  return wait_policy;
 }
 
 void SleepWhile(const std::atomic<std::uint32_t>& word, std::uint32_t seen, base::Duration at_most) {

@@ -33,7 +33,7 @@ namespace fulldeck::collectives {
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
 
 // How long each way of waiting goes on before the next, dearer one.
-struct Patience {
+struct WaitPolicy {
   int pauses = 0;                                            // looks with a pause instruction between them
   base::Duration yield_for = std::chrono::microseconds(60);  // looks with sched_yield between them
   // A yield that takes longer has given the CPU to a thread that computes: a data loader, another job. Each further
@@ -45,7 +45,7 @@ struct Patience {
 // Of a rank that waits for ranks on the same processors. With more ranks than processors a spin only keeps away the one
 // that is waited for, and giving the processor away goes on for longer: who sleeps has to be woken, and then comes
 // behind everybody who did not.
-Patience PatienceFor(int local_ranks, int usable_processors);
+WaitPolicy WaitPolicyFor(int local_ranks, int usable_cpus);
 
 enum class WaitOutcome : std::uint8_t { kDone, kInterrupted, kTimedOut };
 
@@ -86,24 +86,24 @@ inline void Ring(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& s
 // check(), then the deadline. Any number of threads may wait on one word.
 template <class Done, class Check>
 WaitOutcome WaitUntil(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& sleepers, Done done,
-                      const Patience& patience, base::TimePoint deadline, Check check) {
+                      const WaitPolicy& wait_policy, base::TimePoint deadline, Check check) {
   const auto now = [] { return base::TimePoint(std::chrono::steady_clock::now()); };
 
   if (done()) return WaitOutcome::kDone;
-  for (int i = 0; i < patience.pauses; ++i) {
+  for (int i = 0; i < wait_policy.pauses; ++i) {
     Pause();
     if (done()) return WaitOutcome::kDone;
   }
   base::TimePoint time = now();
-  const base::TimePoint yield_end = std::min(time + patience.yield_for, deadline);
+  const base::TimePoint yield_end = std::min(time + wait_policy.yield_for, deadline);
   while (time < yield_end) {
     const base::TimePoint before = time;
     sched_yield();
     if (done()) return WaitOutcome::kDone;
     time = now();
-    if (time - before > patience.longest_yield) break;
+    if (time - before > wait_policy.longest_yield) break;
   }
-  base::TimePoint next_check = time + patience.sleep_slice;
+  base::TimePoint next_check = time + wait_policy.sleep_slice;
   while (true) {
     if (time < deadline) {
       sleepers.fetch_add(1, std::memory_order_seq_cst);                 // pairs with the load in WakeAll
@@ -119,7 +119,7 @@ WaitOutcome WaitUntil(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_
       if (!check()) return done() ? WaitOutcome::kDone : WaitOutcome::kInterrupted;
       if (time >= deadline) return WaitOutcome::kTimedOut;
       time = now();
-      next_check = time + patience.sleep_slice;
+      next_check = time + wait_policy.sleep_slice;
     }
   }
 }

@@ -28,9 +28,9 @@ struct Place {
   std::atomic<std::uint32_t> sleepers{0};
 };
 
-constexpr auto kGoOn = [] { return true; };
+constexpr auto kContinue = [] { return true; };
 // A wake that is lost shows as a test that takes this long.
-constexpr Patience kSleepAtOnce = {.pauses = 0, .yield_for = base::Duration(0), .sleep_slice = seconds(50)};
+constexpr WaitPolicy kSleepAtOnce = {.pauses = 0, .yield_for = base::Duration(0), .sleep_slice = seconds(50)};
 
 class SharedPlace {
  public:
@@ -58,15 +58,15 @@ bool SomebodySleeps(const Place& place) {
   return true;
 }
 
-TEST(Patience, SpinsOnlyWhereEveryRankHasAProcessor) {
-  EXPECT_GE(PatienceFor(8, 16).pauses, 100);
-  EXPECT_GE(PatienceFor(2, 2).pauses, 100);
-  EXPECT_EQ(PatienceFor(3, 2).pauses, 0);
-  EXPECT_EQ(PatienceFor(2, 1).pauses, 0);
-  EXPECT_LE(PatienceFor(2, 2).yield_for, std::chrono::microseconds(100));
-  EXPECT_GE(PatienceFor(8, 2).yield_for, milliseconds(1));
-  EXPECT_LE(PatienceFor(8, 2).yield_for, milliseconds(5));
-  EXPECT_LE(PatienceFor(8, 2).sleep_slice, milliseconds(10));
+TEST(WaitPolicy, SpinsOnlyWhereEveryRankHasACpu) {
+  EXPECT_GE(WaitPolicyFor(8, 16).pauses, 100);
+  EXPECT_GE(WaitPolicyFor(2, 2).pauses, 100);
+  EXPECT_EQ(WaitPolicyFor(3, 2).pauses, 0);
+  EXPECT_EQ(WaitPolicyFor(2, 1).pauses, 0);
+  EXPECT_LE(WaitPolicyFor(2, 2).yield_for, std::chrono::microseconds(100));
+  EXPECT_GE(WaitPolicyFor(8, 2).yield_for, milliseconds(1));
+  EXPECT_LE(WaitPolicyFor(8, 2).yield_for, milliseconds(5));
+  EXPECT_LE(WaitPolicyFor(8, 2).sleep_slice, milliseconds(10));
 }
 
 void PinToFirstCpu() {
@@ -90,11 +90,11 @@ TEST(Waiting, SleepsWhereAYieldGivesTheCpuToAThreadThatComputes) {
   });
   std::thread waiting([&] {
     PinToFirstCpu();
-    const Patience patience = {.yield_for = seconds(3600), .longest_yield = std::chrono::microseconds(100)};
-    EXPECT_EQ(
-        WaitUntil(
-            place.word, place.sleepers, [&] { return place.word.load() == 1; }, patience, Now() + seconds(3600), kGoOn),
-        WaitOutcome::kDone);
+    const WaitPolicy wait_policy = {.yield_for = seconds(3600), .longest_yield = std::chrono::microseconds(100)};
+    EXPECT_EQ(WaitUntil(
+                  place.word, place.sleepers, [&] { return place.word.load() == 1; }, wait_policy,
+                  Now() + seconds(3600), kContinue),
+              WaitOutcome::kDone);
   });
   EXPECT_TRUE(SomebodySleeps(place));
   Publish(place.word, 1, place.sleepers);
@@ -105,9 +105,9 @@ TEST(Waiting, SleepsWhereAYieldGivesTheCpuToAThreadThatComputes) {
 
 TEST(Waiting, IsOverAtOnceWhenItIsDone) {
   Place place;
-  const auto never_asked = [] { return false; };
+  const auto never_called = [] { return false; };
   EXPECT_EQ(WaitUntil(
-                place.word, place.sleepers, [] { return true; }, kSleepAtOnce, Now() - seconds(1), never_asked),
+                place.word, place.sleepers, [] { return true; }, kSleepAtOnce, Now() - seconds(1), never_called),
             WaitOutcome::kDone);
   EXPECT_EQ(place.sleepers.load(), 0U);
 }
@@ -117,7 +117,7 @@ TEST(Waiting, EndsAtTheDeadline) {
   const base::TimePoint begin = Now();
   const base::TimePoint deadline = begin + milliseconds(30);
   EXPECT_EQ(WaitUntil(
-                place.word, place.sleepers, [] { return false; }, PatienceFor(1, 1), deadline, kGoOn),
+                place.word, place.sleepers, [] { return false; }, WaitPolicyFor(1, 1), deadline, kContinue),
             WaitOutcome::kTimedOut);
   EXPECT_GE(Now(), deadline);
   EXPECT_LT(Now() - begin, seconds(20));
@@ -137,32 +137,32 @@ TEST(Waiting, IsDoneWhenThatComesWithAFailure) {
       WaitOutcome::kDone);
 }
 
-TEST(Waiting, AsksOnceMoreAtADeadlineThatIsOver) {
+TEST(Waiting, ChecksOnceMoreAtADeadlineThatIsOver) {
   Place place;
-  int asked = 0;
-  const auto check = [&asked] { return ++asked == 0; };
+  int checks = 0;
+  const auto check = [&checks] { return ++checks == 0; };
   EXPECT_EQ(WaitUntil(
                 place.word, place.sleepers, [] { return false; }, kSleepAtOnce, Now() - seconds(1), check),
             WaitOutcome::kInterrupted);
-  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(checks, 1);
 }
 
-TEST(Waiting, IsEndedByTheCheckBetweenSlices) {
+TEST(Waiting, IsEndedByTheCheckBetweenSleeps) {
   Place place;
-  Patience patience = PatienceFor(2, 1);
-  patience.sleep_slice = milliseconds(1);
-  int asked = 0;
-  const auto check = [&asked] { return ++asked < 3; };
+  WaitPolicy wait_policy = WaitPolicyFor(2, 1);
+  wait_policy.sleep_slice = milliseconds(1);
+  int checks = 0;
+  const auto check = [&checks] { return ++checks < 3; };
   EXPECT_EQ(WaitUntil(
-                place.word, place.sleepers, [] { return false; }, patience, InAWhile(), check),
+                place.word, place.sleepers, [] { return false; }, wait_policy, InAWhile(), check),
             WaitOutcome::kInterrupted);
-  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(checks, 3);
 }
 
-TEST(Waiting, DoesNotAskTheCheckForEveryRing) {
+TEST(Waiting, DoesNotRunTheCheckForEveryRing) {
   Place place;
-  int asked = 0;
-  const auto check = [&asked] { return ++asked > 0; };
+  int checks = 0;
+  const auto check = [&checks] { return ++checks > 0; };
   std::atomic<bool> over{false};
   std::thread ringer([&] {
     for (int i = 0; i < 200 && SomebodySleeps(place); ++i) Ring(place.word, place.sleepers);
@@ -172,7 +172,7 @@ TEST(Waiting, DoesNotAskTheCheckForEveryRing) {
   const auto done = [&over] { return over.load(); };
   EXPECT_EQ(WaitUntil(place.word, place.sleepers, done, kSleepAtOnce, InAWhile(), check), WaitOutcome::kDone);
   ringer.join();
-  EXPECT_EQ(asked, 0);
+  EXPECT_EQ(checks, 0);
 }
 
 TEST(Waiting, WakesEveryThreadThatSleeps) {
@@ -183,7 +183,8 @@ TEST(Waiting, WakesEveryThreadThatSleeps) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       const auto done = [&place] { return place.word.load(std::memory_order_acquire) == 7; };
-      if (WaitUntil(place.word, place.sleepers, done, kSleepAtOnce, InAWhile(), kGoOn) == WaitOutcome::kDone) ++woken;
+      if (WaitUntil(place.word, place.sleepers, done, kSleepAtOnce, InAWhile(), kContinue) == WaitOutcome::kDone)
+        ++woken;
     });
   }
   const base::TimePoint deadline = InAWhile();
@@ -200,7 +201,7 @@ TEST(Waiting, WakesEveryThreadThatSleeps) {
 
 // Two sides that answer each other, each asleep while the other works; what is passed is plain memory that the word
 // guards.
-void PingPong(Place& mine, Place& theirs, std::uint64_t& data, bool first, int rounds, const Patience& patience,
+void PingPong(Place& mine, Place& peer, std::uint64_t& data, bool first, int rounds, const WaitPolicy& wait_policy,
               bool* right) {
   *right = true;
   for (int i = 1; i <= rounds; ++i) {
@@ -209,9 +210,9 @@ void PingPong(Place& mine, Place& theirs, std::uint64_t& data, bool first, int r
       data = static_cast<std::uint64_t>(i) * 3;
       Publish(mine.word, turn, mine.sleepers);
     }
-    const auto done = [&theirs, turn] { return theirs.word.load(std::memory_order_acquire) == turn; };
+    const auto done = [&peer, turn] { return peer.word.load(std::memory_order_acquire) == turn; };
     *right = *right &&
-             WaitUntil(theirs.word, theirs.sleepers, done, patience, InAWhile(), kGoOn) == WaitOutcome::kDone &&
+             WaitUntil(peer.word, peer.sleepers, done, wait_policy, InAWhile(), kContinue) == WaitOutcome::kDone &&
              data == static_cast<std::uint64_t>(i) * 3 + (first ? 1 : 0);
     if (!*right) return;
     if (!first) {
@@ -222,18 +223,19 @@ void PingPong(Place& mine, Place& theirs, std::uint64_t& data, bool first, int r
 }
 
 // Sleeps are not cut into slices: who misses a wake sleeps until its wait times out.
-Patience Unsliced(Patience patience) {
-  patience.sleep_slice = seconds(3600);
-  return patience;
+WaitPolicy Unsliced(WaitPolicy wait_policy) {
+  wait_policy.sleep_slice = seconds(3600);
+  return wait_policy;
 }
 
 TEST(Waiting, LosesNoWakeBetweenThreads) {
-  for (const Patience& patience : {Unsliced(kSleepAtOnce), Unsliced(PatienceFor(2, 2)), Unsliced(PatienceFor(2, 1))}) {
+  for (const WaitPolicy& wait_policy :
+       {Unsliced(kSleepAtOnce), Unsliced(WaitPolicyFor(2, 2)), Unsliced(WaitPolicyFor(2, 1))}) {
     Place places[2];
     std::uint64_t data = 0;
     bool right[2] = {false, false};
-    std::thread other([&] { PingPong(places[1], places[0], data, false, 3000, patience, &right[1]); });
-    PingPong(places[0], places[1], data, true, 3000, patience, &right[0]);
+    std::thread other([&] { PingPong(places[1], places[0], data, false, 3000, wait_policy, &right[1]); });
+    PingPong(places[0], places[1], data, true, 3000, wait_policy, &right[0]);
     other.join();
     EXPECT_TRUE(right[0] && right[1]);
   }
@@ -264,7 +266,7 @@ TEST(Waiting, GoesOnWhenASleeperWasKilled) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     const auto never = [] { return false; };
-    _exit(static_cast<int>(WaitUntil(place.word, place.sleepers, never, kSleepAtOnce, InAWhile(), kGoOn)));
+    _exit(static_cast<int>(WaitUntil(place.word, place.sleepers, never, kSleepAtOnce, InAWhile(), kContinue)));
   }
   ASSERT_TRUE(SomebodySleeps(place));
   ASSERT_EQ(kill(child, SIGKILL), 0);
@@ -272,7 +274,7 @@ TEST(Waiting, GoesOnWhenASleeperWasKilled) {
   EXPECT_EQ(place.sleepers.load(), 1U);
 
   std::thread waiter([&] {
-    EXPECT_EQ(WaitUntil(place.word, place.sleepers, is_five, kSleepAtOnce, InAWhile(), kGoOn), WaitOutcome::kDone);
+    EXPECT_EQ(WaitUntil(place.word, place.sleepers, is_five, kSleepAtOnce, InAWhile(), kContinue), WaitOutcome::kDone);
   });
   const base::TimePoint deadline = InAWhile();
   while (place.sleepers.load() < 2 && Now() < deadline) sched_yield();

@@ -64,7 +64,7 @@ std::tuple<at::Tensor, at::Tensor> GatherStats(const at::Tensor& input, const at
   return {scope.Back(whole_mean.to(type)), scope.Back((squares / all + eps).rsqrt().to(type))};
 }
 
-at::Tensor Normalised(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
+at::Tensor Normalized(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
                       const at::Tensor& mean, const at::Tensor& invstd) {
   const at::Tensor host = HostTwin(input);
   at::Tensor result = (host.to(SumType(host)) - PerChannel(HostTwin(mean), host)) * PerChannel(HostTwin(invstd), host);
@@ -79,7 +79,7 @@ at::Tensor Elements(const at::Tensor& input, const MaybeTensor& weight, const Ma
   const at::Tensor scale = OrNone(weight);
   const at::Tensor shift = OrNone(bias);
   const NativeScope scope(count, TheCardOf("batch_norm_elemt", {&input, &scale, &shift, &mean, &invstd}));
-  return scope.Back(Normalised(input, weight, bias, mean, invstd));
+  return scope.Back(Normalized(input, weight, bias, mean, invstd));
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> BackwardReduce(
@@ -112,8 +112,8 @@ at::Tensor BackwardElements(const at::Tensor& gradient, const at::Tensor& input,
   const at::Tensor width = PerChannel(HostTwin(invstd), host);
   const at::Tensor mean_dy = PerChannel(HostTwin(sum_dy), host) / all;
   const at::Tensor mean_dy_xmu = PerChannel(HostTwin(sum_dy_xmu), host) / all;
-  const at::Tensor centred = host.to(type) - PerChannel(HostTwin(mean), host);
-  at::Tensor result = (HostTwin(gradient).to(type) - mean_dy - centred * width.square() * mean_dy_xmu) * width;
+  const at::Tensor centered = host.to(type) - PerChannel(HostTwin(mean), host);
+  at::Tensor result = (HostTwin(gradient).to(type) - mean_dy - centered * width.square() * mean_dy_xmu) * width;
   if (scale.defined()) result = result * PerChannel(HostTwin(scale), host);
   return scope.Back(result.to(host.scalar_type()));
 }

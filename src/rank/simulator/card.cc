@@ -57,13 +57,13 @@ std::string Describe(const std::string& what) {
   return base::Printable(std::string_view(what).substr(0, 400));
 }
 
-bool MustSuffer(std::uint32_t faults) {
+bool HasFaults(std::uint32_t faults) {
   return (faults & ~static_cast<std::uint32_t>(FULLDECK_SIMULATED_IDLE)) != 0;
 }
 
 // A card that hangs holds its caller until it is healed, drops, or the process is killed; of an operation that
 // time counts as busy. Throws when the card is lost or broken. Returns the faults that it has then.
-std::uint32_t Suffer(int card, const fulldeck_simulated_card* handle, std::uint32_t faults) {
+std::uint32_t ApplyFaults(int card, const fulldeck_simulated_card* handle, std::uint32_t faults) {
   while ((faults & FULLDECK_SIMULATED_HUNG) != 0 && (faults & FULLDECK_SIMULATED_DROPPED) == 0) {
     std::this_thread::sleep_for(milliseconds(5));
     faults = fulldeck_simulated_card_faults(handle);
@@ -190,9 +190,9 @@ Operation::Operation(int card)
       card_(card),
       begun_(fulldeck_simulated_card_begin(handle_)),
       faults_(fulldeck_simulated_card_faults(handle_)) {
-  if (__builtin_expect(MustSuffer(faults_), 0)) {
+  if (__builtin_expect(HasFaults(faults_), 0)) {
     try {
-      faults_ = Suffer(card_, handle_, faults_);
+      faults_ = ApplyFaults(card_, handle_, faults_);
     } catch (...) {
       fulldeck_simulated_card_end(handle_, begun_);
       throw;
@@ -203,7 +203,7 @@ Operation::Operation(int card)
 void WaitForCard(int card) {
   const fulldeck_simulated_card* handle = HandleOf(card);
   const std::uint32_t faults = fulldeck_simulated_card_faults(handle);
-  if (MustSuffer(faults)) Suffer(card, handle, faults);
+  if (HasFaults(faults)) ApplyFaults(card, handle, faults);
 }
 
 Operation::~Operation() {

@@ -117,9 +117,9 @@ class HostCall {
   void SetCard(int card) { card_ = card; }
 
   void CheckDevices() const {
-    if (!stranger_ || card_ < 0) return;
+    if (!other_device_ || card_ < 0) return;
     TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
-                CardName(card_), " and ", *stranger_, "! (when calling ", name_, ")");
+                CardName(card_), " and ", *other_device_, "! (when calling ", name_, ")");
   }
 
   void Settle() {
@@ -152,12 +152,12 @@ class HostCall {
   at::Tensor Lend(const at::Tensor& tensor, bool written) {
     if (!tensor.defined()) return {};
     if (!tensor.is_privateuseone()) {
-      if (!tensor.is_cpu() || written || (tensor.dim() != 0 && !takes_host_tensors_)) stranger_ = tensor.device();
+      if (!tensor.is_cpu() || written || (tensor.dim() != 0 && !takes_host_tensors_)) other_device_ = tensor.device();
       return {};
     }
     const int index = tensor.device().index();
     if (card_ < 0) card_ = index;
-    if (index != card_) stranger_ = tensor.device();
+    if (index != card_) other_device_ = tensor.device();
     at::Tensor twin = HostTwin(tensor);
     pairs_.push_back({tensor, twin, written});
     return twin;
@@ -184,7 +184,7 @@ class HostCall {
   bool takes_host_tensors_;
   bool settled_ = false;
   int card_ = -1;
-  std::optional<c10::Device> stranger_;
+  std::optional<c10::Device> other_device_;
   c10::SmallVector<Pair, 8> pairs_;
   c10::SmallVector<std::pair<const c10::StorageImpl*, c10::Storage>, 2> made_;
 };

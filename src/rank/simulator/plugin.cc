@@ -81,7 +81,7 @@ void Register() {
                    LibraryFor("_", c10::DispatchKey::AutocastPrivateUse1));
 }
 
-int Initialise() {
+int Initialize() {
   if (g_registered) return 0;
   std::string problem;
   if (const int code = ReadServer(problem); code != 0) return Fail(code, problem);
@@ -115,7 +115,7 @@ extern "C" {
 
 int fulldeck_torch_plugin_init(void) {
   const std::lock_guard lock(g_mutex);
-  return Initialise();
+  return Initialize();
 }
 
 const char* fulldeck_torch_plugin_error(void) {

@@ -73,7 +73,7 @@ at::Tensor Trained(c10::Device device) {
 }
 
 // In this order: a refusal changes nothing, and one process has one set of cards.
-TEST(Plugin, RefusesUntilItIsToldToSimulateAndThenTrainsOnEveryCard) {
+TEST(Plugin, RefusesUntilItIsConfiguredToSimulateAndThenTrainsOnEveryCard) {
   const testing::TemporaryFolder folder;
   ASSERT_EQ(setenv("FULLDECK_SIMULATE_DIR", folder.path().c_str(), 1), 0);
   unsetenv("FULLDECK_SIMULATE");

@@ -34,7 +34,7 @@ struct BackendRequest {
   std::string profiling_name = "fulldeck";  // before the colon in "fulldeck:all_reduce", as the profiler shows it
   // For tests: stands for the host that this member is on; members with the same word meet in shared memory. Empty:
   // found out.
-  std::string host_for_tests;
+  std::string node_for_tests;
 };
 
 // Meets the other members, so every member must call it; blocks at most for the time-out. Threads: any. Never needs the
@@ -44,7 +44,7 @@ FULLDECK_TORCH_API c10::intrusive_ptr<c10d::Backend> MakeBackend(BackendRequest 
 // How many calls went which way since the group was made.
 struct PathCounts {
   std::uint64_t local = 0;         // one host: shared memory alone
-  std::uint64_t hierarchical = 0;  // several hosts: shared memory on each, Gloo between them
+  std::uint64_t hierarchical = 0;  // several nodes: shared memory on each, Gloo between them
   std::uint64_t flat = 0;          // Gloo between all ranks
 };
 // Of a backend of this library; anything else is an error (c10::Error).
@@ -62,7 +62,7 @@ struct NonfiniteRecord {
 };
 FULLDECK_TORCH_API NonfiniteRecord NonfiniteOf(const c10::intrusive_ptr<c10d::Backend>& backend);
 // The record of one all_reduce, once it is done, whatever was called after it; the same on all ranks. Nothing: nobody
-// looked (not a call of this library, not an all_reduce of a dense tensor, check_finite off, or several hosts).
+// looked (not a call of this library, not an all_reduce of a dense tensor, check_finite off, or several nodes).
 FULLDECK_TORCH_API std::optional<NonfiniteRecord> NonfiniteOfCall(const c10::intrusive_ptr<c10d::Work>& work);
 
 // Ends every wait of every backend of this process, joins all their threads and leaves the groups; afterwards their

@@ -27,7 +27,7 @@ std::vector<at::Tensor> Ones(std::int64_t count = 4) {
 
 TEST(BackendFailure, ADeadRankIsNamedToAllWhoWait) {
   RanksOptions options;
-  options.endings = {0, -SIGKILL, 0};
+  options.exit_statuses = {0, -SIGKILL, 0};
   RunRanks(
       3,
       [](const RankOfTest& self) {
@@ -57,7 +57,7 @@ TEST(BackendFailure, ADeadRankIsNamedToAllWhoWait) {
 
 TEST(BackendFailure, AReceiveFromADeadRankEnds) {
   RanksOptions options;
-  options.endings = {0, -SIGKILL};
+  options.exit_statuses = {0, -SIGKILL};
   RunRanks(
       2,
       [](const RankOfTest& self) {

@@ -1,4 +1,4 @@
-// torch's own Gloo backend, made from C++, for what goes between hosts.
+// torch's own Gloo backend, made from C++, for what goes between nodes.
 #pragma once
 
 #include <signal.h>

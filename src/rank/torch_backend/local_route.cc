@@ -40,15 +40,15 @@ void Failures::ThrowIf(const Status& status, const char* call, std::chrono::mill
 LocalRoute::LocalRoute(std::shared_ptr<collectives::Group> group, std::shared_ptr<const Failures> failures)
     : group_(std::move(group)),
       failures_(std::move(failures)),
-      lanes_([weak = std::weak_ptr(group_)]() -> std::vector<std::span<std::byte>> {
+      copy_streams_([weak = std::weak_ptr(group_)]() -> std::vector<std::span<std::byte>> {
         const auto alive = weak.lock();
         return alive ? alive->StagingMemory() : std::vector<std::span<std::byte>>();
       }) {}
 
-std::vector<Buffer> LocalRoute::BuffersOf(Operands& operands, const std::vector<Piece>& pieces) {
+std::vector<Buffer> LocalRoute::BuffersOf(Operands& operands, const std::vector<OperandRange>& ranges) {
   std::vector<Buffer> buffers;
-  buffers.reserve(pieces.size());
-  for (const Piece& piece : pieces) buffers.push_back(operands.BufferOf(piece, lanes_));
+  buffers.reserve(ranges.size());
+  for (const OperandRange& range : ranges) buffers.push_back(operands.BufferOf(range, copy_streams_));
   return buffers;
 }
 
@@ -57,53 +57,58 @@ void LocalRoute::Check(const Status& status, const char* call) {
   failures_->ThrowIf(status, call, timeout_);
 }
 
-void LocalRoute::AllReduce(Operands& operands, const Piece& data, Reduction reduction) {
-  const Buffer buffer = operands.BufferOf(data, lanes_);
+void LocalRoute::AllReduce(Operands& operands, const OperandRange& data, Reduction reduction) {
+  const Buffer buffer = operands.BufferOf(data, copy_streams_);
   Check(group_->AllReduce(buffer, buffer, data.count, data.operand->element().datatype, reduction), operands.call());
 }
 
-void LocalRoute::Reduce(Operands& operands, const Piece& data, Reduction reduction, int root) {
-  const Buffer buffer = operands.BufferOf(data, lanes_);
+void LocalRoute::Reduce(Operands& operands, const OperandRange& data, Reduction reduction, int root) {
+  const Buffer buffer = operands.BufferOf(data, copy_streams_);
   Check(group_->Reduce(buffer, buffer, data.count, data.operand->element().datatype, reduction, root), operands.call());
 }
 
-void LocalRoute::Broadcast(Operands& operands, const Piece& data, int root) {
-  const Buffer buffer = operands.BufferOf(data, lanes_);
+void LocalRoute::Broadcast(Operands& operands, const OperandRange& data, int root) {
+  const Buffer buffer = operands.BufferOf(data, copy_streams_);
   Check(group_->Broadcast(buffer, data.count, data.operand->element().datatype, root), operands.call());
 }
 
-void LocalRoute::AllGather(Operands& operands, const Piece& input, const std::vector<Piece>& outputs) {
+void LocalRoute::AllGather(Operands& operands, const OperandRange& input, const std::vector<OperandRange>& outputs) {
   const std::vector<Buffer> buffers = BuffersOf(operands, outputs);
-  Check(group_->AllGather(operands.BufferOf(input, lanes_), buffers, input.count, input.operand->element().datatype),
+  Check(group_->AllGather(operands.BufferOf(input, copy_streams_), buffers, input.count,
+                          input.operand->element().datatype),
         operands.call());
 }
 
-void LocalRoute::ReduceScatter(Operands& operands, const std::vector<Piece>& inputs, const Piece& output,
+void LocalRoute::ReduceScatter(Operands& operands, const std::vector<OperandRange>& inputs, const OperandRange& output,
                                Reduction reduction) {
   const std::vector<Buffer> buffers = BuffersOf(operands, inputs);
-  Check(group_->ReduceScatter(buffers, operands.BufferOf(output, lanes_), output.count,
+  Check(group_->ReduceScatter(buffers, operands.BufferOf(output, copy_streams_), output.count,
                               output.operand->element().datatype, reduction),
         operands.call());
 }
 
-void LocalRoute::Gather(Operands& operands, const Piece& input, const std::vector<Piece>& outputs, int root) {
+void LocalRoute::Gather(Operands& operands, const OperandRange& input, const std::vector<OperandRange>& outputs,
+                        int root) {
   const std::vector<Buffer> buffers = BuffersOf(operands, outputs);
-  Check(group_->Gather(operands.BufferOf(input, lanes_), buffers, input.count, input.operand->element().datatype, root),
+  Check(group_->Gather(operands.BufferOf(input, copy_streams_), buffers, input.count, input.operand->element().datatype,
+                       root),
         operands.call());
 }
 
-void LocalRoute::Scatter(Operands& operands, const std::vector<Piece>& inputs, const Piece& output, int root) {
+void LocalRoute::Scatter(Operands& operands, const std::vector<OperandRange>& inputs, const OperandRange& output,
+                         int root) {
   const std::vector<Buffer> buffers = BuffersOf(operands, inputs);
-  Check(group_->Scatter(buffers, operands.BufferOf(output, lanes_), output.count, output.operand->element().datatype,
-                        root),
+  Check(group_->Scatter(buffers, operands.BufferOf(output, copy_streams_), output.count,
+                        output.operand->element().datatype, root),
         operands.call());
 }
 
-void LocalRoute::AllToAll(Operands& operands, const std::vector<Piece>& inputs, const std::vector<Piece>& outputs) {
-  const auto parts_of = [&](const std::vector<Piece>& pieces) {
-    std::vector<collectives::Part> parts;
-    parts.reserve(pieces.size());
-    for (const Piece& piece : pieces) parts.push_back({operands.BufferOf(piece, lanes_), piece.count});
+void LocalRoute::AllToAll(Operands& operands, const std::vector<OperandRange>& inputs,
+                          const std::vector<OperandRange>& outputs) {
+  const auto parts_of = [&](const std::vector<OperandRange>& ranges) {
+    std::vector<collectives::RankBuffer> parts;
+    parts.reserve(ranges.size());
+    for (const OperandRange& range : ranges) parts.push_back({operands.BufferOf(range, copy_streams_), range.count});
     return parts;
   };
   const auto from = parts_of(inputs);

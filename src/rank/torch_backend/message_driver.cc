@@ -33,14 +33,15 @@ MessageDriver::~MessageDriver() {
 }
 
 void MessageDriver::Send(const c10::intrusive_ptr<CollectiveWork>& work, std::shared_ptr<Operands> operands,
-                         const Piece& message, int to, std::uint64_t tag, std::chrono::milliseconds timeout) {
+                         const OperandRange& message, int to, std::uint64_t tag, std::chrono::milliseconds timeout) {
   const at::Tensor host = operands->Host(message);
   auto operation = group_->messages().PostSend(host.data_ptr(), host.nbytes(), to, tag);
   Begin({work, std::move(operands), host, std::move(operation), steady_clock::now() + timeout, timeout, "send"});
 }
 
 void MessageDriver::Receive(const c10::intrusive_ptr<CollectiveWork>& work, std::shared_ptr<Operands> operands,
-                            const Piece& message, int from, std::uint64_t tag, std::chrono::milliseconds timeout) {
+                            const OperandRange& message, int from, std::uint64_t tag,
+                            std::chrono::milliseconds timeout) {
   const at::Tensor host = operands->Host(message);
   auto operation = group_->messages().PostReceive(host.data_ptr(), host.nbytes(), from, tag);
   Begin({work, std::move(operands), host, std::move(operation), steady_clock::now() + timeout, timeout, "receive"});

@@ -26,10 +26,10 @@ class MessageDriver : public std::enable_shared_from_this<MessageDriver> {
   MessageDriver& operator=(const MessageDriver&) = delete;
 
   // Any thread. The operand is the message; `operands` is sealed. `tag` is the program's. `peer`: see Messages.
-  void Send(const c10::intrusive_ptr<CollectiveWork>& work, std::shared_ptr<Operands> operands, const Piece& message,
-            int to, std::uint64_t tag, std::chrono::milliseconds timeout);
-  void Receive(const c10::intrusive_ptr<CollectiveWork>& work, std::shared_ptr<Operands> operands, const Piece& message,
-               int from, std::uint64_t tag, std::chrono::milliseconds timeout);
+  void Send(const c10::intrusive_ptr<CollectiveWork>& work, std::shared_ptr<Operands> operands,
+            const OperandRange& message, int to, std::uint64_t tag, std::chrono::milliseconds timeout);
+  void Receive(const c10::intrusive_ptr<CollectiveWork>& work, std::shared_ptr<Operands> operands,
+               const OperandRange& message, int from, std::uint64_t tag, std::chrono::milliseconds timeout);
 
   // Waits until nothing is under way; false: not by the deadline.
   bool Drain(std::chrono::steady_clock::time_point deadline);

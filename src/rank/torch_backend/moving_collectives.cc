@@ -29,13 +29,14 @@ void CheckLike(const char* call, const at::Tensor& tensor, const at::Tensor& mod
 }
 
 // How the first dimension is divided between the ranks, in elements of the engine.
-std::vector<Piece> Split(const char* call, Operand& operand, const std::vector<std::int64_t>& splits, int ranks) {
+std::vector<OperandRange> Split(const char* call, Operand& operand, const std::vector<std::int64_t>& splits,
+                                int ranks) {
   const at::Tensor& tensor = operand.dense();
   const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
   if (splits.empty()) {
     TORCH_CHECK(rows % ranks == 0, "fulldeck: ", call, ": Tensor's dim 0 (", rows,
                 ") does not divide equally across group size (", ranks, ")");
-    return Cut(operand, ranks);
+    return SplitEvenly(operand, ranks);
   }
   TORCH_CHECK(splits.size() == static_cast<std::size_t>(ranks), "fulldeck: ", call,
               ": Number of tensor splits not equal to group size (", splits.size(), " and ", ranks, ")");
@@ -47,14 +48,14 @@ std::vector<Piece> Split(const char* call, Operand& operand, const std::vector<s
   TORCH_CHECK(sum == rows, "fulldeck: ", call, ": Split sizes doesn't match total dim 0 size (", sum, " and ", rows,
               ")");
   const std::uint64_t of_row = rows == 0 ? 0 : operand.count() / static_cast<std::uint64_t>(rows);
-  std::vector<Piece> pieces;
+  std::vector<OperandRange> ranges;
   std::uint64_t first = 0;
   for (const std::int64_t split : splits) {
     const std::uint64_t count = static_cast<std::uint64_t>(split) * of_row;
-    pieces.push_back({&operand, first, count});
+    ranges.push_back({&operand, first, count});
     first += count;
   }
-  return pieces;
+  return ranges;
 }
 
 std::string RankList(const std::vector<int>& ranks) {
@@ -77,7 +78,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::broadcast(std::vector<at::Te
   CheckRoot("broadcast", options.rootRank);
   const int root = static_cast<int>(options.rootRank);
   auto operands = std::make_shared<Operands>("broadcast");
-  const Piece data = Whole(rank_ == root ? operands->Read(tensor) : operands->Write(tensor));
+  const OperandRange data = Whole(rank_ == root ? operands->Read(tensor) : operands->Write(tensor));
   return Start(c10d::OpType::BROADCAST, "broadcast", tensors, tensors, options, std::move(operands),
                [data, root](Route& route, Operands& on) { route.Broadcast(on, data, root); });
 }
@@ -90,8 +91,9 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::allgather(std::vector<std::v
   TORCH_CHECK(outputs.size() == 1 && outputs[0].size() == static_cast<std::size_t>(size_),
               "fulldeck: all_gather requires one list of ", size_, " output tensors, one for each rank.");
   auto operands = std::make_shared<Operands>("all_gather");
-  const Piece from = Whole(operands->Read(ApartFrom(input, outputs[0], &outputs[0][static_cast<std::size_t>(rank_)])));
-  std::vector<Piece> to;
+  const OperandRange from =
+      Whole(operands->Read(ApartFrom(input, outputs[0], &outputs[0][static_cast<std::size_t>(rank_)])));
+  std::vector<OperandRange> to;
   for (std::size_t i = 0; i < outputs[0].size(); ++i) {
     CheckLike("all_gather", outputs[0][i], input, i);
     to.push_back(Whole(operands->Write(outputs[0][i])));
@@ -113,7 +115,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::allgather_into_tensor_coales
   TORCH_CHECK(outputs.size() == inputs.size() && !inputs.empty(),
               "fulldeck: all_gather_into_tensor requires as many outputs as inputs, and at least one.");
   auto operands = std::make_shared<Operands>("all_gather_into_tensor");
-  std::vector<std::pair<Piece, std::vector<Piece>>> calls;
+  std::vector<std::pair<OperandRange, std::vector<OperandRange>>> calls;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
     const at::Tensor& output = outputs[i];
@@ -124,8 +126,8 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::allgather_into_tensor_coales
         input.numel() * size_ == output.numel(),
         "fulldeck: all_gather_into_tensor: output tensor size must be equal to world_size times input tensor size (",
         output.numel(), ", ", size_, " and ", input.numel(), ").");
-    const Piece from = Whole(operands->Read(ApartFromParts(input, output, size_, rank_)));
-    calls.emplace_back(from, Cut(operands->Write(output), size_));
+    const OperandRange from = Whole(operands->Read(ApartFromParts(input, output, size_, rank_)));
+    calls.emplace_back(from, SplitEvenly(operands->Write(output), size_));
   }
   return Start(inputs.size() == 1 ? c10d::OpType::_ALLGATHER_BASE : c10d::OpType::ALLGATHER_COALESCED, "all_gather",
                inputs, outputs, options, std::move(operands), [calls](Route& route, Operands& on) {
@@ -142,7 +144,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::allgather_coalesced(std::vec
               "fulldeck: all_gather_coalesced: output lists should be equal to world size (", outputs.size(), " and ",
               size_, ")");
   auto operands = std::make_shared<Operands>("all_gather_coalesced");
-  std::vector<std::pair<Piece, std::vector<Piece>>> calls;
+  std::vector<std::pair<OperandRange, std::vector<OperandRange>>> calls;
   std::vector<at::Tensor> results;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     std::vector<at::Tensor> targets;
@@ -152,7 +154,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::allgather_coalesced(std::vec
       CheckLike("all_gather_coalesced", list[i], inputs[i], i);
       targets.push_back(list[i]);
     }
-    std::pair<Piece, std::vector<Piece>> call;
+    std::pair<OperandRange, std::vector<OperandRange>> call;
     call.first = Whole(operands->Read(ApartFrom(inputs[i], targets, &targets[static_cast<std::size_t>(rank_)])));
     for (const at::Tensor& target : targets) call.second.push_back(Whole(operands->Write(target)));
     calls.push_back(std::move(call));
@@ -172,9 +174,9 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::gather(std::vector<std::vect
   CheckRoot("gather", options.rootRank);
   const int root = static_cast<int>(options.rootRank);
   auto operands = std::make_shared<Operands>("gather");
-  std::vector<Piece> to;
+  std::vector<OperandRange> to;
   std::vector<at::Tensor> results;
-  Piece from;
+  OperandRange from;
   if (rank_ == root) {
     TORCH_CHECK(outputs.size() == 1 && outputs[0].size() == static_cast<std::size_t>(size_),
                 "fulldeck: gather requires one list of ", size_, " output tensors on the root.");
@@ -200,7 +202,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::scatter(std::vector<at::Tens
   CheckRoot("scatter", options.rootRank);
   const int root = static_cast<int>(options.rootRank);
   auto operands = std::make_shared<Operands>("scatter");
-  std::vector<Piece> from;
+  std::vector<OperandRange> from;
   if (rank_ == root) {
     TORCH_CHECK(inputs.size() == 1 && inputs[0].size() == static_cast<std::size_t>(size_),
                 "fulldeck: scatter requires one list of ", size_, " input tensors on the root.");
@@ -211,7 +213,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::scatter(std::vector<at::Tens
   } else {
     TORCH_CHECK(inputs.empty(), "fulldeck: scatter requires empty input on non-root");
   }
-  const Piece to = Whole(operands->Write(output));
+  const OperandRange to = Whole(operands->Write(output));
   return Start(c10d::OpType::SCATTER, "scatter", inputs.empty() ? std::vector<at::Tensor>() : inputs[0], outputs,
                options, std::move(operands),
                [from, to, root](Route& route, Operands& on) { route.Scatter(on, from, to, root); });
@@ -226,9 +228,9 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::alltoall_base(at::Tensor& ou
               "fulldeck: all_to_all_single requires tensors of one type: ", input.toString(), " and ",
               output.toString(), ".");
   auto operands = std::make_shared<Operands>("all_to_all_single");
-  const std::vector<Piece> from =
+  const std::vector<OperandRange> from =
       Split("all_to_all_single", operands->Read(ApartFrom(input, {output}, nullptr)), input_splits, size_);
-  const std::vector<Piece> to = Split("all_to_all_single", operands->Write(output), output_splits, size_);
+  const std::vector<OperandRange> to = Split("all_to_all_single", operands->Write(output), output_splits, size_);
   return Start(c10d::OpType::ALLTOALL_BASE, "all_to_all", {input}, {output}, options, std::move(operands),
                [from, to](Route& route, Operands& on) { route.AllToAll(on, from, to); });
 }
@@ -242,8 +244,8 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::alltoall(std::vector<at::Ten
               " input and output tensors, one for each rank, and was given ", inputs.size(), " and ", outputs.size(),
               ".");
   auto operands = std::make_shared<Operands>("all_to_all");
-  std::vector<Piece> from;
-  std::vector<Piece> to;
+  std::vector<OperandRange> from;
+  std::vector<OperandRange> to;
   for (std::size_t i = 0; i < ranks; ++i) {
     TORCH_CHECK(
         inputs[i].scalar_type() == inputs[0].scalar_type() && outputs[i].scalar_type() == inputs[0].scalar_type(),
@@ -280,8 +282,8 @@ void SharedMemoryBackend::monitoredBarrier(const c10d::BarrierOptions& options, 
   const std::string verdict = prefix + "verdict";
   if (rank_ != 0) {
     store.set(prefix + std::to_string(rank_), std::string("here"));
-    const bool told = wait_for(verdict);
-    const std::string text = told ? store.get_to_str(verdict) : "rank 0 did not answer" + in_time;
+    const bool answered = wait_for(verdict);
+    const std::string text = answered ? store.get_to_str(verdict) : "rank 0 did not answer" + in_time;
     if (text == "passed") return;
     C10_THROW_ERROR(DistBackendError,
                     "fulldeck: Rank " + std::to_string(rank_) +
@@ -289,10 +291,10 @@ void SharedMemoryBackend::monitoredBarrier(const c10d::BarrierOptions& options, 
                         "send/recv from rank 0. Please check rank 0 logs for faulty rank. (" +
                         base::Printable(text) + ")");
   }
-  std::vector<int> came;
+  std::vector<int> arrived;
   std::vector<int> missing;
   for (int rank = 1; rank < size_; ++rank) {
-    (wait_for(prefix + std::to_string(rank)) ? came : missing).push_back(rank);
+    (wait_for(prefix + std::to_string(rank)) ? arrived : missing).push_back(rank);
     if (!missing.empty() && !wait_all_ranks) break;
   }
   if (missing.empty()) {
@@ -303,7 +305,7 @@ void SharedMemoryBackend::monitoredBarrier(const c10d::BarrierOptions& options, 
   store.set(verdict, text);
   if (!wait_all_ranks) {
     text += "\nRank 0 timed out in monitoredBarrier after " + std::to_string(timeout.count()) + " ms. " +
-            (came.empty() ? "No ranks were there." : "These ranks were there: " + RankList(came) + ".");
+            (arrived.empty() ? "No ranks were there." : "These ranks were there: " + RankList(arrived) + ".");
   }
   C10_THROW_ERROR(DistBackendError, "fulldeck: " + text);
 }

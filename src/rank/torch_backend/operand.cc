@@ -28,22 +28,22 @@ bool IsPlain(const at::Tensor& tensor) {
 }
 
 // As one dimension of what the engine calls elements.
-at::Tensor Stretch(const at::Tensor& dense, const Piece& piece) {
+at::Tensor NarrowTo(const at::Tensor& dense, const OperandRange& range) {
   const at::Tensor flat = FlatElements(dense);
-  if (piece.first == 0 && piece.count == static_cast<std::uint64_t>(flat.numel())) return flat;
-  return flat.narrow(0, static_cast<std::int64_t>(piece.first), static_cast<std::int64_t>(piece.count));
+  if (range.first == 0 && range.count == static_cast<std::uint64_t>(flat.numel())) return flat;
+  return flat.narrow(0, static_cast<std::int64_t>(range.first), static_cast<std::int64_t>(range.count));
 }
 
 }  // namespace
 
-std::vector<Piece> Cut(Operand& operand, int parts) {
+std::vector<OperandRange> SplitEvenly(Operand& operand, int parts) {
   const std::uint64_t count = operand.count() / static_cast<std::uint64_t>(parts);
   TORCH_INTERNAL_ASSERT(count * static_cast<std::uint64_t>(parts) == operand.count());
-  std::vector<Piece> pieces;
-  pieces.reserve(static_cast<std::size_t>(parts));
+  std::vector<OperandRange> ranges;
+  ranges.reserve(static_cast<std::size_t>(parts));
   for (int part = 0; part < parts; ++part)
-    pieces.push_back({&operand, count * static_cast<std::uint64_t>(part), count});
-  return pieces;
+    ranges.push_back({&operand, count * static_cast<std::uint64_t>(part), count});
+  return ranges;
 }
 
 Operand& Operands::Add(const at::Tensor& tensor, bool read, bool written) {
@@ -92,26 +92,26 @@ const CallerOrder* Operands::OrderOf(c10::Device device) const {
   TORCH_INTERNAL_ASSERT(false, "Operands::Seal was not called");
 }
 
-collectives::Buffer Operands::BufferOf(const Piece& piece, DeviceLanes& lanes) {
-  const at::Tensor& dense = piece.operand->dense_;
+collectives::Buffer Operands::BufferOf(const OperandRange& range, CopyStreams& copy_streams) {
+  const at::Tensor& dense = range.operand->dense_;
   if (dense.device().is_cpu()) {
     auto* memory = static_cast<std::byte*>(dense.data_ptr());
-    return collectives::Buffer::Host(memory + piece.first * collectives::BytesOf(piece.operand->element().datatype));
+    return collectives::Buffer::Host(memory + range.first * collectives::BytesOf(range.operand->element().datatype));
   }
-  stagings_.push_back(std::make_unique<TensorStaging>(Stretch(dense, piece), *OrderOf(dense.device()), lanes));
+  stagings_.push_back(std::make_unique<TensorStaging>(NarrowTo(dense, range), *OrderOf(dense.device()), copy_streams));
   return collectives::Buffer::Staged(*stagings_.back());
 }
 
-at::Tensor Operands::Host(const Piece& piece) {
-  Operand& operand = *piece.operand;
+at::Tensor Operands::Host(const OperandRange& range) {
+  Operand& operand = *range.operand;
   const at::Tensor& dense = operand.dense_;
-  if (dense.device().is_cpu()) return Stretch(dense, piece);
+  if (dense.device().is_cpu()) return NarrowTo(dense, range);
   if (!operand.host_.defined()) {
     const c10::StreamGuard guard(OrderOf(dense.device())->stream());
     operand.host_ = at::empty_like(dense, dense.options().device(at::kCPU));
     if (operand.read_) operand.host_.copy_(dense);
   }
-  return Stretch(operand.host_, piece);
+  return NarrowTo(operand.host_, range);
 }
 
 void Operands::Deliver() {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "torch_backend/device_lane.h"
 #include "torch_backend/element.h"
+#include "torch_backend/tensor_staging.h"
 
 namespace fulldeck::torch_backend {
 
@@ -37,16 +37,16 @@ class Operand {
 };
 
 // A stretch of an operand, in elements of the engine.
-struct Piece {
+struct OperandRange {
   Operand* operand = nullptr;
   std::uint64_t first = 0;
   std::uint64_t count = 0;
 };
-inline Piece Whole(Operand& operand) {
+inline OperandRange Whole(Operand& operand) {
   return {&operand, 0, operand.count()};
 }
 // The operand cut into `parts` of equal length, which it must be divisible into.
-std::vector<Piece> Cut(Operand& operand, int parts);
+std::vector<OperandRange> SplitEvenly(Operand& operand, int parts);
 
 class Operands {
  public:
@@ -63,11 +63,11 @@ class Operands {
   // After the last tensor.
   void Seal();
 
-  // In the thread of the call. Where the engine finds the piece. One that is both input and output is asked for once.
-  collectives::Buffer BufferOf(const Piece& piece, DeviceLanes& lanes);
-  // The piece in host memory, for routes that know nothing else: one dimension, of elements as the engine has them.
+  // In the thread of the call. Where the engine finds the range. One that is both input and output is asked for once.
+  collectives::Buffer BufferOf(const OperandRange& range, CopyStreams& copy_streams);
+  // The range in host memory, for routes that know nothing else: one dimension, of elements as the engine has them.
   // Memory of dense() itself, or of a copy that Deliver copies back.
-  at::Tensor Host(const Piece& piece);
+  at::Tensor Host(const OperandRange& range);
   // After a call that was well done: writes go where they belong, and are there when this returns.
   void Deliver();
 

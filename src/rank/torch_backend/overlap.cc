@@ -5,13 +5,13 @@
 namespace fulldeck::torch_backend {
 namespace {
 
-struct Stretch {
+struct AddressRange {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
 };
 
 // From the first byte to behind the last, holes included.
-Stretch StretchOf(const at::Tensor& tensor) {
+AddressRange AddressRangeOf(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {};
   std::int64_t last = 0;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
@@ -24,8 +24,8 @@ bool ShareMemory(const at::Tensor& a, const at::Tensor& b) {
       b.layout() != at::kStrided) {
     return false;
   }
-  const Stretch one = StretchOf(a);
-  const Stretch other = StretchOf(b);
+  const AddressRange one = AddressRangeOf(a);
+  const AddressRange other = AddressRangeOf(b);
   return one.begin < other.end && other.begin < one.end;
 }
 

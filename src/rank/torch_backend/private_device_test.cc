@@ -127,10 +127,10 @@ TEST(PrivateDevice, TensorsOfAnyDeviceGoThroughTheSharedSlots) {
   });
 }
 
-TEST(PrivateDevice, TensorsOfAnyDeviceGoBetweenHosts) {
+TEST(PrivateDevice, TensorsOfAnyDeviceGoBetweenNodes) {
   RunRanks(2, [](const RankOfTest& self) {
     BackendRequest request = self.Request();
-    request.host_for_tests = self.rank == 0 ? "a" : "b";
+    request.node_for_tests = self.rank == 0 ? "a" : "b";
     const auto backend = MakeBackend(request);
     std::vector<at::Tensor> tensors = {at::full({1000}, self.rank + 1.0).to(kCard)};
     backend->allreduce(tensors)->wait();

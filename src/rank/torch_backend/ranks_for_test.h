@@ -63,7 +63,7 @@ struct RankOfTest {
 struct RanksOptions {
   std::chrono::seconds limit{120};
   // How each rank is to end: 0 well, a signal as −number. Empty: all well.
-  std::vector<int> endings;
+  std::vector<int> exit_statuses;
   bool through_exit = false;  // by exit(), with its handlers, instead of _exit()
 };
 inline BackendRequest RankOfTest::Request(std::chrono::milliseconds timeout) const {
@@ -117,9 +117,10 @@ inline void RunRanks(int size, const std::function<void(const RankOfTest&)>& bod
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    const int ending = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+    const int exit_status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
     const auto index = static_cast<std::size_t>(rank);
-    EXPECT_EQ(ending, index < options.endings.size() ? options.endings[index] : 0) << "of rank " << rank;
+    EXPECT_EQ(exit_status, index < options.exit_statuses.size() ? options.exit_statuses[index] : 0)
+        << "of rank " << rank;
   }
   unlink(file.c_str());
   rmdir(folder);

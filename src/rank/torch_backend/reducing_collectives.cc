@@ -18,7 +18,7 @@ namespace {
 using collectives::Reduction;
 
 // Small tensors together are one call instead of many.
-constexpr std::uint64_t kMostTogether = 1024 * 1024;
+constexpr std::uint64_t kMaxJoinedBytes = 1024 * 1024;
 
 const at::Tensor& OneTensor(const char* call, const std::vector<at::Tensor>& tensors) {
   TORCH_CHECK(tensors.size() == 1, "fulldeck: ", call, " requires a single-element tensor list, and was given ",
@@ -38,17 +38,17 @@ bool CanGoTogether(const std::vector<at::Tensor>& tensors) {
     if (!tensor.device().is_cpu() || tensor.scalar_type() != tensors[0].scalar_type()) return false;
     bytes += tensor.nbytes();
   }
-  return tensors.size() > 1 && bytes <= kMostTogether;
+  return tensors.size() > 1 && bytes <= kMaxJoinedBytes;
 }
 
 // What every rank says of its sparse tensor.
 struct SparseShape {
-  static constexpr std::int64_t kMostDimensions = 64;
-  static constexpr std::int64_t kWords = 3 + kMostDimensions;
+  static constexpr std::int64_t kMaxDimensions = 64;
+  static constexpr std::int64_t kWords = 3 + kMaxDimensions;
 
   static at::Tensor Of(const at::Tensor& sparse) {
-    TORCH_CHECK(sparse.dim() <= kMostDimensions, "fulldeck: all_reduce of a sparse tensor of ", sparse.dim(),
-                " dimensions is not supported; ", kMostDimensions, " is the most.");
+    TORCH_CHECK(sparse.dim() <= kMaxDimensions, "fulldeck: all_reduce of a sparse tensor of ", sparse.dim(),
+                " dimensions is not supported; ", kMaxDimensions, " is the most.");
     at::Tensor words = at::zeros({kWords}, at::kLong);
     auto* word = words.data_ptr<std::int64_t>();
     word[0] = sparse._nnz();
@@ -62,8 +62,8 @@ struct SparseShape {
 at::Tensor GatherRows(Route& route, const at::Tensor& mine, int ranks) {
   Operands operands("all_reduce");
   at::Tensor all = at::empty({ranks, mine.numel()}, mine.options());
-  const Piece input = Whole(operands.Read(mine));
-  const std::vector<Piece> outputs = Cut(operands.Write(all), ranks);
+  const OperandRange input = Whole(operands.Read(mine));
+  const std::vector<OperandRange> outputs = SplitEvenly(operands.Write(all), ranks);
   operands.Seal();
   route.AllGather(operands, input, outputs);
   return all;
@@ -130,7 +130,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::allreduce(std::vector<at::Te
   const at::Tensor& tensor = OneTensor("all_reduce", tensors);
   if (tensor.defined() && tensor.layout() != at::kStrided) return AllReduceSparse(tensor, options);
   auto operands = std::make_shared<Operands>("all_reduce");
-  const Piece data = Whole(Reduced(*operands, tensor, options.reduceOp));
+  const OperandRange data = Whole(Reduced(*operands, tensor, options.reduceOp));
   return Start(c10d::OpType::ALLREDUCE, "all_reduce", tensors, tensors, options, std::move(operands),
                [data, reduction = ReductionOf(options.reduceOp)](Route& route, Operands& on) {
                  route.AllReduce(on, data, reduction);
@@ -147,19 +147,19 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::allreduce_coalesced(
   const QuietDispatch quiet;
   TORCH_CHECK(!tensors.empty(), "fulldeck: all_reduce_coalesced requires non-empty tensor list.");
   auto operands = std::make_shared<Operands>("all_reduce_coalesced");
-  std::vector<Piece> pieces;
-  for (const at::Tensor& tensor : tensors) pieces.push_back(Whole(Reduced(*operands, tensor, options.reduceOp)));
+  std::vector<OperandRange> ranges;
+  for (const at::Tensor& tensor : tensors) ranges.push_back(Whole(Reduced(*operands, tensor, options.reduceOp)));
   const Reduction reduction = ReductionOf(options.reduceOp);
-  Body body = [pieces, reduction](Route& route, Operands& on) {
-    for (const Piece& piece : pieces) route.AllReduce(on, piece, reduction);
+  Body body = [ranges, reduction](Route& route, Operands& on) {
+    for (const OperandRange& range : ranges) route.AllReduce(on, range, reduction);
   };
   if (CanGoTogether(tensors)) {
-    body = [pieces, reduction](Route& route, Operands& on) {
+    body = [ranges, reduction](Route& route, Operands& on) {
       std::vector<at::Tensor> flats;
-      for (const Piece& piece : pieces) flats.push_back(on.Host(piece));
+      for (const OperandRange& range : ranges) flats.push_back(on.Host(range));
       Operands together(on.call());
       at::Tensor joined = at::cat(flats);
-      const Piece all = Whole(together.Update(joined));
+      const OperandRange all = Whole(together.Update(joined));
       together.Seal();
       route.AllReduce(together, all, reduction);
       std::int64_t begin = 0;
@@ -185,7 +185,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::reduce(std::vector<at::Tenso
   // Only the root's tensor is written to.
   Operand& operand = rank_ == root ? Reduced(*operands, tensor, options.reduceOp)
                                    : operands->Read(premultiply ? Premultiplied(tensor, options.reduceOp) : tensor);
-  const Piece data = Whole(operand);
+  const OperandRange data = Whole(operand);
   return Start(c10d::OpType::REDUCE, "reduce", tensors, tensors, options, std::move(operands),
                [data, root, reduction = ReductionOf(options.reduceOp)](Route& route, Operands& on) {
                  route.Reduce(on, data, reduction, root);
@@ -202,7 +202,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::reduce_scatter(std::vector<a
   CheckReducible("reduce_scatter", output.scalar_type(), options.reduceOp);
   const bool premultiply = options.reduceOp.op_ == c10d::ReduceOp::PREMUL_SUM;
   auto operands = std::make_shared<Operands>("reduce_scatter");
-  std::vector<Piece> from;
+  std::vector<OperandRange> from;
   for (int rank = 0; rank < size_; ++rank) {
     const at::Tensor& input = inputs[0][static_cast<std::size_t>(rank)];
     TORCH_CHECK(input.scalar_type() == output.scalar_type() && input.numel() == output.numel(),
@@ -212,7 +212,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::reduce_scatter(std::vector<a
     from.push_back(Whole(operands->Read(premultiply ? Premultiplied(input, options.reduceOp)
                                                     : ApartFrom(input, {output}, own_part ? &output : nullptr))));
   }
-  const Piece to = Whole(operands->Write(output));
+  const OperandRange to = Whole(operands->Write(output));
   return Start(c10d::OpType::REDUCE_SCATTER, "reduce_scatter", inputs[0], outputs, options, std::move(operands),
                [from, to, reduction = ReductionOf(options.reduceOp)](Route& route, Operands& on) {
                  route.ReduceScatter(on, from, to, reduction);
@@ -233,7 +233,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::reduce_scatter_tensor_coales
               "fulldeck: reduce_scatter_tensor requires as many outputs as inputs, and at least one.");
   auto operands = std::make_shared<Operands>("reduce_scatter_tensor");
   const bool premultiply = options.reduceOp.op_ == c10d::ReduceOp::PREMUL_SUM;
-  std::vector<std::pair<std::vector<Piece>, Piece>> calls;
+  std::vector<std::pair<std::vector<OperandRange>, OperandRange>> calls;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
     const at::Tensor& output = outputs[i];
@@ -246,7 +246,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::reduce_scatter_tensor_coales
     const at::Tensor apart =
         premultiply ? Premultiplied(input, options.reduceOp) : ApartFromParts(input, output, size_, rank_);
     Operand& from = operands->Read(apart);
-    calls.emplace_back(Cut(from, size_), Whole(operands->Write(output)));
+    calls.emplace_back(SplitEvenly(from, size_), Whole(operands->Write(output)));
   }
   return Start(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", inputs, outputs, options, std::move(operands),
                [calls, reduction = ReductionOf(options.reduceOp)](Route& route, Operands& on) {

@@ -1,5 +1,5 @@
-// How the data of a call reaches the members of a group: through shared memory (LocalRoute), or between hosts as well
-// (several_hosts_route.h). Calls come one at a time (CallQueue), from any thread, and block until they are done; what
+// How the data of a call reaches the members of a group: through shared memory (LocalRoute), or between nodes as well
+// (multi_node_route.h). Calls come one at a time (CallQueue), from any thread, and block until they are done; what
 // goes wrong is thrown as c10::DistBackendError.
 #pragma once
 
@@ -14,20 +14,23 @@
 
 namespace fulldeck::torch_backend {
 
-// Ranks are those of the group. All pieces of a call have the same type of elements; those of a list the same count,
+// Ranks are those of the group. All ranges of a call have the same type of elements; those of a list the same count,
 // but for all_to_all. Lists have one entry a rank; where a rank needs none (it is not the root) they are empty.
 class Route {
  public:
   virtual ~Route() = default;
-  virtual void AllReduce(Operands& operands, const Piece& data, collectives::Reduction reduction) = 0;
-  virtual void Reduce(Operands& operands, const Piece& data, collectives::Reduction reduction, int root) = 0;
-  virtual void Broadcast(Operands& operands, const Piece& data, int root) = 0;
-  virtual void AllGather(Operands& operands, const Piece& input, const std::vector<Piece>& outputs) = 0;
-  virtual void ReduceScatter(Operands& operands, const std::vector<Piece>& inputs, const Piece& output,
+  virtual void AllReduce(Operands& operands, const OperandRange& data, collectives::Reduction reduction) = 0;
+  virtual void Reduce(Operands& operands, const OperandRange& data, collectives::Reduction reduction, int root) = 0;
+  virtual void Broadcast(Operands& operands, const OperandRange& data, int root) = 0;
+  virtual void AllGather(Operands& operands, const OperandRange& input, const std::vector<OperandRange>& outputs) = 0;
+  virtual void ReduceScatter(Operands& operands, const std::vector<OperandRange>& inputs, const OperandRange& output,
                              collectives::Reduction reduction) = 0;
-  virtual void Gather(Operands& operands, const Piece& input, const std::vector<Piece>& outputs, int root) = 0;
-  virtual void Scatter(Operands& operands, const std::vector<Piece>& inputs, const Piece& output, int root) = 0;
-  virtual void AllToAll(Operands& operands, const std::vector<Piece>& inputs, const std::vector<Piece>& outputs) = 0;
+  virtual void Gather(Operands& operands, const OperandRange& input, const std::vector<OperandRange>& outputs,
+                      int root) = 0;
+  virtual void Scatter(Operands& operands, const std::vector<OperandRange>& inputs, const OperandRange& output,
+                       int root) = 0;
+  virtual void AllToAll(Operands& operands, const std::vector<OperandRange>& inputs,
+                        const std::vector<OperandRange>& outputs) = 0;
   virtual void Barrier() = 0;
 
   // Of the calls that begin after it.
@@ -60,15 +63,18 @@ class LocalRoute final : public Route {
  public:
   LocalRoute(std::shared_ptr<collectives::Group> group, std::shared_ptr<const Failures> failures);
 
-  void AllReduce(Operands& operands, const Piece& data, collectives::Reduction reduction) override;
-  void Reduce(Operands& operands, const Piece& data, collectives::Reduction reduction, int root) override;
-  void Broadcast(Operands& operands, const Piece& data, int root) override;
-  void AllGather(Operands& operands, const Piece& input, const std::vector<Piece>& outputs) override;
-  void ReduceScatter(Operands& operands, const std::vector<Piece>& inputs, const Piece& output,
+  void AllReduce(Operands& operands, const OperandRange& data, collectives::Reduction reduction) override;
+  void Reduce(Operands& operands, const OperandRange& data, collectives::Reduction reduction, int root) override;
+  void Broadcast(Operands& operands, const OperandRange& data, int root) override;
+  void AllGather(Operands& operands, const OperandRange& input, const std::vector<OperandRange>& outputs) override;
+  void ReduceScatter(Operands& operands, const std::vector<OperandRange>& inputs, const OperandRange& output,
                      collectives::Reduction reduction) override;
-  void Gather(Operands& operands, const Piece& input, const std::vector<Piece>& outputs, int root) override;
-  void Scatter(Operands& operands, const std::vector<Piece>& inputs, const Piece& output, int root) override;
-  void AllToAll(Operands& operands, const std::vector<Piece>& inputs, const std::vector<Piece>& outputs) override;
+  void Gather(Operands& operands, const OperandRange& input, const std::vector<OperandRange>& outputs,
+              int root) override;
+  void Scatter(Operands& operands, const std::vector<OperandRange>& inputs, const OperandRange& output,
+               int root) override;
+  void AllToAll(Operands& operands, const std::vector<OperandRange>& inputs,
+                const std::vector<OperandRange>& outputs) override;
   void Barrier() override;
 
   void SetTimeout(std::chrono::milliseconds timeout) override;
@@ -77,12 +83,12 @@ class LocalRoute final : public Route {
   std::string Describe() const override;
 
  private:
-  std::vector<collectives::Buffer> BuffersOf(Operands& operands, const std::vector<Piece>& pieces);
+  std::vector<collectives::Buffer> BuffersOf(Operands& operands, const std::vector<OperandRange>& ranges);
   void Check(const collectives::Status& status, const char* call);
 
   const std::shared_ptr<collectives::Group> group_;
   const std::shared_ptr<const Failures> failures_;
-  DeviceLanes lanes_;
+  CopyStreams copy_streams_;
   std::chrono::milliseconds timeout_{0};
   std::atomic<std::uint64_t> calls_{0};
 };

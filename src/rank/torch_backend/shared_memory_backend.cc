@@ -13,10 +13,10 @@
 #include <thread>
 #include <utility>
 
-#include "torch_backend/device_lane.h"
 #include "torch_backend/gloo_groups.h"
 #include "torch_backend/quiet_dispatch.h"
 #include "torch_backend/start_call.h"
+#include "torch_backend/tensor_staging.h"
 #include "wire/sha256.h"
 #include "wire/variables.h"
 
@@ -71,13 +71,13 @@ struct Registry {
   }
 };
 
-SharedMemoryBackend& OurOwn(const c10::intrusive_ptr<c10d::Backend>& backend) {
+SharedMemoryBackend& AsSharedMemoryBackend(const c10::intrusive_ptr<c10d::Backend>& backend) {
   auto* ours = dynamic_cast<SharedMemoryBackend*>(backend.get());
   TORCH_CHECK(ours != nullptr, "This is not a backend of fulldeck's.");
   return *ours;
 }
 
-// Tensors of cards, and such that are not contiguous, between ranks on several hosts: Gloo moves plain host memory.
+// Tensors of cards, and such that are not contiguous, between ranks on several nodes: Gloo moves plain host memory.
 class GlooMessageWork final : public c10d::Work {
  public:
   GlooMessageWork(int rank, const WorkTitle& title, const at::Tensor& tensor, c10::intrusive_ptr<c10d::Work> inner,
@@ -121,8 +121,8 @@ SharedMemoryBackend::SharedMemoryBackend(BackendRequest request)
       request_(std::move(request)),
       base_store_(BelowAllPrefixes(request_.store)),
       pid_(getpid()),
-      timeout_(Sensible(request_.timeout)) {
-  core_ = Meet();
+      timeout_(ClampTimeout(request_.timeout)) {
+  impl_ = RunRendezvous();
   init();
 }
 
@@ -143,38 +143,38 @@ std::int64_t SharedMemoryBackend::GlobalRank(int rank) const {
   return index < request_.global_ranks.size() ? request_.global_ranks[index] : rank;
 }
 
-std::shared_ptr<SharedMemoryBackend::Core> SharedMemoryBackend::Meet() {
+std::shared_ptr<SharedMemoryBackend::Impl> SharedMemoryBackend::RunRendezvous() {
   const milliseconds timeout = timeout_.load();
   const std::string name = request_.group_name.empty() ? "group" : request_.group_name;
-  auto core = std::make_shared<Core>();
+  auto core = std::make_shared<Impl>();
   core->failures = std::make_shared<const Failures>(name, request_.global_ranks);
 
-  const std::string& given = request_.host_for_tests;
-  const HostName host = given.empty() ? ThisHost() : HostName{given, given};
-  const Introduction introduction = Introduce(*request_.store, rank_, size_, host, timeout);
-  prefix_ = introduction.prefix;
-  const HostMap& hosts = introduction.hosts;
-  const int here = hosts.host_of[static_cast<std::size_t>(rank_)];
-  if (hosts.hosts() > 1) {
+  const std::string& given = request_.node_for_tests;
+  const NodeIdentity host = given.empty() ? ThisNode() : NodeIdentity{given, given};
+  const NodeExchange exchange = ExchangeNodes(*request_.store, rank_, size_, host, timeout);
+  prefix_ = exchange.prefix;
+  const NodeTopology& nodes = exchange.nodes;
+  const int here = nodes.node_of[static_cast<std::size_t>(rank_)];
+  if (nodes.nodes() > 1) {
     std::vector<std::int64_t> ranks_here;
-    for (const int rank : hosts.members[static_cast<std::size_t>(here)]) ranks_here.push_back(GlobalRank(rank));
+    for (const int rank : nodes.members[static_cast<std::size_t>(here)]) ranks_here.push_back(GlobalRank(rank));
     core->failures = std::make_shared<const Failures>(name, std::move(ranks_here), "on this host");
   }
 
   collectives::GroupOptions options;
-  options.rank = hosts.LocalRank(rank_);
-  options.size = static_cast<int>(hosts.members[static_cast<std::size_t>(here)].size());
+  options.rank = nodes.LocalRank(rank_);
+  options.size = static_cast<int>(nodes.members[static_cast<std::size_t>(here)].size());
   options.name = name;
-  options.key = KeyOf(introduction.secret);
+  options.key = KeyOf(exchange.secret);
   options.timeout = timeout;
   options.check_finite = request_.check_finite;
   options.expects_cards = HasCards();
-  collectives::Group::Made made = collectives::Group::Create(options);
+  collectives::Group::CreateResult made = collectives::Group::Create(options);
   if (!made.group) core->failures->ThrowIf(made.status, "meeting", timeout);
   core->group = std::move(made.group);
   core->queue = CallQueue::Create();
 
-  if (hosts.hosts() == 1) {
+  if (nodes.nodes() == 1) {
     core->route = std::make_shared<LocalRoute>(core->group, core->failures);
     core->messages = MessageDriver::Create(core->group, core->failures);
     return core;
@@ -182,45 +182,45 @@ std::shared_ptr<SharedMemoryBackend::Core> SharedMemoryBackend::Meet() {
   const auto store_of = [&](const std::string& what) {
     return c10::make_intrusive<c10d::PrefixStore>(prefix_ + what, request_.store);
   };
-  SeveralHostsRoute::Parts parts;
-  parts.hosts = hosts;
-  parts.rank = rank_;
-  parts.local = core->group;
-  parts.failures = core->failures;
-  parts.flat = MakeGlooGroup(store_of("flat"), rank_, size_, timeout);
-  if (hosts.even()) {
-    parts.between = MakeGlooGroup(store_of("between/" + std::to_string(options.rank)), here, hosts.hosts(), timeout);
+  MultiNodeRoute::Groups groups;
+  groups.nodes = nodes;
+  groups.rank = rank_;
+  groups.local = core->group;
+  groups.failures = core->failures;
+  groups.flat = MakeGlooGroup(store_of("flat"), rank_, size_, timeout);
+  if (nodes.even()) {
+    groups.between = MakeGlooGroup(store_of("between/" + std::to_string(options.rank)), here, nodes.nodes(), timeout);
   } else if (rank_ == 0) {
     base::Log(base::Severity::kWarning, "group '" + base::Printable(name) + "' has its " + std::to_string(size_) +
-                                            " ranks unevenly on " + std::to_string(hosts.hosts()) +
+                                            " ranks unevenly on " + std::to_string(nodes.nodes()) +
                                             " hosts; its calls go over Gloo between all ranks.");
   }
-  core->several_hosts = std::make_shared<SeveralHostsRoute>(std::move(parts));
-  core->route = core->several_hosts;
+  core->multi_node = std::make_shared<MultiNodeRoute>(std::move(groups));
+  core->route = core->multi_node;
   return core;
 }
 
-std::shared_ptr<SharedMemoryBackend::Core> SharedMemoryBackend::core() const {
+std::shared_ptr<SharedMemoryBackend::Impl> SharedMemoryBackend::core() const {
   const std::lock_guard lock(mutex_);
-  if (!core_) C10_THROW_ERROR(DistBackendError, "fulldeck: " + why_left_);
+  if (!impl_) C10_THROW_ERROR(DistBackendError, "fulldeck: " + why_left_);
   TORCH_CHECK(pid_ == getpid(), "fulldeck: this process was forked from a member of the group and is none itself.");
-  return core_;
+  return impl_;
 }
 
 void SharedMemoryBackend::Leave(const std::string& reason, milliseconds grace) {
   const std::lock_guard leaving(leaving_);
-  std::shared_ptr<Core> core;
+  std::shared_ptr<Impl> core;
   {
     const std::lock_guard lock(mutex_);
-    if (!core_) return;
-    core = std::move(core_);
+    if (!impl_) return;
+    core = std::move(impl_);
     why_left_ = "rank " + std::to_string(rank_) + " has left the group '" +
                 base::Printable(request_.group_name.empty() ? "group" : request_.group_name) + "': " + reason + ".";
     coalesced_.reset();
   }
   if (pid_ != getpid()) {
     // The threads and the membership are the parent's; there is nothing here to end.
-    static_cast<void>(new std::shared_ptr<Core>(std::move(core)));
+    static_cast<void>(new std::shared_ptr<Impl>(std::move(core)));
     return;
   }
   const auto deadline = steady_clock::now() + grace;
@@ -237,10 +237,10 @@ void SharedMemoryBackend::Leave(const std::string& reason, milliseconds grace) {
 
 void SharedMemoryBackend::abort() {
   if (pid_ == getpid()) {
-    std::shared_ptr<Core> core;
+    std::shared_ptr<Impl> core;
     {
       const std::lock_guard lock(mutex_);
-      core = core_;
+      core = impl_;
     }
     if (core) core->route->Abort("rank " + std::to_string(rank_) + " called abort().");
   }
@@ -251,9 +251,9 @@ void SharedMemoryBackend::shutdown() {
   Leave("shutdown() was called", kShutdownGrace);
 }
 
-bool SharedMemoryBackend::Answers(const BackendRequest& request) const {
+bool SharedMemoryBackend::Matches(const BackendRequest& request) const {
   const std::lock_guard lock(mutex_);
-  return core_ != nullptr && pid_ == getpid() && !request.group_name.empty() &&
+  return impl_ != nullptr && pid_ == getpid() && !request.group_name.empty() &&
          request.group_name == request_.group_name && request.rank == rank_ && request.size == size_ &&
          BelowAllPrefixes(request.store) == base_store_;
 }
@@ -261,7 +261,7 @@ bool SharedMemoryBackend::Answers(const BackendRequest& request) const {
 // ---- properties ----
 
 void SharedMemoryBackend::setTimeout(milliseconds timeout) {
-  timeout_.store(Sensible(timeout));
+  timeout_.store(ClampTimeout(timeout));
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> SharedMemoryBackend::getBackendOptions() {
@@ -327,7 +327,7 @@ std::string SharedMemoryBackend::Describe() const {
 NonfiniteRecord SharedMemoryBackend::Nonfinite() const {
   return LastNonfinite(*core());
 }
-NonfiniteRecord SharedMemoryBackend::LastNonfinite(const Core& core) {
+NonfiniteRecord SharedMemoryBackend::LastNonfinite(const Impl& core) {
   const auto found = core.group->LastNonfinite();
   if (!found) return {};
   return {.found = true, .rank = found->rank, .element = found->element, .call = found->call};
@@ -354,7 +354,7 @@ void SharedMemoryBackend::startCoalescing() {
 c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::endCoalescing() {
   const std::lock_guard lock(mutex_);
   TORCH_CHECK(coalesced_, "fulldeck: endCoalescing was called without startCoalescing.");
-  auto work = c10::make_intrusive<JoinedWork>(rank_, std::move(*coalesced_));
+  auto work = c10::make_intrusive<CoalescedWork>(rank_, std::move(*coalesced_));
   coalesced_.reset();
   return work;
 }
@@ -381,10 +381,10 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::Message(c10d::OpType type, c
   const auto alive = core();
   const bool is_send = type == c10d::OpType::SEND;
   auto operands = std::make_shared<Operands>(name);
-  const Piece message = Whole(is_send ? operands->Read(tensor) : operands->Write(tensor));
+  const OperandRange message = Whole(is_send ? operands->Read(tensor) : operands->Write(tensor));
   operands->Seal();
   const WorkTitle title{type, Title(name)};
-  if (alive->several_hosts) {
+  if (alive->multi_node) {
     return Collect(MessageOverGloo(*alive, title, std::move(operands), message, tensor, peer, tag));
   }
   auto work = c10::make_intrusive<CollectiveWork>(rank_, title, std::vector<at::Tensor>{tensor},
@@ -398,11 +398,11 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::Message(c10d::OpType type, c
   return Collect(work);
 }
 
-c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::MessageOverGloo(Core& core, const WorkTitle& title,
+c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::MessageOverGloo(Impl& core, const WorkTitle& title,
                                                                     std::shared_ptr<Operands> operands,
-                                                                    const Piece& message, const at::Tensor& tensor,
-                                                                    int peer, int tag) {
-  const auto flat = core.several_hosts->flat();
+                                                                    const OperandRange& message,
+                                                                    const at::Tensor& tensor, int peer, int tag) {
+  const auto flat = core.multi_node->flat();
   if (!flat) core.failures->Throw("send or receive", "the group has failed before.");
   std::vector<at::Tensor> bytes = {operands->Host(message).view(at::kByte)};
   const WithoutPipeSignal no_signal;
@@ -414,7 +414,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::MessageOverGloo(Core& core, 
   } else {
     inner = flat->recvAnysource(bytes, tag);
   }
-  core.several_hosts->CountFlat();
+  core.multi_node->CountFlat();
   return c10::make_intrusive<GlooMessageWork>(rank_, title, tensor, std::move(inner), std::move(operands),
                                               timeout_.load());
 }
@@ -439,14 +439,14 @@ c10::intrusive_ptr<c10d::Backend> MakeBackend(BackendRequest request) {
   {
     const std::lock_guard lock(registry.mutex);
     for (const auto& backend : registry.Alive()) {
-      if (backend->Answers(request)) return backend;
+      if (backend->Matches(request)) return backend;
     }
   }
   // DDP asks a backend for the memory of its buckets only when told not to refrain. A choice of the user's stays.
   c10::utils::set_env("DDP_DISABLE_COMM_MEM", "0", /*overwrite=*/false);
   if (const std::string lacking = LackingInThisTorch(); !lacking.empty() && request.rank == 0) {
-    static std::once_flag said;
-    std::call_once(said, [&] {
+    static std::once_flag logged;
+    std::call_once(logged, [&] {
       base::Log(base::Severity::kInfo, "with torch " + std::string(BuiltForTorch()) + ": " + lacking + ".");
     });
   }
@@ -457,13 +457,13 @@ c10::intrusive_ptr<c10d::Backend> MakeBackend(BackendRequest request) {
 }
 
 PathCounts PathsOf(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  return OurOwn(backend).paths();
+  return AsSharedMemoryBackend(backend).paths();
 }
 std::string DescriptionOf(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  return OurOwn(backend).Describe();
+  return AsSharedMemoryBackend(backend).Describe();
 }
 NonfiniteRecord NonfiniteOf(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  return OurOwn(backend).Nonfinite();
+  return AsSharedMemoryBackend(backend).Nonfinite();
 }
 std::optional<NonfiniteRecord> NonfiniteOfCall(const c10::intrusive_ptr<c10d::Work>& work) {
   const auto* const call = dynamic_cast<const CollectiveWork*>(work.get());

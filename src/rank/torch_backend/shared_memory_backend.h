@@ -15,10 +15,10 @@
 
 #include "torch_backend/backend.h"
 #include "torch_backend/call_queue.h"
-#include "torch_backend/host_map.h"
 #include "torch_backend/message_driver.h"
+#include "torch_backend/multi_node_route.h"
+#include "torch_backend/node_topology.h"
 #include "torch_backend/route.h"
-#include "torch_backend/several_hosts_route.h"
 #include "torch_backend/torch_minor.h"
 
 namespace fulldeck::torch_backend {
@@ -109,28 +109,28 @@ class SharedMemoryBackend final : public c10d::Backend {
   // `grace`: for what is under way. Any thread, any number of times.
   void Leave(const std::string& reason, std::chrono::milliseconds grace);
   // Would a request for this be answered with this backend?
-  bool Answers(const BackendRequest& request) const;
+  bool Matches(const BackendRequest& request) const;
   // The last owner has let go; the list of all backends keeps the object itself.
   void release_resources() override;
 
  private:
   // What calls under way need; they hold it, so that it outlives them.
-  struct Core {
+  struct Impl {
     std::shared_ptr<const Failures> failures;
     std::shared_ptr<collectives::Group> group;
     std::shared_ptr<Route> route;
-    std::shared_ptr<SeveralHostsRoute> several_hosts;  // the same, or none
+    std::shared_ptr<MultiNodeRoute> multi_node;  // the same, or none
     std::shared_ptr<CallQueue> queue;
     std::shared_ptr<MessageDriver> messages;
   };
   using Body = std::function<void(Route&, Operands&)>;
 
-  std::shared_ptr<Core> Meet();
+  std::shared_ptr<Impl> RunRendezvous();
   // Of a rank of the group: its number in the job.
   std::int64_t GlobalRank(int rank) const;
   // Throws after Leave.
-  std::shared_ptr<Core> core() const;
-  static NonfiniteRecord LastNonfinite(const Core& core);
+  std::shared_ptr<Impl> core() const;
+  static NonfiniteRecord LastNonfinite(const Impl& core);
   const char* Title(const char* name) const;
 
   template <typename CallOptions>
@@ -143,8 +143,9 @@ class SharedMemoryBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> AllReduceSparse(const at::Tensor& tensor, const CallOptions& options);
   c10::intrusive_ptr<c10d::Work> Message(c10d::OpType type, const char* name, std::vector<at::Tensor>& tensors,
                                          int peer, int tag);
-  c10::intrusive_ptr<c10d::Work> MessageOverGloo(Core& core, const WorkTitle& title, std::shared_ptr<Operands> operands,
-                                                 const Piece& message, const at::Tensor& tensor, int peer, int tag);
+  c10::intrusive_ptr<c10d::Work> MessageOverGloo(Impl& core, const WorkTitle& title, std::shared_ptr<Operands> operands,
+                                                 const OperandRange& message, const at::Tensor& tensor, int peer,
+                                                 int tag);
   void CheckRoot(const char* call, std::int64_t root) const;
 
   const BackendRequest request_;
@@ -157,7 +158,7 @@ class SharedMemoryBackend final : public c10d::Backend {
 
   std::mutex leaving_;        // held while leaving: whoever comes second waits until it is done
   mutable std::mutex mutex_;  // of everything below
-  std::shared_ptr<Core> core_;
+  std::shared_ptr<Impl> impl_;
   std::string why_left_;
   std::optional<std::vector<c10::intrusive_ptr<c10d::Work>>> coalesced_;
 };

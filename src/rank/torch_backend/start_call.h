@@ -10,7 +10,7 @@
 namespace fulldeck::torch_backend {
 
 // Longer than a year would overflow a sum with the clock, and none at all is no time-out.
-inline std::chrono::milliseconds Sensible(std::chrono::milliseconds timeout) {
+inline std::chrono::milliseconds ClampTimeout(std::chrono::milliseconds timeout) {
   return std::clamp<std::chrono::milliseconds>(timeout, std::chrono::milliseconds(1), std::chrono::hours(24 * 365));
 }
 
@@ -26,9 +26,8 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::Start(c10d::OpType type, con
   work->SetAborter([weak = std::weak_ptr(alive->route), rank = rank_] {
     if (const auto route = weak.lock()) route->Abort("rank " + std::to_string(rank) + " aborted a call.");
   });
-  const auto timeout = Sensible(minor::TimeoutOf(options, timeout_.load()));
-  const bool finds_nonfinite =
-      type == c10d::OpType::ALLREDUCE && request_.check_finite && alive->several_hosts == nullptr;
+  const auto timeout = ClampTimeout(minor::TimeoutOf(options, timeout_.load()));
+  const bool finds_nonfinite = type == c10d::OpType::ALLREDUCE && request_.check_finite && alive->multi_node == nullptr;
   alive->queue->Submit(
       work,
       // The queue holds the work as long as the call runs.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "torch_backend/device_lane.h"
+#include "torch_backend/tensor_staging.h"
 
 namespace fulldeck::torch_backend {
 namespace {
@@ -119,52 +119,52 @@ void CollectiveWork::Finish(std::exception_ptr error) {
   finish(std::move(error));
 }
 
-bool JoinedWork::isCompleted() {
-  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->isCompleted(); });
+bool CoalescedWork::isCompleted() {
+  return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });
 }
 
-bool JoinedWork::isSuccess() const {
-  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->isSuccess(); });
+bool CoalescedWork::isSuccess() const {
+  return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isSuccess(); });
 }
 
-std::exception_ptr JoinedWork::exception() const {
-  for (const auto& part : parts_) {
-    if (std::exception_ptr error = part->exception()) return error;
+std::exception_ptr CoalescedWork::exception() const {
+  for (const auto& work : works_) {
+    if (std::exception_ptr error = work->exception()) return error;
   }
   return nullptr;
 }
 
-bool JoinedWork::wait(std::chrono::milliseconds timeout) {
+bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (const auto& part : parts_) {
+  for (const auto& work : works_) {
     std::chrono::milliseconds left = kNoTimeout;
     if (timeout != kNoTimeout) {
       left =
           std::max(std::chrono::milliseconds(1),
                    std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()));
     }
-    part->wait(left);
+    work->wait(left);
   }
   return true;
 }
 
-void JoinedWork::abort() {
-  for (const auto& part : parts_) part->abort();
+void CoalescedWork::abort() {
+  for (const auto& work : works_) work->abort();
 }
 
-std::vector<at::Tensor> JoinedWork::result() {
+std::vector<at::Tensor> CoalescedWork::result() {
   std::vector<at::Tensor> results;
-  for (const auto& part : parts_) {
-    for (at::Tensor& tensor : part->result()) results.push_back(std::move(tensor));
+  for (const auto& work : works_) {
+    for (at::Tensor& tensor : work->result()) results.push_back(std::move(tensor));
   }
   return results;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> JoinedWork::getFuture() {
+c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
   c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(
       c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
-  for (const auto& part : parts_) futures.push_back(part->getFuture());
-  auto self = c10::intrusive_ptr<JoinedWork>::unsafe_reclaim_from_nonowning(this);
+  for (const auto& work : works_) futures.push_back(work->getFuture());
+  auto self = c10::intrusive_ptr<CoalescedWork>::unsafe_reclaim_from_nonowning(this);
   return c10::collectAll(futures)->then(
       [self](c10::ivalue::Future& all) {
         if (all.hasError()) std::rethrow_exception(all.exception_ptr());
@@ -173,8 +173,8 @@ c10::intrusive_ptr<c10::ivalue::Future> JoinedWork::getFuture() {
       c10::ListType::create(c10::TensorType::get()));
 }
 
-std::uint64_t JoinedWork::getSequencenumber() const {
-  return parts_.empty() ? 0 : parts_.back()->getSequencenumber();
+std::uint64_t CoalescedWork::getSequencenumber() const {
+  return works_.empty() ? 0 : works_.back()->getSequencenumber();
 }
 
 }  // namespace fulldeck::torch_backend

@@ -84,10 +84,10 @@ class CollectiveWork : public c10d::Work {
 };
 
 // The outcome of several calls as one: done when all are, failed with the first failure in their order.
-class JoinedWork : public c10d::Work {
+class CoalescedWork : public c10d::Work {
  public:
-  JoinedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> parts)
-      : c10d::Work(rank, c10d::OpType::COALESCED), parts_(std::move(parts)) {}
+  CoalescedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
+      : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
@@ -99,7 +99,7 @@ class JoinedWork : public c10d::Work {
   std::uint64_t getSequencenumber() const override;
 
  private:
-  const std::vector<c10::intrusive_ptr<c10d::Work>> parts_;
+  const std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
 }  // namespace fulldeck::torch_backend

@@ -19,9 +19,9 @@ constexpr std::array<Row, 5> kBackbones = {{
 
 const std::vector<std::string>& BackboneNames() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> made;
-    for (const Row& row : kBackbones) made.emplace_back(row.first);
-    return made;
+    std::vector<std::string> result;
+    for (const Row& row : kBackbones) result.emplace_back(row.first);
+    return result;
   }();
   return names;
 }

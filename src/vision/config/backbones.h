@@ -1,4 +1,4 @@
-// The shapes of the backbones that a recipe can name: DINOv3's vision transformers.
+// The shapes of the backbones that a config can name: DINOv3's vision transformers.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ Slot ChoiceOf(Enum& member) {
 
 // NOLINTNEXTLINE(readability-function-size): one row a key
 const std::vector<Key>& Keys() {
-#define AT(member) [](Recipe& recipe) -> Slot { return &recipe.member; }
-#define WORD(member) [](Recipe& recipe) -> Slot { return ChoiceOf(recipe.member); }
+#define AT(member) [](Config& config) -> Slot { return &config.member; }
+#define WORD(member) [](Config& config) -> Slot { return ChoiceOf(config.member); }
   static const std::vector<Key> keys = {
       {"name", "Name of the job, and of its folder in `work_dirs`.", AT(name)},
       {"work_dirs", "Folder that holds the folders of all jobs.", AT(work_dirs), {.known_as = "work_dir output_dir"}},
@@ -36,11 +36,11 @@ const std::vector<Key>& Keys() {
       {"data.kind",
        "How the data set is laid out. `synthetic` needs no files: land-cover tiles are made from the seed.",
        WORD(data.kind),
-       {.words = "synthetic mmseg loveda mmrs1m folders", .known_as = "dataset dataset_type type", .fixed = true}},
+       {.choices = "synthetic mmseg loveda mmrs1m folders", .known_as = "dataset dataset_type type", .fixed = true}},
       {"data.task",
        "A class for every pixel, or one for every image.",
        WORD(data.task),
-       {.words = "segmentation classification", .fixed = true}},
+       {.choices = "segmentation classification", .fixed = true}},
       {"data.root", "Folder of the data set.", AT(data.root), {.known_as = "data_root dataset_path data_dir"}},
       {"data.train", "Name of the part that is trained on. For loveda `Train` unless it is given.", AT(data.train)},
       {"data.val",
@@ -144,7 +144,7 @@ const std::vector<Key>& Keys() {
       {"model.head",
        "`linear`: one layer on the patches. `up`: three convolutions, for segmentation. Classification has `linear`.",
        WORD(model.head),
-       {.words = "linear up", .known_as = "decode_head", .fixed = true}},
+       {.choices = "linear up", .known_as = "decode_head", .fixed = true}},
       {"model.head_channels",
        "Channels within the up-head.",
        AT(model.head_channels),
@@ -156,7 +156,7 @@ const std::vector<Key>& Keys() {
       {"model.norm",
        "Normalisation in the heads: over all cards, or within groups of channels.",
        WORD(model.norm),
-       {.words = "sync_batch|syncbn|SyncBN group|gn|GN", .known_as = "norm_cfg", .fixed = true}},
+       {.choices = "sync_batch|syncbn|SyncBN group|gn|GN", .known_as = "norm_cfg", .fixed = true}},
       {"model.drop_path",
        "Probability that a block is left out for a sample; the last block's, the others' rise to it.",
        AT(model.drop_path),
@@ -216,7 +216,7 @@ const std::vector<Key>& Keys() {
       {"train.decay",
        "How the learning rate falls after the warm-up.",
        WORD(train.decay),
-       {.words = "poly cosine constant", .known_as = "scheduler policy lr_schedule param_scheduler"}},
+       {.choices = "poly cosine constant", .known_as = "scheduler policy lr_schedule param_scheduler"}},
       {"train.power", "Of poly.", AT(train.power), {.lowest = 0.01, .highest = 100}},
       {"train.label_smoothing",
        "Share of the target that is spread over all classes.",
@@ -225,11 +225,11 @@ const std::vector<Key>& Keys() {
       {"train.precision",
        "Type that forward and backward compute in. The weights stay in fp32.",
        WORD(train.precision),
-       {.words = "fp32|float32 bf16|bfloat16 fp16|float16|half", .known_as = "amp dtype mixed_precision fp16 bf16"}},
+       {.choices = "fp32|float32 bf16|bfloat16 fp16|float16|half", .known_as = "amp dtype mixed_precision fp16 bf16"}},
       {"train.oom",
        "When a card's memory ends: stop, or go on with smaller parts and the same global batch.",
        WORD(train.oom),
-       {.words = "fail halve", .known_as = "on_oom"}},
+       {.choices = "fail halve", .known_as = "on_oom"}},
       {"train.deterministic", "torch's deterministic algorithms alone: the same bits each time, slower.",
        AT(train.deterministic)},
       {"train.hash_every",

@@ -13,28 +13,28 @@ namespace fulldeck::config {
 namespace {
 
 // "a|b c" gives {a, b}, {c}.
-std::vector<std::vector<std::string>> WordsOf(const Key& key) {
-  std::vector<std::vector<std::string>> words;
-  for (const std::string_view choice : base::Split(key.rules.words, ' ')) {
+std::vector<std::vector<std::string>> SpellingsByChoice(const Key& key) {
+  std::vector<std::vector<std::string>> choices;
+  for (const std::string_view choice : base::Split(key.rules.choices, ' ')) {
     std::vector<std::string> spellings;
     for (const std::string_view spelling : base::Split(choice, '|')) spellings.emplace_back(spelling);
-    words.push_back(std::move(spellings));
+    choices.push_back(std::move(spellings));
   }
-  return words;
+  return choices;
 }
 
-std::string Listed(const std::vector<std::string>& words) {
+std::string Listed(const std::vector<std::string>& choices) {
   std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
-    text += words[i];
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (i > 0) text += i + 1 == choices.size() ? " or " : ", ";
+    text += choices[i];
   }
   return text;
 }
 
 std::vector<std::string> FirstSpellings(const Key& key) {
   std::vector<std::string> first;
-  for (const auto& spellings : WordsOf(key)) first.push_back(spellings.front());
+  for (const auto& spellings : SpellingsByChoice(key)) first.push_back(spellings.front());
   return first;
 }
 
@@ -42,7 +42,7 @@ std::string NumberText(double number) {
   return fmt::format("{}", number);
 }
 
-std::string InWords(const Item& item) {
+std::string ToString(const Item& item) {
   struct Visitor {
     std::string operator()(bool value) const { return value ? "true" : "false"; }
     std::string operator()(std::int64_t value) const { return std::to_string(value); }
@@ -54,8 +54,8 @@ std::string InWords(const Item& item) {
   return std::visit(Visitor{}, item);
 }
 
-std::string InWords(const Value& value) {
-  return value.is_list ? fmt::format("a list of {}", value.items.size()) : InWords(value.items.front());
+std::string ToString(const Value& value) {
+  return value.is_list ? fmt::format("a list of {}", value.items.size()) : ToString(value.items.front());
 }
 
 // One item of the type that a slot wants; nothing when it is of another type.
@@ -79,7 +79,7 @@ class Setter {
 
   std::optional<std::string> operator()(std::uint64_t* slot) const {
     std::int64_t number = 0;
-    if (auto complaint = One(&number)) return complaint;
+    if (auto problem = One(&number)) return problem;
     *slot = static_cast<std::uint64_t>(number);
     return std::nullopt;
   }
@@ -90,7 +90,7 @@ class Setter {
     word = *As<std::string>(value_.items.front());
     std::vector<std::string> all;
     int number = 0;
-    for (const auto& spellings : WordsOf(key_)) {
+    for (const auto& spellings : SpellingsByChoice(key_)) {
       if (std::find(spellings.begin(), spellings.end(), word) != spellings.end()) {
         choice.set(choice.member, number);
         return std::nullopt;
@@ -99,42 +99,42 @@ class Setter {
       ++number;
     }
     const auto near = base::ClosestMatch(word, all);
-    return fmt::format("must be {}, not {}{}", key_.TypeInWords(), Quoted(base::Printable(word.substr(0, 60))),
+    return fmt::format("must be {}, not {}{}", key_.TypeToString(), Quoted(base::Printable(word.substr(0, 60))),
                        near ? fmt::format("; did you mean {}?", Quoted(*near)) : "");
   }
 
-  std::optional<std::string> operator()(std::vector<std::string>* slot) const { return Many(slot, kMostTexts); }
-  std::optional<std::string> operator()(std::vector<std::int64_t>* slot) const { return Many(slot, kMostNumbers); }
-  std::optional<std::string> operator()(std::vector<double>* slot) const { return Many(slot, kMostNumbers); }
+  std::optional<std::string> operator()(std::vector<std::string>* slot) const { return Many(slot, kMaxStrings); }
+  std::optional<std::string> operator()(std::vector<std::int64_t>* slot) const { return Many(slot, kMaxNumbers); }
+  std::optional<std::string> operator()(std::vector<double>* slot) const { return Many(slot, kMaxNumbers); }
 
   std::optional<std::string> operator()(std::array<double, 2>* slot) const {
     std::vector<double> both;
     if (!value_.is_list || value_.items.size() != 2) return WrongType();
-    if (auto complaint = Many(&both, 2)) return complaint;
+    if (auto problem = Many(&both, 2)) return problem;
     *slot = {both[0], both[1]};
     return std::nullopt;
   }
 
  private:
   std::string WrongType() const {
-    return fmt::format("must be {}{}, not {}", Article(), key_.TypeInWords(), InWords(value_));
+    return fmt::format("must be {}{}, not {}", Article(), key_.TypeToString(), ToString(value_));
   }
   std::string Article() const {
-    return key_.TypeInWords().starts_with("true") || key_.rules.words[0] != '\0' ? "" : "a ";
+    return key_.TypeToString().starts_with("true") || key_.rules.choices[0] != '\0' ? "" : "a ";
   }
 
-  std::optional<std::string> Complaint(double number) const {
+  std::optional<std::string> CheckValue(double number) const {
     if (std::isfinite(number) && number >= key_.rules.lowest && number <= key_.rules.highest) return std::nullopt;
-    return fmt::format("must be within {}, not {}", key_.RangeInWords(), NumberText(number));
+    return fmt::format("must be within {}, not {}", key_.RangeToString(), NumberText(number));
   }
-  std::optional<std::string> Complaint(std::int64_t number) const {
+  std::optional<std::string> CheckValue(std::int64_t number) const {
     if (static_cast<double>(number) >= key_.rules.lowest && static_cast<double>(number) <= key_.rules.highest)
       return std::nullopt;
-    return fmt::format("must be within {}, not {}", key_.RangeInWords(), number);
+    return fmt::format("must be within {}, not {}", key_.RangeToString(), number);
   }
-  static std::optional<std::string> Complaint(bool) { return std::nullopt; }
-  static std::optional<std::string> Complaint(const std::string& text) {
-    if (text.size() > kMostText) return fmt::format("is longer than {} bytes", kMostText);
+  static std::optional<std::string> CheckValue(bool) { return std::nullopt; }
+  static std::optional<std::string> CheckValue(const std::string& text) {
+    if (text.size() > kMaxStringBytes) return fmt::format("is longer than {} bytes", kMaxStringBytes);
     const bool control = std::any_of(text.begin(), text.end(), [](char letter) {
       return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f;
     });
@@ -147,7 +147,7 @@ class Setter {
     if (value_.is_list) return WrongType();
     const auto item = As<T>(value_.items.front());
     if (!item) return WrongType();
-    if (auto complaint = Complaint(*item)) return complaint;
+    if (auto problem = CheckValue(*item)) return problem;
     *slot = *item;
     return std::nullopt;
   }
@@ -160,8 +160,8 @@ class Setter {
     std::vector<T> items;
     for (const Item& given : value_.items) {
       const auto item = As<T>(given);
-      if (!item) return fmt::format("must be a {}, and holds {}", key_.TypeInWords(), InWords(given));
-      if (auto complaint = Complaint(*item)) return "holds a value that " + *complaint;
+      if (!item) return fmt::format("must be a {}, and holds {}", key_.TypeToString(), ToString(given));
+      if (auto problem = CheckValue(*item)) return "holds a value that " + *problem;
       items.push_back(*item);
     }
     *slot = std::move(items);
@@ -205,9 +205,9 @@ struct TypeName {
   std::string operator()(const double*) const { return "number"; }
   std::string operator()(const std::string*) const { return "text"; }
   std::string operator()(const Choice&) const {
-    std::vector<std::string> words;
-    for (const std::string& word : FirstSpellings(key)) words.push_back(Quoted(word));
-    return Listed(words);
+    std::vector<std::string> choices;
+    for (const std::string& word : FirstSpellings(key)) choices.push_back(Quoted(word));
+    return Listed(choices);
   }
   std::string operator()(const std::vector<std::string>*) const { return "list of texts"; }
   std::string operator()(const std::vector<std::int64_t>*) const { return "list of whole numbers"; }
@@ -215,9 +215,9 @@ struct TypeName {
   std::string operator()(const std::array<double, 2>*) const { return "list of two numbers"; }
 };
 
-Slot SlotOfNobody(const Key& key) {
-  static Recipe nobody;
-  return key.slot(nobody);
+Slot DummySlot(const Key& key) {
+  static Config dummy;
+  return key.slot(dummy);
 }
 
 }  // namespace
@@ -235,22 +235,22 @@ std::string Quoted(std::string_view text) {
   return quoted + "\"";
 }
 
-std::string Key::TypeInWords() const {
-  return std::visit(TypeName{*this}, SlotOfNobody(*this));
+std::string Key::TypeToString() const {
+  return std::visit(TypeName{*this}, DummySlot(*this));
 }
 
-std::string Key::RangeInWords() const {
+std::string Key::RangeToString() const {
   if (rules.lowest == 0 && rules.highest == 0) return "";
   return fmt::format("{} … {}", NumberText(rules.lowest), NumberText(rules.highest));
 }
 
-std::optional<std::string> Key::Set(Recipe& recipe, const Value& value) const {
-  return std::visit(Setter(*this, value), slot(recipe));
+std::optional<std::string> Key::Set(Config& config, const Value& value) const {
+  return std::visit(Setter(*this, value), slot(config));
 }
 
-std::string Key::Get(const Recipe& recipe) const {
+std::string Key::Get(const Config& config) const {
   // The slot is only read through.
-  return std::visit(Getter(*this), slot(const_cast<Recipe&>(recipe)));
+  return std::visit(Getter(*this), slot(const_cast<Config&>(config)));
 }
 
 const Key* FindKey(std::string_view name) {

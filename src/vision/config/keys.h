@@ -1,6 +1,6 @@
-// The one table of what a recipe can say: for every key its place in Recipe, its type, its range, and the sentence of
-// the reference. The TOML file, --set, the resolved file, the suggestions for typos and docs/recipes.md all follow it,
-// so a key that is added here is known everywhere.
+// The one table of what a config can say: for every key its place in Config, its type, its range, and the description
+// of the reference. The TOML file, --set, the resolved file, the suggestions for typos and docs/recipes.md all follow
+// it, so a key that is added here is known everywhere.
 //
 // Not a place for rules about several keys: those are checks.h.
 #pragma once
@@ -13,18 +13,18 @@
 #include <variant>
 #include <vector>
 
-#include "config/recipe.h"
+#include "config/config.h"
 
 namespace fulldeck::config {
 
-// A member that is one of several words.
+// A member that is one of several choices.
 struct Choice {
   void* member = nullptr;
   int (*get)(const void* member) = nullptr;
   void (*set)(void* member, int number) = nullptr;
 };
 
-// Where the value of a key lives in a Recipe, and by that its type.
+// Where the value of a key lives in a Config, and by that its type.
 using Slot =
     std::variant<bool*, std::int64_t*, std::uint64_t*, double*, std::string*, Choice, std::vector<std::string>*,
                  std::vector<std::int64_t>*, std::vector<double>*, std::array<double, 2>*>;
@@ -38,30 +38,30 @@ struct Value {
 
 struct KeyRules {
   double lowest = 0, highest = 0;  // numbers, and each number of a list; both are allowed themselves
-  const char* words = "";          // of a choice, in the order of its numbers: "fp32|float32 bf16|bfloat16"
+  const char* choices = "";        // of a choice, in the order of its numbers: "fp32|float32 bf16|bfloat16"
   const char* known_as = "";       // by other programs, for suggestions: "learning_rate base_lr"
   bool fixed = false;              // may not change when a run is resumed
 };
 
 struct Key {
-  const char* name;      // "train.lr"
-  const char* sentence;  // for docs/recipes.md
-  Slot (*slot)(Recipe&);
+  const char* name;         // "train.lr"
+  const char* description;  // for docs/recipes.md
+  Slot (*slot)(Config&);
   KeyRules rules = {};
 
   // "whole number", "text", "list of numbers", "fp32, bf16 or fp16": for the reference and for messages.
-  std::string TypeInWords() const;
+  std::string TypeToString() const;
   // "0 … 1"; empty where there is no range.
-  std::string RangeInWords() const;
+  std::string RangeToString() const;
 
-  // Puts the value into the recipe; nothing is changed when it is refused. The complaint has no name in front: "must be
+  // Puts the value into the config; nothing is changed when it is refused. The problem has no name in front: "must be
   // a whole number, not the text \"ten\"".
-  std::optional<std::string> Set(Recipe& recipe, const Value& value) const;
+  std::optional<std::string> Set(Config& config, const Value& value) const;
   // The value as the resolved file has it: 0.0001, "text", [1, 2, 3].
-  std::string Get(const Recipe& recipe) const;
+  std::string Get(const Config& config) const;
 };
 
-// In the order of recipe.h.
+// In the order of config.h.
 const std::vector<Key>& Keys();
 // nullptr: there is none.
 const Key* FindKey(std::string_view name);
@@ -73,9 +73,9 @@ std::optional<std::string> NearestKey(std::string_view name);
 // "\"text\"" with everything escaped that could break a line.
 std::string Quoted(std::string_view text);
 
-// Texts and lists of a recipe are no larger.
-inline constexpr std::size_t kMostText = 4096;
-inline constexpr std::size_t kMostTexts = 4096;
-inline constexpr std::size_t kMostNumbers = 64;
+// Texts and lists of a config are no larger.
+inline constexpr std::size_t kMaxStringBytes = 4096;
+inline constexpr std::size_t kMaxStrings = 4096;
+inline constexpr std::size_t kMaxNumbers = 64;
 
 }  // namespace fulldeck::config

@@ -12,16 +12,16 @@
 #include <fstream>
 
 #include "base/text.h"
+#include "config/job_folder.h"
 #include "config/keys.h"
-#include "config/work_folder.h"
 
 namespace fulldeck::config {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostListed = 8;
-constexpr std::size_t kMostLookedAt = 1000;  // entries of a folder
+constexpr std::size_t kMaxListed = 8;
+constexpr std::size_t kMaxEntries = 1000;  // entries of a folder
 
 std::string Shown(const fs::path& path) {
   return base::Printable(path.string());
@@ -46,7 +46,7 @@ bool IsThere(const fs::path& path) {
 std::vector<std::string> NamesIn(const fs::path& folder, bool folders_alone) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end && names.size() < kMostLookedAt;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end && names.size() < kMaxEntries;
        entry.increment(error)) {
     std::error_code ignored;
     const std::string name = entry->path().filename().string();
@@ -61,7 +61,7 @@ std::vector<std::string> NamesIn(const fs::path& folder, bool folders_alone) {
 std::string Listed(const std::vector<std::string>& names) {
   if (names.empty()) return "it is empty";
   std::vector<std::string> shown;
-  for (std::size_t i = 0; i < std::min(names.size(), kMostListed); ++i) shown.push_back(base::Printable(names[i]));
+  for (std::size_t i = 0; i < std::min(names.size(), kMaxListed); ++i) shown.push_back(base::Printable(names[i]));
   const std::size_t more = names.size() - shown.size();
   return fmt::format("there {} {}{}", names.size() == 1 ? "is" : "are", base::Join(shown, ", "),
                      more > 0 ? fmt::format(" and {} more", more) : "");
@@ -100,17 +100,17 @@ std::string WhatIsThere(const fs::path& path, bool folders_alone) {
 
 class PathChecker {
  public:
-  explicit PathChecker(const Recipe& recipe) : recipe_(recipe), data_(recipe.data), root_(recipe.data.root) {}
+  explicit PathChecker(const Config& config) : config_(config), data_(config.data), root_(config.data.root) {}
 
   std::vector<std::string> Check() {
     if (data_.kind != DataKind::kSynthetic) CheckRoot();
-    if (!recipe_.model.weights.empty()) CheckWeights();
-    CheckWorkFolder();
+    if (!config_.model.weights.empty()) CheckWeights();
+    CheckJobFolder();
     return std::move(problems_);
   }
 
   // Folders below the root that must be there.
-  std::vector<std::string> PartFolders() const {
+  std::vector<std::string> SplitFolders() const {
     switch (data_.kind) {
       case DataKind::kSynthetic:
         return {};
@@ -134,26 +134,26 @@ class PathChecker {
 
  private:
   template <typename... Arguments>
-  void Say(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  void AddProblem(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
     problems_.push_back(fmt::format(text, std::forward<Arguments>(arguments)...));
   }
 
   void CheckRoot() {
     if (!IsFolder(root_)) {
-      return Say(
+      return AddProblem(
           "data.root = {}: there is no such folder: {}. Correct it in the recipe, or give --set data.root=FOLDER",
           Quoted(Shown(root_)), WhatIsThere(root_, true));
     }
     if (access(root_.c_str(), R_OK | X_OK) != 0) {
-      return Say("data.root = {}: it cannot be read: {}", Quoted(Shown(root_)), std::strerror(errno));
+      return AddProblem("data.root = {}: it cannot be read: {}", Quoted(Shown(root_)), std::strerror(errno));
     }
-    const std::vector<std::string> folders = PartFolders();
+    const std::vector<std::string> folders = SplitFolders();
     // One step beside the right place is told once, not for each folder.
     const std::string& first = folders.front();
     if (!IsFolder(root_ / first)) {
       if (const auto better = BetterRoot(first)) {
-        return Say("data.root = {}: it has no {}, but {} has: give --set data.root={}", Quoted(Shown(root_)),
-                   base::Printable(first), Shown(*better), Shown(*better));
+        return AddProblem("data.root = {}: it has no {}, but {} has: give --set data.root={}", Quoted(Shown(root_)),
+                          base::Printable(first), Shown(*better), Shown(*better));
       }
     }
     bool complete = true;
@@ -166,7 +166,7 @@ class PathChecker {
   bool CheckFolder(const std::string& folder) {
     const fs::path path = root_ / folder;
     if (IsFolder(path)) return true;
-    Say("{}: there is no folder {}: {}", KeyOf(folder), Shown(path), WhatIsThere(path, true));
+    AddProblem("{}: there is no folder {}: {}", KeyOf(folder), Shown(path), WhatIsThere(path, true));
     return false;
   }
 
@@ -205,13 +205,14 @@ class PathChecker {
         any = true;
         for (const char* inner : {"images_png", "masks_png"}) {
           if (!IsFolder(folder / inner)) {
-            Say("data.root: there is no folder {}: {}. LoveDA has {}/{{Rural,Urban}}/{{images_png,masks_png}}",
-                Shown(folder / inner), WhatIsThere(folder / inner, true), base::Printable(part));
+            AddProblem("data.root: there is no folder {}: {}. LoveDA has {}/{{Rural,Urban}}/{{images_png,masks_png}}",
+                       Shown(folder / inner), WhatIsThere(folder / inner, true), base::Printable(part));
           }
         }
       }
       if (!any) {
-        Say("data.root: {} has neither Rural nor Urban; {}. LoveDA has {}/{{Rural,Urban}}/{{images_png,masks_png}}",
+        AddProblem(
+            "data.root: {} has neither Rural nor Urban; {}. LoveDA has {}/{{Rural,Urban}}/{{images_png,masks_png}}",
             Shown(root_ / part), Listed(NamesIn(root_ / part, true)), base::Printable(part));
       }
     }
@@ -223,56 +224,56 @@ class PathChecker {
       for (const std::string& part : {data_.train, data_.val}) CheckFolder("classification/" + sets[0] + "/" + part);
       return;
     }
-    if (sets.empty()) return Say("data.root: {} has no set in it", Shown(root_ / "classification"));
-    Say("data.sets: say which sets of {} to train on: {}. Such as: --set 'data.sets=[{}]'",
-        Shown(root_ / "classification"), Listed(sets), Quoted(base::Printable(sets[0])));
+    if (sets.empty()) return AddProblem("data.root: {} has no set in it", Shown(root_ / "classification"));
+    AddProblem("data.sets: say which sets of {} to train on: {}. Such as: --set 'data.sets=[{}]'",
+               Shown(root_ / "classification"), Listed(sets), Quoted(base::Printable(sets[0])));
   }
 
   void CheckWeights() {
-    const fs::path given = recipe_.model.weights;
+    const fs::path given = config_.model.weights;
     fs::path file = given;
     const std::string key = fmt::format("model.weights = {}", Quoted(Shown(given)));
     if (IsFolder(given)) {
       file = given / "model.safetensors";
       if (!IsThere(file)) {
-        return Say("{}: this folder has no model.safetensors; {}. Name a safetensors file", key,
-                   Listed(NamesIn(given, false)));
+        return AddProblem("{}: this folder has no model.safetensors; {}. Name a safetensors file", key,
+                          Listed(NamesIn(given, false)));
       }
     }
-    if (!IsThere(file)) return Say("{}: there is no such file: {}", key, WhatIsThere(file, false));
+    if (!IsThere(file)) return AddProblem("{}: there is no such file: {}", key, WhatIsThere(file, false));
     std::ifstream stream(file, std::ios::binary);
     std::array<char, 9> head{};
     if (!stream.read(head.data(), head.size())) {
-      return Say("{}: it cannot be read, or is empty: {}", key, std::strerror(errno));
+      return AddProblem("{}: it cannot be read, or is empty: {}", key, std::strerror(errno));
     }
     const std::string_view start(head.data(), head.size());
     if (start.starts_with("version ")) {
-      return Say("{}: this is a pointer of Git LFS, not the weights; fetch them with: git lfs pull", key);
+      return AddProblem("{}: this is a pointer of Git LFS, not the weights; fetch them with: git lfs pull", key);
     }
     if (start.starts_with("PK") || start.starts_with("\x80")) {
-      return Say(
+      return AddProblem(
           "{}: this is a file of Python's pickle, not safetensors; get the safetensors of the model, or convert it "
           "with safetensors.torch.save_file",
           key);
     }
-    if (start[8] != '{') return Say("{}: this is no safetensors file", key);
+    if (start[8] != '{') return AddProblem("{}: this is no safetensors file", key);
   }
 
-  void CheckWorkFolder() {
-    const fs::path folder = WorkFolder(recipe_).path;
+  void CheckJobFolder() {
+    const fs::path folder = JobFolder(config_).path;
     std::error_code error;
     fs::path nearest = fs::absolute(folder, error);
     while (!IsThere(nearest) && nearest.has_relative_path()) nearest = nearest.parent_path();
     if (!IsFolder(nearest)) {
-      return Say("work_dirs: {} cannot be made: {} is a file", Shown(folder), Shown(nearest));
+      return AddProblem("work_dirs: {} cannot be made: {} is a file", Shown(folder), Shown(nearest));
     }
     if (access(nearest.c_str(), W_OK | X_OK) != 0) {
-      Say("work_dirs: {} cannot be written: {}: {}. Name another folder: --set work_dirs=FOLDER", Shown(folder),
-          Shown(nearest), std::strerror(errno));
+      AddProblem("work_dirs: {} cannot be written: {}: {}. Name another folder: --set work_dirs=FOLDER", Shown(folder),
+                 Shown(nearest), std::strerror(errno));
     }
   }
 
-  const Recipe& recipe_;
+  const Config& config_;
   const Data& data_;
   const fs::path root_;
   std::vector<std::string> problems_;
@@ -300,12 +301,12 @@ bool Count(const fs::path& folder, const std::string& suffix, std::uint64_t most
 
 }  // namespace
 
-std::vector<std::string> PathProblems(const Recipe& recipe) {
-  return PathChecker(recipe).Check();
+std::vector<std::string> PathProblems(const Config& config) {
+  return PathChecker(config).Check();
 }
 
-std::optional<std::uint64_t> CountTrainingSamples(const Recipe& recipe, std::uint64_t most) {
-  const Data& data = recipe.data;
+std::optional<std::uint64_t> CountTrainingSamples(const Config& config, std::uint64_t most) {
+  const Data& data = config.data;
   if (data.kind == DataKind::kSynthetic) return static_cast<std::uint64_t>(data.synthetic_train);
   const fs::path root = data.root;
   std::vector<fs::path> folders;

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "config/backbones.h"
-#include "config/work_folder.h"
+#include "config/job_folder.h"
 
 namespace fulldeck::config {
 namespace {
@@ -26,18 +26,18 @@ std::uint64_t Unsigned(std::int64_t number) {
   return number > 0 ? static_cast<std::uint64_t>(number) : 0;
 }
 
-std::int64_t ClassesOf(const Recipe& recipe) {
+std::int64_t ClassesOf(const Config& config) {
   // Where the data decides: enough for the sets that there are.
   constexpr std::int64_t kUnknown = 45;
   constexpr std::int64_t kSynthetic = 7;
-  if (!recipe.data.classes.empty()) return static_cast<std::int64_t>(recipe.data.classes.size());
-  return recipe.data.kind == DataKind::kSynthetic ? kSynthetic : kUnknown;
+  if (!config.data.classes.empty()) return static_cast<std::int64_t>(config.data.classes.size());
+  return config.data.kind == DataKind::kSynthetic ? kSynthetic : kUnknown;
 }
 
-std::int64_t HeadParameters(const Recipe& recipe, std::int64_t dim) {
-  const Model& model = recipe.model;
-  const std::int64_t classes = ClassesOf(recipe);
-  if (recipe.data.task == Task::kClassification) return (2 * dim + 1) * classes;
+std::int64_t HeadParameters(const Config& config, std::int64_t dim) {
+  const Model& model = config.model;
+  const std::int64_t classes = ClassesOf(config);
+  if (config.data.task == Task::kClassification) return (2 * dim + 1) * classes;
   std::int64_t count = 0;
   if (model.head == Head::kUp) {
     const std::int64_t width = model.head_channels;
@@ -77,19 +77,19 @@ bool HasFusedAttention(const MachineFacts& machine) {
 
 class Planner {
  public:
-  Planner(const Recipe& recipe, const MachineFacts& machine) : recipe_(recipe), machine_(machine) {}
+  Planner(const Config& config, const MachineFacts& machine) : config_(config), machine_(machine) {}
 
   base::Result<Plan> Make() {
-    auto shape = StepShapeFor(recipe_, machine_.ranks);
+    auto shape = StepShapeFor(config_, machine_.ranks);
     if (!shape) return shape.error();
     plan_.shape = *shape;
     CountSteps();
-    plan_.memory = EstimateMemory(recipe_, plan_.shape.micro_batch, HasFusedAttention(machine_));
+    plan_.memory = EstimateMemory(config_, plan_.shape.micro_batch, HasFusedAttention(machine_));
     if (machine_.cards > 0 && !machine_.simulated) plan_.memory.rest += kContext;
     CheckCards();
     CheckHost();
     CheckDisk();
-    CheckProcessors();
+    CheckCpus();
     CheckSettings();
     return std::move(plan_);
   }
@@ -105,21 +105,21 @@ class Planner {
   }
 
   void CountSteps() {
-    if (recipe_.steps > 0) plan_.steps = recipe_.steps;
+    if (config_.steps > 0) plan_.steps = config_.steps;
     if (!machine_.training_samples) return;
     const std::uint64_t samples = *machine_.training_samples;
-    plan_.steps_of_epoch = StepsOfEpoch(samples, plan_.shape.global_batch);
-    if (*plan_.steps_of_epoch == 0) {
+    plan_.steps_per_epoch = StepsPerEpoch(samples, plan_.shape.global_batch);
+    if (*plan_.steps_per_epoch == 0) {
       return Refuse(
           "{} training images do not fill one global batch of {}: make it smaller (train.batch, "
           "train.global_batch), or use fewer cards",
           samples, plan_.shape.global_batch);
     }
-    plan_.steps = StepsInAll(recipe_, samples, plan_.shape.global_batch);
-    plan_.epochs = static_cast<double>(*plan_.steps) / static_cast<double>(*plan_.steps_of_epoch);
-    if (recipe_.epochs > 0 && recipe_.train.warmup >= *plan_.steps) {
+    plan_.steps = TotalSteps(config_, samples, plan_.shape.global_batch);
+    plan_.epochs = static_cast<double>(*plan_.steps) / static_cast<double>(*plan_.steps_per_epoch);
+    if (config_.epochs > 0 && config_.train.warmup >= *plan_.steps) {
       Refuse("train.warmup = {} would last to the end of all {} steps; use a tenth of them or less",
-             recipe_.train.warmup, *plan_.steps);
+             config_.train.warmup, *plan_.steps);
     }
   }
 
@@ -138,7 +138,7 @@ class Planner {
         "training stays the same), precision = \"bf16\", or a smaller backbone",
         RanksOfCard() > 1 ? fmt::format("{} ranks on one card", RanksOfCard()) : "a rank", Bytes(needed), Bytes(there),
         RanksOfCard() > 1 ? "give each rank a card of its own, " : "",
-        recipe_.train.oom == WhenMemoryEnds::kHalve || hopeless ? "" : "train.oom = \"halve\" may make it fit; or ");
+        config_.train.oom == OnOutOfMemory::kHalve || hopeless ? "" : "train.oom = \"halve\" may make it fit; or ");
     if (hopeless) {
       Refuse("{}", sentence);
     } else {
@@ -148,9 +148,9 @@ class Planner {
 
   void CheckHost() {
     const auto ranks = static_cast<std::uint64_t>(machine_.ranks);
-    const std::uint64_t pixels = Unsigned(recipe_.data.size) * Unsigned(recipe_.data.size);
-    const std::uint64_t batch = Unsigned(plan_.shape.rank_batch) * pixels * (recipe_.data.bands.size() * kFloat + 1);
-    plan_.host_memory = ranks * (kRankOnHost + batch * (Unsigned(recipe_.data.prefetch) + 1));
+    const std::uint64_t pixels = Unsigned(config_.data.size) * Unsigned(config_.data.size);
+    const std::uint64_t batch = Unsigned(plan_.shape.rank_batch) * pixels * (config_.data.bands.size() * kFloat + 1);
+    plan_.host_memory = ranks * (kRankOnHost + batch * (Unsigned(config_.data.prefetch) + 1));
     plan_.host_memory += plan_.memory.checkpoint();
     if (machine_.cards == 0 || machine_.simulated) plan_.host_memory += ranks * plan_.memory.total();
     if (!machine_.host_memory || plan_.host_memory <= *machine_.host_memory) return;
@@ -168,12 +168,12 @@ class Planner {
   }
 
   void CheckDisk() {
-    const Checkpoint& rule = recipe_.checkpoint;
+    const Checkpoint& rule = config_.checkpoint;
     std::int64_t kept = rule.keep_last + rule.keep_best;
     const std::int64_t steps = plan_.steps.value_or(0);
-    const std::int64_t made = rule.every > 0 ? steps / rule.every + 1 : 1;
-    if (rule.keep_last == 0) kept = made;
-    if (plan_.steps) kept = std::min(kept, made);
+    const std::int64_t num_checkpoints = rule.every > 0 ? steps / rule.every + 1 : 1;
+    if (rule.keep_last == 0) kept = num_checkpoints;
+    if (plan_.steps) kept = std::min(kept, num_checkpoints);
     // And the one that is being written.
     plan_.disk = Unsigned(kept + 1) * plan_.memory.checkpoint();
     if (machine_.disk_free && plan_.disk > *machine_.disk_free) {
@@ -181,17 +181,17 @@ class Planner {
           "the checkpoints need up to {} of disk ({} of {}), and {} are free in {}; free some, keep fewer "
           "(checkpoint.keep_last), or use another disk: --set work_dirs=FOLDER",
           Bytes(plan_.disk), kept + 1, Bytes(plan_.memory.checkpoint()), Bytes(*machine_.disk_free),
-          base::Printable(recipe_.work_dirs));
+          base::Printable(config_.work_dirs));
     }
   }
 
-  void CheckProcessors() {
-    plan_.threads = recipe_.data.workers * machine_.ranks;
+  void CheckCpus() {
+    plan_.threads = config_.data.workers * machine_.ranks;
     const std::int64_t share = std::max(1, machine_.cores / machine_.ranks);
     const bool real = machine_.cards > 0 && !machine_.simulated;
-    if (real && plan_.threads > machine_.cores && recipe_.data.workers > share) {
+    if (real && plan_.threads > machine_.cores && config_.data.workers > share) {
       Warn("{} threads would load data ({} a rank) on {} cores; data.workers = {} suits this machine", plan_.threads,
-           recipe_.data.workers, machine_.cores, share);
+           config_.data.workers, machine_.cores, share);
     }
     if (real && machine_.cores < machine_.ranks) {
       Warn("{} ranks share {} cores: the cards will wait for their data", machine_.ranks, machine_.cores);
@@ -199,64 +199,64 @@ class Planner {
   }
 
   void CheckSettings() {
-    if (recipe_.model.freeze != 0 && recipe_.model.weights.empty()) {
+    if (config_.model.freeze != 0 && config_.model.weights.empty()) {
       Warn("model.freeze = {} freezes random weights, as model.weights is empty: what is frozen never learns",
-           recipe_.model.freeze);
+           config_.model.freeze);
     }
-    if (recipe_.data.bands.size() != 3 && !recipe_.model.weights.empty()) {
+    if (config_.data.bands.size() != 3 && !config_.model.weights.empty()) {
       Warn("the published weights are for 3 bands, and data.bands has {}: the first layer will not fit",
-           recipe_.data.bands.size());
+           config_.data.bands.size());
     }
-    if (plan_.steps && recipe_.validation.every > *plan_.steps) {
+    if (plan_.steps && config_.validation.every > *plan_.steps) {
       Warn("validation.every = {} is more than the {} steps: there is one validation, at the end",
-           recipe_.validation.every, *plan_.steps);
+           config_.validation.every, *plan_.steps);
     }
-    if (plan_.steps && recipe_.checkpoint.every > *plan_.steps) {
+    if (plan_.steps && config_.checkpoint.every > *plan_.steps) {
       Warn("checkpoint.every = {} is more than the {} steps: there is one checkpoint, at the end",
-           recipe_.checkpoint.every, *plan_.steps);
+           config_.checkpoint.every, *plan_.steps);
     }
-    if (plan_.shape.lr > 10 * recipe_.train.lr) {
+    if (plan_.shape.lr > 10 * config_.train.lr) {
       Warn(
           "the learning rate is scaled from {} to {}, because the global batch is {} and train.lr_base_batch is {}: "
           "check that this is what you want",
-          recipe_.train.lr, plan_.shape.lr, plan_.shape.global_batch, recipe_.train.lr_base_batch);
+          config_.train.lr, plan_.shape.lr, plan_.shape.global_batch, config_.train.lr_base_batch);
     }
   }
 
-  const Recipe& recipe_;
+  const Config& config_;
   const MachineFacts& machine_;
   Plan plan_;
 };
 
 }  // namespace
 
-MemoryEstimate EstimateMemory(const Recipe& recipe, std::int64_t micro_batch, bool fused_attention) {
-  const BackboneConfig* named = FindBackbone(recipe.model.backbone);
+MemoryEstimate EstimateMemory(const Config& config, std::int64_t micro_batch, bool fused_attention) {
+  const BackboneConfig* named = FindBackbone(config.model.backbone);
   CHECK(named != nullptr);
   BackboneConfig backbone = *named;
-  backbone.channels = static_cast<std::int64_t>(recipe.data.bands.size());
-  const bool half = recipe.train.precision != Precision::kFloat32;
+  backbone.channels = static_cast<std::int64_t>(config.data.bands.size());
+  const bool half = config.train.precision != Precision::kFloat32;
   const std::uint64_t element = half ? 2 : kFloat;
 
   MemoryEstimate estimate;
   const std::int64_t in_backbone = ParameterCount(backbone);
-  const std::int64_t in_heads = HeadParameters(recipe, backbone.dim);
+  const std::int64_t in_heads = HeadParameters(config, backbone.dim);
   estimate.parameters = in_backbone + in_heads;
-  const std::int64_t frozen_layers = recipe.model.freeze < 0 ? backbone.layers : recipe.model.freeze;
-  estimate.learning = recipe.model.freeze < 0
-                          ? in_heads
-                          : in_heads + in_backbone -
-                                in_backbone / std::max<std::int64_t>(1, backbone.layers) * frozen_layers -
-                                backbone.dim;  // mask_token, which only pre-training uses
+  const std::int64_t frozen_layers = config.model.freeze < 0 ? backbone.layers : config.model.freeze;
+  estimate.trainable = config.model.freeze < 0
+                           ? in_heads
+                           : in_heads + in_backbone -
+                                 in_backbone / std::max<std::int64_t>(1, backbone.layers) * frozen_layers -
+                                 backbone.dim;  // mask_token, which only pre-training uses
   const std::uint64_t parameters = Unsigned(estimate.parameters);
-  const std::uint64_t learning = Unsigned(estimate.learning);
+  const std::uint64_t trainable = Unsigned(estimate.trainable);
   estimate.weights = kFloat * parameters;
-  estimate.gradients = kFloat * learning;
-  estimate.optimizer = 2 * kFloat * learning;
-  estimate.averaged = recipe.model.ema > 0 ? kFloat * parameters : 0;
+  estimate.gradients = kFloat * trainable;
+  estimate.optimizer = 2 * kFloat * trainable;
+  estimate.ema = config.model.ema > 0 ? kFloat * parameters : 0;
 
   const std::uint64_t patches =
-      Unsigned(recipe.data.size / backbone.patch) * Unsigned(recipe.data.size / backbone.patch);
+      Unsigned(config.data.size / backbone.patch) * Unsigned(config.data.size / backbone.patch);
   const std::uint64_t tokens = patches + 1 + Unsigned(backbone.registers);
   const std::uint64_t dim = Unsigned(backbone.dim);
   // A block keeps for backward: what its linear layers and the attention take in, in the type they compute in, and the
@@ -266,29 +266,29 @@ MemoryEstimate EstimateMemory(const Recipe& recipe, std::int64_t micro_batch, bo
   std::uint64_t of_layer = tokens * of_token;
   if (!fused_attention) of_layer += 2 * element * Unsigned(backbone.heads) * tokens * tokens;
   const std::uint64_t layers = Unsigned(backbone.layers - frozen_layers);
-  std::uint64_t of_sample = layers * of_layer + kFloat * Unsigned(backbone.channels) * Unsigned(recipe.data.size) *
-                                                    Unsigned(recipe.data.size);
-  if (recipe.data.task == Task::kSegmentation) {
-    const std::uint64_t heads = recipe.model.auxiliary_weight > 0 ? 2 : 1;
-    // Enlarged logits, their logarithms and the gradient of one of them.
-    of_sample +=
-        heads * 3 * kFloat * Unsigned(ClassesOf(recipe)) * Unsigned(recipe.data.size) * Unsigned(recipe.data.size);
-    if (recipe.model.head == Head::kUp) of_sample += 8 * element * patches * Unsigned(recipe.model.head_channels);
+  std::uint64_t per_sample = layers * of_layer + kFloat * Unsigned(backbone.channels) * Unsigned(config.data.size) *
+                                                     Unsigned(config.data.size);
+  if (config.data.task == Task::kSegmentation) {
+    const std::uint64_t heads = config.model.auxiliary_weight > 0 ? 2 : 1;
+    // Upsample logits, their logarithms and the gradient of one of them.
+    per_sample +=
+        heads * 3 * kFloat * Unsigned(ClassesOf(config)) * Unsigned(config.data.size) * Unsigned(config.data.size);
+    if (config.model.head == Head::kUp) per_sample += 8 * element * patches * Unsigned(config.model.head_channels);
   }
-  estimate.activations = Unsigned(micro_batch) * of_sample;
+  estimate.activations = Unsigned(micro_batch) * per_sample;
   // Weights in half precision, gradients on their way between cards, and a tenth of everything for what is left
   // between.
-  estimate.rest = (half ? 2 * parameters : 0) + kFloat * learning;
+  estimate.rest = (half ? 2 * parameters : 0) + kFloat * trainable;
   estimate.rest += estimate.total() / 10;
   return estimate;
 }
 
-base::Result<Plan> MakePlan(const Recipe& recipe, const MachineFacts& machine) {
-  return Planner(recipe, machine).Make();
+base::Result<Plan> MakePlan(const Config& config, const MachineFacts& machine) {
+  return Planner(config, machine).Make();
 }
 
-std::string Plan::ToText(const Recipe& recipe, const MachineFacts& machine) const {
-  std::string text = fmt::format("plan of {}\n", base::Printable(recipe.name));
+std::string Plan::ToText(const Config& config, const MachineFacts& machine) const {
+  std::string text = fmt::format("plan of {}\n", base::Printable(config.name));
   const auto line = [&](const char* title, const std::string& value) {
     text += fmt::format("  {:<15}{}\n", title, value);
   };
@@ -298,20 +298,20 @@ std::string Plan::ToText(const Recipe& recipe, const MachineFacts& machine) cons
                                   machine.cards == 1 ? "" : "s",
                                   machine.card_model.empty() ? "" : " (" + base::Printable(machine.card_model) + ")",
                                   machine.simulated ? ", simulated" : ""));
-  line("model", fmt::format("{}, {} parameters, {} of them learn", recipe.model.backbone, Grouped(memory.parameters),
-                            memory.learning == memory.parameters ? "all" : Grouped(memory.learning)));
-  line("weights", recipe.model.weights.empty() ? "random" : base::Printable(recipe.model.weights));
+  line("model", fmt::format("{}, {} parameters, {} of them learn", config.model.backbone, Grouped(memory.parameters),
+                            memory.trainable == memory.parameters ? "all" : Grouped(memory.trainable)));
+  line("weights", config.model.weights.empty() ? "random" : base::Printable(config.model.weights));
   line("global batch",
        fmt::format("{} = {} rank{} × {} part{} of {}{}", shape.global_batch, shape.ranks, shape.ranks == 1 ? "" : "s",
                    shape.accumulation, shape.accumulation == 1 ? "" : "s", shape.micro_batch,
                    shape.micro_batch * shape.accumulation != shape.rank_batch ? " (the last is smaller)" : ""));
-  line("learning rate", shape.lr == recipe.train.lr
-                            ? fmt::format("{}, backbone × {}", shape.lr, recipe.train.backbone_lr)
-                            : fmt::format("{} = {} × {} / {}, backbone × {}", shape.lr, recipe.train.lr,
-                                          shape.global_batch, recipe.train.lr_base_batch, recipe.train.backbone_lr));
-  std::string length = steps ? Grouped(*steps) + " steps" : fmt::format("{} epochs", recipe.epochs);
-  if (epochs && steps_of_epoch) {
-    length += fmt::format(" = {:.1f} epochs of {} ({} training images)", *epochs, Grouped(*steps_of_epoch),
+  line("learning rate", shape.lr == config.train.lr
+                            ? fmt::format("{}, backbone × {}", shape.lr, config.train.backbone_lr)
+                            : fmt::format("{} = {} × {} / {}, backbone × {}", shape.lr, config.train.lr,
+                                          shape.global_batch, config.train.lr_base_batch, config.train.backbone_lr));
+  std::string length = steps ? Grouped(*steps) + " steps" : fmt::format("{} epochs", config.epochs);
+  if (epochs && steps_per_epoch) {
+    length += fmt::format(" = {:.1f} epochs of {} ({} training images)", *epochs, Grouped(*steps_per_epoch),
                           Grouped(static_cast<std::int64_t>(*machine.training_samples)));
   } else {
     length += "; the training images were not counted";
@@ -321,15 +321,15 @@ std::string Plan::ToText(const Recipe& recipe, const MachineFacts& machine) cons
        fmt::format("about {} a rank: weights {}, gradients {}, AdamW {}, averaged {}, activations {}, rest "
                    "{}; a card has {}",
                    Bytes(memory.total()), Bytes(memory.weights), Bytes(memory.gradients), Bytes(memory.optimizer),
-                   Bytes(memory.averaged), Bytes(memory.activations), Bytes(memory.rest),
+                   Bytes(memory.ema), Bytes(memory.activations), Bytes(memory.rest),
                    machine.cards == 0 ? "–" : Bytes(machine.card_memory)));
   line("host memory", fmt::format("about {}, of it {} for the copy of a checkpoint; {} are free", Bytes(host_memory),
                                   Bytes(memory.checkpoint()), Bytes(machine.host_memory)));
   line("loaders", fmt::format("{} thread{} ({} a rank) on {} core{}", threads, threads == 1 ? "" : "s",
-                              recipe.data.workers, machine.cores, machine.cores == 1 ? "" : "s"));
+                              config.data.workers, machine.cores, machine.cores == 1 ? "" : "s"));
   line("disk", fmt::format("up to {} for checkpoints of {}; {} are free", Bytes(disk), Bytes(memory.checkpoint()),
                            Bytes(machine.disk_free)));
-  line("folder", base::Printable(WorkFolder(recipe).path));
+  line("folder", base::Printable(JobFolder(config).path));
   text += "  Memory is estimated from the model's shapes, good to about a third.\n";
   return text;
 }

@@ -1,4 +1,4 @@
-// What a recipe will do on a machine, before anything starts: ranks, batch, learning rate, steps, and what it needs of
+// What a config will do on a machine, before anything starts: ranks, batch, trainable rate, steps, and what it needs of
 // memory, processors and disk against what there is. Pure: the machine is described by the caller.
 //
 // Memory is an estimate from the shapes of the model (docs/recipes.md says how), good to about a third. Only what is
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "config/recipe.h"
+#include "config/config.h"
 #include "config/step_shape.h"
 
 namespace fulldeck::config {
@@ -32,20 +32,20 @@ struct MachineFacts {
 
 struct MemoryEstimate {
   std::int64_t parameters = 0;  // backbone and heads
-  std::int64_t learning = 0;    // of them, not frozen
-  std::uint64_t weights = 0, gradients = 0, optimizer = 0, averaged = 0;
+  std::int64_t trainable = 0;   // of them, not frozen
+  std::uint64_t weights = 0, gradients = 0, optimizer = 0, ema = 0;
   std::uint64_t activations = 0;  // kept from forward for backward, of one micro-batch
   std::uint64_t rest = 0;         // communication buckets, work space, what the allocator wastes
-  std::uint64_t total() const { return weights + gradients + optimizer + averaged + activations + rest; }
-  std::uint64_t checkpoint() const { return weights + optimizer + averaged; }  // also rank 0's copy of it
+  std::uint64_t total() const { return weights + gradients + optimizer + ema + activations + rest; }
+  std::uint64_t checkpoint() const { return weights + optimizer + ema; }  // also rank 0's copy of it
 };
 // `fused_attention`: the card's torch never has the whole attention matrix in memory.
-MemoryEstimate EstimateMemory(const Recipe& recipe, std::int64_t micro_batch, bool fused_attention);
+MemoryEstimate EstimateMemory(const Config& config, std::int64_t micro_batch, bool fused_attention);
 
 struct Plan {
   StepShape shape;
-  std::optional<std::int64_t> steps;  // absent: the samples are not known, and the recipe counts epochs
-  std::optional<std::int64_t> steps_of_epoch;
+  std::optional<std::int64_t> steps;  // absent: the samples are not known, and the config counts epochs
+  std::optional<std::int64_t> steps_per_epoch;
   std::optional<double> epochs;
   MemoryEstimate memory;            // of one rank on its card
   std::uint64_t host_memory = 0;    // needed in all
@@ -55,10 +55,10 @@ struct Plan {
   std::vector<std::string> warnings;
 
   // Several lines for a person.
-  std::string ToText(const Recipe& recipe, const MachineFacts& machine) const;
+  std::string ToText(const Config& config, const MachineFacts& machine) const;
 };
 
 // An error where the ranks cannot share the global batch.
-base::Result<Plan> MakePlan(const Recipe& recipe, const MachineFacts& machine);
+base::Result<Plan> MakePlan(const Config& config, const MachineFacts& machine);
 
 }  // namespace fulldeck::config

@@ -13,21 +13,21 @@ using testing::IsEmpty;
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
 // The job of configs/loveda_8card.toml on a good server.
-Recipe LargeJob() {
-  Recipe recipe;
-  recipe.name = "large";
-  recipe.steps = 40'000;
-  recipe.data.kind = DataKind::kLoveda;
-  recipe.data.root = "/d";
-  recipe.data.classes = {"a", "b", "c", "d", "e", "f", "g"};
-  recipe.model.backbone = "dinov3-vitl16";
-  recipe.model.weights = "/w";
-  recipe.model.head = Head::kUp;
-  recipe.model.auxiliary_weight = 0.4;
-  recipe.train.precision = Precision::kBfloat16;
-  recipe.train.lr_base_batch = 16;
-  recipe.data.workers = 4;
-  return recipe;
+Config LargeJob() {
+  Config config;
+  config.name = "large";
+  config.steps = 40'000;
+  config.data.kind = DataKind::kLoveda;
+  config.data.root = "/d";
+  config.data.classes = {"a", "b", "c", "d", "e", "f", "g"};
+  config.model.backbone = "dinov3-vitl16";
+  config.model.weights = "/w";
+  config.model.head = Head::kUp;
+  config.model.auxiliary_weight = 0.4;
+  config.train.precision = Precision::kBfloat16;
+  config.train.lr_base_batch = 16;
+  config.data.workers = 4;
+  return config;
 }
 
 MachineFacts Server() {
@@ -44,8 +44,8 @@ MachineFacts Server() {
   return machine;
 }
 
-Plan PlanOf(const Recipe& recipe, const MachineFacts& machine) {
-  auto plan = MakePlan(recipe, machine);
+Plan PlanOf(const Config& config, const MachineFacts& machine) {
+  auto plan = MakePlan(config, machine);
   EXPECT_TRUE(plan) << plan.error().message;
   return plan ? *plan : Plan();
 }
@@ -63,21 +63,21 @@ TEST(StepShape, FollowsFromTheBatchesAndTheRanks) {
       {4, 1, 40, 0, 4, {4, 40, 10, 4, 3, 1e-4}},
   };
   for (const ShapeRow& row : table) {
-    Recipe recipe;
-    recipe.train.batch = row.batch;
-    recipe.train.accumulation = row.accumulation;
-    recipe.train.global_batch = row.global_batch;
-    recipe.train.lr_base_batch = row.lr_base_batch;
-    const auto shape = StepShapeFor(recipe, row.ranks);
+    Config config;
+    config.train.batch = row.batch;
+    config.train.accumulation = row.accumulation;
+    config.train.global_batch = row.global_batch;
+    config.train.lr_base_batch = row.lr_base_batch;
+    const auto shape = StepShapeFor(config, row.ranks);
     ASSERT_TRUE(shape) << shape.error().message;
     EXPECT_EQ(*shape, row.expected) << row.ranks << " ranks, batch " << row.batch;
   }
 }
 
 TEST(StepShape, RefusesABatchThatCannotBeShared) {
-  Recipe recipe;
-  recipe.train.global_batch = 32;
-  const auto shape = StepShapeFor(recipe, 6);
+  Config config;
+  config.train.global_batch = 32;
+  const auto shape = StepShapeFor(config, 6);
   ASSERT_FALSE(shape);
   EXPECT_EQ(
       shape.error().message,
@@ -85,63 +85,63 @@ TEST(StepShape, RefusesABatchThatCannotBeShared) {
 }
 
 TEST(StepShape, CountsStepsInWholeBatches) {
-  Recipe recipe;
-  recipe.epochs = 3;
-  EXPECT_EQ(StepsOfEpoch(100, 32), 3);
-  EXPECT_EQ(StepsInAll(recipe, 100, 32), 9);
-  EXPECT_EQ(StepsOfEpoch(31, 32), 0);
-  recipe.epochs = 0;
-  recipe.steps = 7;
-  EXPECT_EQ(StepsInAll(recipe, 100, 32), 7);
-  recipe.steps = 0;
-  recipe.epochs = 1'000'000;
-  EXPECT_GT(StepsInAll(recipe, ~std::uint64_t{0}, 1), 0);
+  Config config;
+  config.epochs = 3;
+  EXPECT_EQ(StepsPerEpoch(100, 32), 3);
+  EXPECT_EQ(TotalSteps(config, 100, 32), 9);
+  EXPECT_EQ(StepsPerEpoch(31, 32), 0);
+  config.epochs = 0;
+  config.steps = 7;
+  EXPECT_EQ(TotalSteps(config, 100, 32), 7);
+  config.steps = 0;
+  config.epochs = 1'000'000;
+  EXPECT_GT(TotalSteps(config, ~std::uint64_t{0}, 1), 0);
 }
 
 TEST(MemoryEstimate, CountsWhatTrainingKeeps) {
-  Recipe recipe = LargeJob();
-  const MemoryEstimate whole = EstimateMemory(recipe, 2, true);
+  Config config = LargeJob();
+  const MemoryEstimate whole = EstimateMemory(config, 2, true);
   // Backbone, up-head and auxiliary head.
   EXPECT_EQ(whole.parameters,
             303'129'600 + (1024 * 512 + 512 + 2 * (9 * 512 * 512 + 1024) + 513 * 7) + (9 * 1024 * 256 + 512 + 257 * 7));
-  EXPECT_EQ(whole.learning, whole.parameters - 1024) << "mask_token never learns";
+  EXPECT_EQ(whole.trainable, whole.parameters - 1024) << "mask_token never learns";
   EXPECT_EQ(whole.weights, 4u * 310'740'238);
   EXPECT_EQ(whole.optimizer, 2 * 4u * 310'739'214);
   EXPECT_EQ(whole.checkpoint(), whole.weights + whole.optimizer);
-  EXPECT_EQ(whole.averaged, 0u);
+  EXPECT_EQ(whole.ema, 0u);
 
-  recipe.model.ema = 0.999;
-  EXPECT_EQ(EstimateMemory(recipe, 2, true).averaged, whole.weights);
-  recipe.model.ema = 0;
+  config.model.ema = 0.999;
+  EXPECT_EQ(EstimateMemory(config, 2, true).ema, whole.weights);
+  config.model.ema = 0;
   // What grows with what.
-  EXPECT_EQ(EstimateMemory(recipe, 4, true).activations, 2 * whole.activations);
-  EXPECT_GT(EstimateMemory(recipe, 2, false).activations, whole.activations);
-  recipe.train.precision = Precision::kFloat32;
-  EXPECT_GT(EstimateMemory(recipe, 2, true).activations, whole.activations * 3 / 2);
-  recipe.train.precision = Precision::kBfloat16;
-  recipe.data.size = 1024;
-  EXPECT_NEAR(static_cast<double>(EstimateMemory(recipe, 2, true).activations),
+  EXPECT_EQ(EstimateMemory(config, 4, true).activations, 2 * whole.activations);
+  EXPECT_GT(EstimateMemory(config, 2, false).activations, whole.activations);
+  config.train.precision = Precision::kFloat32;
+  EXPECT_GT(EstimateMemory(config, 2, true).activations, whole.activations * 3 / 2);
+  config.train.precision = Precision::kBfloat16;
+  config.data.size = 1024;
+  EXPECT_NEAR(static_cast<double>(EstimateMemory(config, 2, true).activations),
               4.0 * static_cast<double>(whole.activations), 0.02 * 4.0 * static_cast<double>(whole.activations));
-  recipe.data.size = 512;
-  recipe.model.freeze = -1;
-  const MemoryEstimate frozen = EstimateMemory(recipe, 2, true);
-  EXPECT_EQ(frozen.learning, whole.parameters - 303'129'600);
+  config.data.size = 512;
+  config.model.freeze = -1;
+  const MemoryEstimate frozen = EstimateMemory(config, 2, true);
+  EXPECT_EQ(frozen.trainable, whole.parameters - 303'129'600);
   EXPECT_LT(frozen.activations, whole.activations / 5);
-  recipe.model.freeze = 12;
-  EXPECT_LT(EstimateMemory(recipe, 2, true).learning, whole.learning);
+  config.model.freeze = 12;
+  EXPECT_LT(EstimateMemory(config, 2, true).trainable, whole.trainable);
 }
 
 TEST(Plan, OfTheLargeJobOnAServerHasNothingToComplainAbout) {
-  const Recipe recipe = LargeJob();
-  const Plan plan = PlanOf(recipe, Server());
+  const Config config = LargeJob();
+  const Plan plan = PlanOf(config, Server());
   EXPECT_THAT(plan.errors, IsEmpty());
   EXPECT_THAT(plan.warnings, IsEmpty());
   EXPECT_EQ(plan.shape.global_batch, 16);
   EXPECT_EQ(plan.shape.lr, 1e-4);
   EXPECT_EQ(plan.steps, 40'000);
-  EXPECT_EQ(plan.steps_of_epoch, 157);
+  EXPECT_EQ(plan.steps_per_epoch, 157);
   EXPECT_EQ(plan.threads, 32);
-  const std::string text = plan.ToText(recipe, Server());
+  const std::string text = plan.ToText(config, Server());
   for (const char* line : {"plan of large\n", "ranks          8 on 8 gcu cards (S60)\n",
                            "model          dinov3-vitl16, 310,740,238 parameters, 310,739,214 of them learn\n",
                            "global batch   16 = 8 ranks × 1 part of 2\n", "learning rate  0.0001, backbone × 0.1\n",
@@ -153,77 +153,77 @@ TEST(Plan, OfTheLargeJobOnAServerHasNothingToComplainAbout) {
   }
 }
 
-struct TroubleRow {
-  void (*spoil)(Recipe&, MachineFacts&);
+struct ProblemCase {
+  void (*spoil)(Config&, MachineFacts&);
   const char* error;    // nullptr: none
   const char* warning;  // nullptr: none
 };
 
-TEST(Plan, TellsWhatWillNotWorkAndTheCure) {
-  const std::vector<TroubleRow> table = {
-      {[](Recipe&, MachineFacts& machine) { machine.card_memory = 4 * kGiB; },
+TEST(Plan, ReportsWhatWillNotWorkAndTheFix) {
+  const std::vector<ProblemCase> table = {
+      {[](Config&, MachineFacts& machine) { machine.card_memory = 4 * kGiB; },
        "of a card's memory, and a card has 4 GiB; use a smaller train.batch", nullptr},
-      {[](Recipe&, MachineFacts& machine) { machine.card_memory = 14 * kGiB; }, nullptr,
+      {[](Config&, MachineFacts& machine) { machine.card_memory = 14 * kGiB; }, nullptr,
        "and a card has 14 GiB; train.oom = \"halve\" may make it fit"},
-      {[](Recipe& recipe, MachineFacts& machine) {
+      {[](Config& config, MachineFacts& machine) {
          machine.card_memory = 14 * kGiB;
-         recipe.train.oom = WhenMemoryEnds::kHalve;
+         config.train.oom = OnOutOfMemory::kHalve;
        },
        nullptr, "and a card has 14 GiB; use a smaller train.batch"},
-      {[](Recipe&, MachineFacts& machine) { machine.cards = 1; }, "8 ranks on one card needs about", nullptr},
-      {[](Recipe&, MachineFacts& machine) { machine.host_memory = 6 * kGiB; }, nullptr,
+      {[](Config&, MachineFacts& machine) { machine.cards = 1; }, "8 ranks on one card needs about", nullptr},
+      {[](Config&, MachineFacts& machine) { machine.host_memory = 6 * kGiB; }, nullptr,
        "of the host's memory are needed (3.5 GiB for the copy of a checkpoint), and 6 GiB are free"},
-      {[](Recipe&, MachineFacts& machine) { machine.host_memory = 2 * kGiB; }, "and 2 GiB are free; use fewer ranks",
+      {[](Config&, MachineFacts& machine) { machine.host_memory = 2 * kGiB; }, "and 2 GiB are free; use fewer ranks",
        nullptr},
-      {[](Recipe&, MachineFacts& machine) {
+      {[](Config&, MachineFacts& machine) {
          machine.simulated = true;
          machine.host_memory = 32 * kGiB;
        },
        "of the host's memory are needed", nullptr},
-      {[](Recipe&, MachineFacts& machine) { machine.disk_free = kGiB; },
+      {[](Config&, MachineFacts& machine) { machine.disk_free = kGiB; },
        "the checkpoints need up to 17.4 GiB of disk (5 of 3.5 GiB), and 1 GiB are free in work_dirs", nullptr},
-      {[](Recipe& recipe, MachineFacts&) { recipe.checkpoint.keep_last = 0; }, nullptr, nullptr},
-      {[](Recipe& recipe, MachineFacts& machine) {
-         recipe.checkpoint.keep_last = 0;
+      {[](Config& config, MachineFacts&) { config.checkpoint.keep_last = 0; }, nullptr, nullptr},
+      {[](Config& config, MachineFacts& machine) {
+         config.checkpoint.keep_last = 0;
          machine.disk_free = 100 * kGiB;
        },
        "(42 of 3.5 GiB)", nullptr},
-      {[](Recipe&, MachineFacts& machine) { machine.cores = 16; }, nullptr,
+      {[](Config&, MachineFacts& machine) { machine.cores = 16; }, nullptr,
        "32 threads would load data (4 a rank) on 16 cores; data.workers = 2 suits this machine"},
-      {[](Recipe&, MachineFacts& machine) { machine.cores = 4; }, nullptr, "8 ranks share 4 cores"},
-      {[](Recipe&, MachineFacts& machine) { machine.training_samples = 15; },
+      {[](Config&, MachineFacts& machine) { machine.cores = 4; }, nullptr, "8 ranks share 4 cores"},
+      {[](Config&, MachineFacts& machine) { machine.training_samples = 15; },
        "15 training images do not fill one global batch of 16", nullptr},
-      {[](Recipe& recipe, MachineFacts&) {
-         recipe.steps = 0;
-         recipe.epochs = 1;
-         recipe.train.warmup = 1000;
+      {[](Config& config, MachineFacts&) {
+         config.steps = 0;
+         config.epochs = 1;
+         config.train.warmup = 1000;
        },
        "train.warmup = 1000 would last to the end of all 157 steps", nullptr},
-      {[](Recipe& recipe, MachineFacts&) {
-         recipe.model.freeze = 3;
-         recipe.model.weights.clear();
+      {[](Config& config, MachineFacts&) {
+         config.model.freeze = 3;
+         config.model.weights.clear();
        },
        nullptr, "model.freeze = 3 freezes random weights"},
-      {[](Recipe& recipe, MachineFacts&) {
-         recipe.data.bands = {1, 2, 3, 4};
+      {[](Config& config, MachineFacts&) {
+         config.data.bands = {1, 2, 3, 4};
        },
        nullptr, "the published weights are for 3 bands, and data.bands has 4"},
-      {[](Recipe& recipe, MachineFacts&) {
-         recipe.steps = 900;
-         recipe.train.warmup = 10;
+      {[](Config& config, MachineFacts&) {
+         config.steps = 900;
+         config.train.warmup = 10;
        },
        nullptr, "validation.every = 1000 is more than the 900 steps"},
-      {[](Recipe& recipe, MachineFacts&) { recipe.train.accumulation = 16; }, nullptr,
+      {[](Config& config, MachineFacts&) { config.train.accumulation = 16; }, nullptr,
        "is scaled from 0.0001 to 0.0016"},
   };
   int number = 0;
-  for (const TroubleRow& row : table) {
-    Recipe recipe = LargeJob();
-    recipe.checkpoint.every = 1000;
+  for (const ProblemCase& row : table) {
+    Config config = LargeJob();
+    config.checkpoint.every = 1000;
     MachineFacts machine = Server();
     machine.disk_free = 500 * kGiB;
-    row.spoil(recipe, machine);
-    const Plan plan = PlanOf(recipe, machine);
+    row.spoil(config, machine);
+    const Plan plan = PlanOf(config, machine);
     ++number;
     if (row.error != nullptr) {
       EXPECT_THAT(plan.errors, Contains(HasSubstr(row.error))) << "row " << number;
@@ -237,14 +237,14 @@ TEST(Plan, TellsWhatWillNotWorkAndTheCure) {
 }
 
 TEST(Plan, IsMadeOfWhatIsKnown) {
-  Recipe recipe = LargeJob();
-  recipe.steps = 0;
-  recipe.epochs = 50;
+  Config config = LargeJob();
+  config.steps = 0;
+  config.epochs = 50;
   MachineFacts machine;
   machine.ranks = 2;
-  const Plan plan = PlanOf(recipe, machine);
+  const Plan plan = PlanOf(config, machine);
   EXPECT_EQ(plan.steps, std::nullopt);
-  const std::string text = plan.ToText(recipe, machine);
+  const std::string text = plan.ToText(config, machine);
   EXPECT_THAT(text, HasSubstr("ranks          2, on the processors: no card is used\n"));
   EXPECT_THAT(text, HasSubstr("length         50 epochs; the training images were not counted\n"));
   EXPECT_THAT(text, HasSubstr("a card has –\n"));
@@ -252,11 +252,11 @@ TEST(Plan, IsMadeOfWhatIsKnown) {
 }
 
 TEST(Plan, ShowsTheScaledLearningRateAndUnevenParts) {
-  Recipe recipe = LargeJob();
-  recipe.train.global_batch = 48;
-  recipe.train.batch = 4;
+  Config config = LargeJob();
+  config.train.global_batch = 48;
+  config.train.batch = 4;
   MachineFacts machine = Server();
-  const std::string text = PlanOf(recipe, machine).ToText(recipe, machine);
+  const std::string text = PlanOf(config, machine).ToText(config, machine);
   EXPECT_THAT(text, HasSubstr("global batch   48 = 8 ranks × 2 parts of 4 (the last is smaller)\n"));
   EXPECT_THAT(text, HasSubstr("learning rate  0.00030000000000000003 = 0.0001 × 48 / 16, backbone × 0.1\n"));
 }

@@ -15,7 +15,7 @@
 namespace fulldeck::config {
 namespace {
 
-constexpr std::size_t kMostErrors = 30;
+constexpr std::size_t kMaxErrors = 30;
 
 std::optional<Item> ItemOf(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
@@ -43,9 +43,9 @@ std::string TypeOf(const toml::node& node) {
   return "a date or time";
 }
 
-constexpr int kDeepest = 32;
+constexpr int kMaxDepth = 32;
 
-// Whether brackets, braces or the parts of a dotted key go deeper than kDeepest. Strings and comments do not count. Of
+// Whether brackets, braces or the parts of a dotted key go deeper than kMaxDepth. Strings and comments do not count. Of
 // a text that is no TOML the answer may be either.
 bool IsNestedTooDeep(std::string_view text) {
   int brackets = 0;
@@ -75,7 +75,7 @@ bool IsNestedTooDeep(std::string_view text) {
     } else if (letter == '=' || letter == ',' || letter == '\n') {
       dots = 0;
     }
-    if (brackets + dots > kDeepest) return true;
+    if (brackets + dots > kMaxDepth) return true;
   }
   return false;
 }
@@ -86,16 +86,17 @@ class Reader {
       : file_(base::Printable(file_name)), notes_(notes) {}
 
   void ReadFile(std::string_view text) {
-    if (text.size() > kLargestRecipe) {
-      return Complain(file_, fmt::format("is larger than {}; this is no recipe", base::FormatByteSize(kLargestRecipe)));
+    if (text.size() > kMaxConfigBytes) {
+      return AddError(file_,
+                      fmt::format("is larger than {}; this is no recipe", base::FormatByteSize(kMaxConfigBytes)));
     }
     // Before the parser sees it, which goes down as deep as the text does and has only so much stack.
     if (IsNestedTooDeep(text))
-      return Complain(file_, fmt::format("is nested deeper than {} levels; this is no recipe", kDeepest));
+      return AddError(file_, fmt::format("is nested deeper than {} levels; this is no recipe", kMaxDepth));
     const toml::parse_result parsed = toml::parse(text, std::string_view(file_));
     if (!parsed) {
       const toml::parse_error& error = parsed.error();
-      return Complain(PlaceOf(error.source()), "this is no TOML: " + base::Printable(error.description()));
+      return AddError(PlaceOf(error.source()), "this is no TOML: " + base::Printable(error.description()));
     }
     ReadTable(parsed.table(), "", std::nullopt);
   }
@@ -105,14 +106,14 @@ class Reader {
     const std::size_t equals = assignment.find('=');
     const std::string key(base::Trim(std::string_view(assignment).substr(0, equals)));
     if (equals == std::string::npos || key.empty()) {
-      return Complain(place, "write it as KEY=VALUE, such as --set train.lr=1e-3");
+      return AddError(place, "write it as KEY=VALUE, such as --set train.lr=1e-3");
     }
     const std::string written(base::Trim(std::string_view(assignment).substr(equals + 1)));
-    if (written.size() > kLargestRecipe) return Complain(place, "the value is too long");
-    if (IsNestedTooDeep(written)) return Complain(place, fmt::format("is nested deeper than {} levels", kDeepest));
+    if (written.size() > kMaxConfigBytes) return AddError(place, "the value is too long");
+    if (IsNestedTooDeep(written)) return AddError(place, fmt::format("is nested deeper than {} levels", kMaxDepth));
     toml::table word;
-    const bool one_line = written.find_first_of("\r\n") == std::string::npos;
-    toml::parse_result parsed = toml::parse(one_line ? "value = " + written : std::string("?"));
+    const bool single_line = written.find_first_of("\r\n") == std::string::npos;
+    toml::parse_result parsed = toml::parse(single_line ? "value = " + written : std::string("?"));
     const bool is_value = parsed && parsed.table().size() == 1 && parsed.table().contains("value");
     if (!is_value) word.insert("value", written);
     const toml::node& node = *(is_value ? parsed.table() : word).get("value");
@@ -120,56 +121,56 @@ class Reader {
     ReadNode(node, key, place);
   }
 
-  base::Result<Recipe> Finish() {
-    // A recipe of which half was not understood contradicts itself anyhow.
+  base::Result<Config> Finish() {
+    // A config of which half was not understood contradicts itself anyhow.
     if (errors_.empty()) {
-      FillIn(recipe_, [this](std::string_view key) { return places_.find(key) != places_.end(); });
-      for (const Contradiction& contradiction : Contradictions(recipe_)) {
+      ApplyDefaults(config_, [this](std::string_view key) { return places_.find(key) != places_.end(); });
+      for (const Contradiction& contradiction : Contradictions(config_)) {
         const auto place = places_.find(contradiction.key);
-        Complain(place == places_.end() ? file_ : place->second, contradiction.sentence);
+        AddError(place == places_.end() ? file_ : place->second, contradiction.message);
       }
     }
-    if (errors_.empty()) return std::move(recipe_);
+    if (errors_.empty()) return std::move(config_);
     // The parser keeps a table's keys by name, and people read from the top.
     std::stable_sort(errors_.begin(), errors_.end(),
-                     [](const Mistake& a, const Mistake& b) { return a.line < b.line; });
+                     [](const ConfigError& a, const ConfigError& b) { return a.line < b.line; });
     std::vector<std::string> lines;
-    for (const Mistake& mistake : errors_) {
-      if (lines.size() == kMostErrors) {
-        lines.push_back(fmt::format("{}: and {} more", file_, errors_.size() - kMostErrors));
+    for (const ConfigError& error : errors_) {
+      if (lines.size() == kMaxErrors) {
+        lines.push_back(fmt::format("{}: and {} more", file_, errors_.size() - kMaxErrors));
         break;
       }
-      lines.push_back(mistake.text + Suggestion(mistake));
+      lines.push_back(error.text + Suggestion(error));
     }
     return base::Error{base::Join(lines, "\n")};
   }
 
  private:
-  struct Mistake {
+  struct ConfigError {
     long long line;
     std::string text;
     std::string unknown_key, unknown_table;  // that something near is looked for, once it is shown: that takes a while
   };
 
-  static std::string Suggestion(const Mistake& mistake) {
-    if (!mistake.unknown_table.empty()) {
-      const auto near = base::ClosestMatch(mistake.unknown_table, Tables());
+  static std::string Suggestion(const ConfigError& error) {
+    if (!error.unknown_table.empty()) {
+      const auto near = base::ClosestMatch(error.unknown_table, Tables());
       return near ? fmt::format("; did you mean {}?", Quoted(*near)) : "; there are " + base::Join(Tables(), ", ");
     }
-    if (mistake.unknown_key.empty()) return "";
-    const auto near = NearestKey(mistake.unknown_key);
-    return near ? fmt::format("; did you mean {}?", InTable(*near, mistake.unknown_key)) : "; see docs/recipes.md";
+    if (error.unknown_key.empty()) return "";
+    const auto near = NearestKey(error.unknown_key);
+    return near ? fmt::format("; did you mean {}?", InTable(*near, error.unknown_key)) : "; see docs/recipes.md";
   }
 
   // Those without a line come last.
-  void Complain(const std::string& place, const std::string& sentence, std::string unknown_key = "",
+  void AddError(const std::string& place, const std::string& message, std::string unknown_key = "",
                 std::string unknown_table = "") {
     long long line = std::numeric_limits<long long>::max();
     if (place.starts_with(file_ + ":")) {
       const std::string_view rest = std::string_view(place).substr(file_.size() + 1);
       line = base::ParseInteger<long long>(rest.substr(0, rest.find(':'))).value_or(line);
     }
-    errors_.push_back({line, place + ": " + sentence, std::move(unknown_key), std::move(unknown_table)});
+    errors_.push_back({line, place + ": " + message, std::move(unknown_key), std::move(unknown_table)});
   }
 
   std::string PlaceOf(const toml::source_region& region) const {
@@ -181,7 +182,7 @@ class Reader {
     const bool epochs = key == "epochs";
     if (!epochs && key != "steps") return;
     const char* other = epochs ? "steps" : "epochs";
-    std::int64_t& replaced = epochs ? recipe_.steps : recipe_.epochs;
+    std::int64_t& replaced = epochs ? config_.steps : config_.epochs;
     const auto place = places_.find(std::string_view(other));
     if (replaced == 0 || place == places_.end() || place->second.starts_with("--set")) return;
     if (notes_ != nullptr) {
@@ -204,15 +205,15 @@ class Reader {
       if (const toml::table* table = node.as_table()) {
         return ReadTable(*table, key + ".", from_command_line ? std::optional(place) : std::nullopt);
       }
-      return Complain(place, fmt::format("{0} is a table of keys: write {0}.KEY, or [{0}] above them", key));
+      return AddError(place, fmt::format("{0} is a table of keys: write {0}.KEY, or [{0}] above them", key));
     }
     const Key* known = FindKey(key);
     if (known == nullptr && node.is_table()) {
       // What stands in it would only be told to be unknown too.
-      return Complain(place, "there is no table " + Quoted(base::Printable(key.substr(0, 100))), "", key);
+      return AddError(place, "there is no table " + Quoted(base::Printable(key.substr(0, 100))), "", key);
     }
     if (known == nullptr) {
-      return Complain(place, "there is no key " + Quoted(base::Printable(key.substr(0, 100))), key);
+      return AddError(place, "there is no key " + Quoted(base::Printable(key.substr(0, 100))), key);
     }
     Value value;
     if (const toml::array* list = node.as_array()) {
@@ -220,39 +221,40 @@ class Reader {
       for (const toml::node& item : *list) {
         auto converted = ItemOf(item);
         if (!converted)
-          return Complain(place, fmt::format("{} must be a {}, and holds {}", key, known->TypeInWords(), TypeOf(item)));
+          return AddError(place,
+                          fmt::format("{} must be a {}, and holds {}", key, known->TypeToString(), TypeOf(item)));
         value.items.push_back(std::move(*converted));
       }
     } else if (auto item = ItemOf(node)) {
       value.items.push_back(std::move(*item));
     } else {
-      return Complain(place, fmt::format("{} must be {}, not {}", key, known->TypeInWords(), TypeOf(node)));
+      return AddError(place, fmt::format("{} must be {}, not {}", key, known->TypeToString(), TypeOf(node)));
     }
-    if (auto complaint = known->Set(recipe_, value)) return Complain(place, key + " " + *complaint);
+    if (auto problem = known->Set(config_, value)) return AddError(place, key + " " + *problem);
     places_[key] = place;
   }
 
   // "lr" within the same table, "lr in [train]" from another one.
-  static std::string InTable(const std::string& near, const std::string& asked) {
+  static std::string InTable(const std::string& near, const std::string& requested) {
     const std::size_t dot = near.rfind('.');
     const std::string table = dot == std::string::npos ? "" : near.substr(0, dot);
-    const std::size_t asked_dot = asked.rfind('.');
-    const std::string asked_table = asked_dot == std::string::npos ? "" : asked.substr(0, asked_dot);
-    if (table == asked_table) return Quoted(near);
+    const std::size_t requested_dot = requested.rfind('.');
+    const std::string requested_table = requested_dot == std::string::npos ? "" : requested.substr(0, requested_dot);
+    if (table == requested_table) return Quoted(near);
     if (table.empty()) return fmt::format("{} (above all tables)", Quoted(near));
     return fmt::format("{} (key {} of [{}])", Quoted(near), near.substr(dot + 1), table);
   }
 
   const std::string file_;
   std::vector<std::string>* notes_;
-  Recipe recipe_;
+  Config config_;
   std::map<std::string, std::string, std::less<>> places_;  // of the keys that were given
-  std::vector<Mistake> errors_;
+  std::vector<ConfigError> errors_;
 };
 
 }  // namespace
 
-base::Result<Recipe> ReadToml(std::string_view text, const std::string& file_name,
+base::Result<Config> ReadToml(std::string_view text, const std::string& file_name,
                               const std::vector<std::string>& assignments, std::vector<std::string>* notes) {
   Reader reader(file_name, notes);
   reader.ReadFile(text);

@@ -10,25 +10,25 @@
 #include <vector>
 
 #include "base/result.h"
-#include "config/recipe.h"
+#include "config/config.h"
 
 namespace fulldeck::config {
 
 // `assignments`: "train.lr=1e-3", as --set gives them, applied after the file and checked alike; the value is TOML, and
 // a word that is no TOML value is taken as a string. `epochs=50` replaces the file's `steps`, and the reverse; a
-// sentence in `notes` then says so.
-base::Result<Recipe> ReadToml(std::string_view text, const std::string& file_name,
+// message in `notes` then says so.
+base::Result<Config> ReadToml(std::string_view text, const std::string& file_name,
                               const std::vector<std::string>& assignments, std::vector<std::string>* notes = nullptr);
 
-// The resolved form: every key, one a line, `train.lr = 0.0001`, sorted as in recipe.h. It is TOML too, but no TOML
+// The resolved form: every key, one a line, `train.lr = 0.0001`, sorted as in config.h. It is TOML too, but no TOML
 // library is needed to read it, and what is read back is equal to what was written, to the last bit of a number.
-std::string ToResolvedText(const Recipe& recipe);
-base::Result<Recipe> FromResolvedText(std::string_view text, const std::string& file_name);
+std::string ToResolvedText(const Config& config);
+base::Result<Config> FromResolvedText(std::string_view text, const std::string& file_name);
 // What another version of fulldeck may have written: unknown keys are passed over, missing ones have their defaults,
 // and nothing is checked against anything else. To compare with, not to train by.
-base::Result<Recipe> FromOlderResolvedText(std::string_view text, const std::string& file_name);
+base::Result<Config> FromOlderResolvedText(std::string_view text, const std::string& file_name);
 
 // Larger files are refused.
-inline constexpr std::size_t kLargestRecipe = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
 
 }  // namespace fulldeck::config

@@ -22,20 +22,20 @@ using testing::Not;
 constexpr char kSmallest[] = "name = \"small\"\nsteps = 100\ntrain.warmup = 10\n";
 
 std::string ErrorOf(std::string_view text, const std::vector<std::string>& assignments = {}) {
-  const auto recipe = ReadToml(text, "job.toml", assignments);
-  return recipe ? "accepted" : recipe.error().message;
+  const auto config = ReadToml(text, "job.toml", assignments);
+  return config ? "accepted" : config.error().message;
 }
 
-TEST(Recipe, DefaultsOfWarmUpAndLogFitJobsOfAnyLength) {
+TEST(Config, DefaultsOfWarmUpAndLogFitJobsOfAnyLength) {
   // {steps, warm-up, log interval}
   const std::int64_t rows[][3] = {{1, 0, 1}, {8, 0, 1}, {50, 5, 2}, {300, 30, 15}, {1000, 100, 50}, {40'000, 1000, 50}};
   for (const auto& row : rows) {
-    const auto recipe = ReadToml("name = \"small\"\nsteps = " + std::to_string(row[0]) + "\n", "job.toml", {});
-    ASSERT_TRUE(recipe) << recipe.error().message;
-    EXPECT_EQ(WarmupSteps(recipe->train, row[0]), row[1]) << row[0];
-    EXPECT_EQ(LogInterval(recipe->log, row[0]), row[2]) << row[0];
+    const auto config = ReadToml("name = \"small\"\nsteps = " + std::to_string(row[0]) + "\n", "job.toml", {});
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(WarmupSteps(config->train, row[0]), row[1]) << row[0];
+    EXPECT_EQ(LogInterval(config->log, row[0]), row[2]) << row[0];
   }
-  Recipe asked;
+  Config asked;
   asked.train.warmup = 7;
   asked.log.every = 9;
   EXPECT_EQ(WarmupSteps(asked.train, 50), 7);
@@ -43,16 +43,16 @@ TEST(Recipe, DefaultsOfWarmUpAndLogFitJobsOfAnyLength) {
   EXPECT_THAT(ErrorOf(kSmallest, {"log.every=0"}), HasSubstr("log.every = 0 would log nothing"));
 }
 
-TEST(Recipe, HasTheDefaultsOfItsHeader) {
-  const auto recipe = ReadToml("name = \"small\"\nsteps = 2000\n", "job.toml", {});
-  ASSERT_TRUE(recipe) << recipe.error().message;
-  Recipe expected;
+TEST(Config, HasTheDefaultsOfItsHeader) {
+  const auto config = ReadToml("name = \"small\"\nsteps = 2000\n", "job.toml", {});
+  ASSERT_TRUE(config) << config.error().message;
+  Config expected;
   expected.name = "small";
   expected.steps = 2000;
-  EXPECT_EQ(*recipe, expected);
+  EXPECT_EQ(*config, expected);
 }
 
-TEST(Recipe, TellsAllErrorsAtOnceWithTheirPlaces) {
+TEST(Config, ReportsAllErrorsWithTheirLocations) {
   const std::string error = ErrorOf(
       "name = \"x\"\n"
       "stepz = 100\n"
@@ -88,15 +88,15 @@ TEST(Recipe, TellsAllErrorsAtOnceWithTheirPlaces) {
       "job.toml:17:1: data.sets must be a list of texts, and holds a list");
 }
 
-TEST(Recipe, RefusesWhatIsNoToml) {
+TEST(Config, RefusesWhatIsNoToml) {
   EXPECT_THAT(ErrorOf("name = \"x\"\nsteps = = 3\n"), HasSubstr("job.toml:2:9: this is no TOML: "));
   EXPECT_THAT(ErrorOf("name = \"x\"\nname = \"y\"\n"), HasSubstr("this is no TOML"));
-  EXPECT_THAT(ErrorOf(std::string(kLargestRecipe + 1, '#')), HasSubstr("is larger than 1 MiB"));
+  EXPECT_THAT(ErrorOf(std::string(kMaxConfigBytes + 1, '#')), HasSubstr("is larger than 1 MiB"));
   EXPECT_THAT(ErrorOf("train = 3\n"), HasSubstr("train is a table of keys: write train.KEY, or [train] above them"));
   EXPECT_THAT(ErrorOf("name = { a = 1 }\n"), HasSubstr("name must be text, not a table"));
 }
 
-TEST(Recipe, RefusesWhatIsNestedTooDeepInsteadOfRunningOutOfStack) {
+TEST(Config, RefusesWhatIsNestedTooDeepInsteadOfRunningOutOfStack) {
   std::string key = "a";
   for (int i = 0; i < 120'000; ++i) key += ".a";
   const std::string quoted = "\"a\"." + key;
@@ -112,7 +112,7 @@ TEST(Recipe, RefusesWhatIsNestedTooDeepInsteadOfRunningOutOfStack) {
             std::string::npos);
 }
 
-TEST(Recipe, ShowsTheFirstMistakesOfVeryMany) {
+TEST(Config, ShowsTheFirstErrorsOfMany) {
   std::string text;
   for (int number = 0; number < 50'000; ++number) text += "lerning" + std::to_string(number) + " = 1\n";
   const std::string error = ErrorOf(text);
@@ -121,19 +121,19 @@ TEST(Recipe, ShowsTheFirstMistakesOfVeryMany) {
   EXPECT_THAT(error, EndsWith("\njob.toml: and 49970 more"));
 }
 
-TEST(Recipe, ShowsNothingThatCouldSteerATerminal) {
+TEST(Config, ShowsNothingThatCouldSteerATerminal) {
   EXPECT_THAT(ErrorOf("\"a\\u001b[2J\" = 1\n"), Not(HasSubstr("\x1b")));
   EXPECT_THAT(ErrorOf("name = \"a\\u001b[2J\"\n"), HasSubstr("must not hold a control character"));
   EXPECT_THAT(ErrorOf(kSmallest, {"data.kind=\x1b[2J"}), Not(HasSubstr("\x1b")));
 }
 
-struct BadSetting {
+struct BadSettingCase {
   std::vector<std::string> set;
-  std::string told;
+  std::string expected;
 };
 
-TEST(Recipe, RefusesContradictions) {
-  const std::vector<BadSetting> table = {
+TEST(Config, RefusesContradictions) {
+  const std::vector<BadSettingCase> table = {
       {{"name=../up"}, "--set name=../up: name \"../up\" cannot be the name of a folder here"},
       {{"name=\"\""}, "name is missing"},
       {{"work_dirs=\"\""}, "work_dirs is empty"},
@@ -174,27 +174,27 @@ TEST(Recipe, RefusesContradictions) {
       {{"validation.every=0", "validation.patience=2"}, "validation.patience = 2 counts validations"},
       {{"environment.backend=ncll"}, "environment.backend \"ncll\" is not known: did you mean \"nccl\"?"},
   };
-  for (const BadSetting& row : table) EXPECT_THAT(ErrorOf(kSmallest, row.set), HasSubstr(row.told));
+  for (const BadSettingCase& row : table) EXPECT_THAT(ErrorOf(kSmallest, row.set), HasSubstr(row.expected));
 }
 
-TEST(Recipe, TakesSettingsFromTheCommandLine) {
+TEST(Config, TakesSettingsFromTheCommandLine) {
   std::vector<std::string> notes;
-  const auto recipe = ReadToml(kSmallest, "job.toml",
+  const auto config = ReadToml(kSmallest, "job.toml",
                                {"epochs=50", "train.lr = 1e-3", "data.classes=[\"a\", \"b\"]",
                                 "train.precision=bfloat16", "name=other-name", "data={flip=0.25}", "train.warmup=3"},
                                &notes);
-  ASSERT_TRUE(recipe) << recipe.error().message;
-  EXPECT_EQ(recipe->epochs, 50);
-  EXPECT_EQ(recipe->steps, 0);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->epochs, 50);
+  EXPECT_EQ(config->steps, 0);
   EXPECT_THAT(notes, ElementsAre("--set epochs replaces steps = 100 of job.toml"));
-  EXPECT_EQ(recipe->train.lr, 1e-3);
-  EXPECT_THAT(recipe->data.classes, ElementsAre("a", "b"));
-  EXPECT_EQ(recipe->train.precision, Precision::kBfloat16);
-  EXPECT_EQ(recipe->name, "other-name");
-  EXPECT_EQ(recipe->data.flip, 0.25);
+  EXPECT_EQ(config->train.lr, 1e-3);
+  EXPECT_THAT(config->data.classes, ElementsAre("a", "b"));
+  EXPECT_EQ(config->train.precision, Precision::kBfloat16);
+  EXPECT_EQ(config->name, "other-name");
+  EXPECT_EQ(config->data.flip, 0.25);
 }
 
-TEST(Recipe, RefusesSettingsThatAreNone) {
+TEST(Config, RefusesSettingsThatAreNone) {
   EXPECT_EQ(ErrorOf(kSmallest, {"epochs"}), "--set epochs: write it as KEY=VALUE, such as --set train.lr=1e-3");
   EXPECT_EQ(ErrorOf(kSmallest, {"=3"}), "--set =3: write it as KEY=VALUE, such as --set train.lr=1e-3");
   EXPECT_EQ(ErrorOf(kSmallest, {"epoch=3"}), "--set epoch=3: there is no key \"epoch\"; did you mean \"epochs\"?");
@@ -204,7 +204,7 @@ TEST(Recipe, RefusesSettingsThatAreNone) {
   EXPECT_THAT(ErrorOf(kSmallest, {"train.lr=1\nseed=3"}), HasSubstr("train.lr must be a number, not the text"));
 }
 
-TEST(Recipe, KnowsWhatOtherProgramsCallAKey) {
+TEST(Config, KnowsTheNamesOfKeysInOtherPrograms) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"max_iters", "steps"},
       {"train.num_workers", "data.workers"},
@@ -219,7 +219,7 @@ TEST(Recipe, KnowsWhatOtherProgramsCallAKey) {
   EXPECT_EQ(NearestKey("qqqqqq"), std::nullopt);
 }
 
-TEST(Recipe, FillsInWhatTheKindOfTheDataDecides) {
+TEST(Config, FillsInWhatTheKindOfTheDataDecides) {
   const auto loveda = ReadToml("name=\"a\"\nepochs=1\n[data]\nkind=\"loveda\"\nroot=\"/d\"\n", "job.toml", {});
   ASSERT_TRUE(loveda) << loveda.error().message;
   EXPECT_EQ(loveda->data.train, "Train");
@@ -239,45 +239,45 @@ TEST(Recipe, FillsInWhatTheKindOfTheDataDecides) {
 }
 
 // With a value in every key that is not its default.
-Recipe Unusual() {
-  Recipe recipe;
-  recipe.name = "unusual";
-  recipe.work_dirs = "a \"quoted\" \\ place, [with] = signs and ünïcode";
-  recipe.seed = 9007199254740993;  // no double
-  recipe.epochs = 3;
-  recipe.data.kind = DataKind::kMmseg;
-  recipe.data.root = "/data/# no comment";
-  recipe.data.classes = {"a, b", "c]", "d"};
-  recipe.data.bands = {4, 1};
-  recipe.data.mean = {0.1, 1.0 / 3};
-  recipe.data.std = {1e-6, 0.30000000000000004};
-  recipe.data.scale = {0.1, std::nextafter(0.1, 1)};
-  recipe.data.reduce_zero_label = true;
-  recipe.model.weights = "/weights";
-  recipe.model.weights_may_miss = {"layer.11.*"};
-  recipe.model.norm = Norm::kGroup;
-  recipe.train.lr = 1.2345678901234567e-4;
-  recipe.train.precision = Precision::kFloat16;
-  recipe.train.betas = {0.85, 0.9999};
-  return recipe;
+Config Unusual() {
+  Config config;
+  config.name = "unusual";
+  config.work_dirs = "a \"quoted\" \\ place, [with] = signs and ünïcode";
+  config.seed = 9007199254740993;  // no double
+  config.epochs = 3;
+  config.data.kind = DataKind::kMmseg;
+  config.data.root = "/data/# no comment";
+  config.data.classes = {"a, b", "c]", "d"};
+  config.data.bands = {4, 1};
+  config.data.mean = {0.1, 1.0 / 3};
+  config.data.std = {1e-6, 0.30000000000000004};
+  config.data.scale = {0.1, std::nextafter(0.1, 1)};
+  config.data.reduce_zero_label = true;
+  config.model.weights = "/weights";
+  config.model.weights_may_miss = {"layer.11.*"};
+  config.model.norm = Norm::kGroup;
+  config.train.lr = 1.2345678901234567e-4;
+  config.train.precision = Precision::kFloat16;
+  config.train.betas = {0.85, 0.9999};
+  return config;
 }
 
-TEST(ResolvedRecipe, ComesBackToTheLastBit) {
-  const Recipe recipe = Unusual();
-  const std::string text = ToResolvedText(recipe);
+TEST(ResolvedConfig, ComesBackToTheLastBit) {
+  const Config config = Unusual();
+  const std::string text = ToResolvedText(config);
   const auto again = FromResolvedText(text, "recipe.resolved");
   ASSERT_TRUE(again) << again.error().message << text;
-  EXPECT_EQ(*again, recipe);
+  EXPECT_EQ(*again, config);
   EXPECT_EQ(ToResolvedText(*again), text);
   // It is TOML as well.
   const auto as_toml = ReadToml(text, "recipe.resolved", {});
   ASSERT_TRUE(as_toml) << as_toml.error().message;
-  EXPECT_EQ(*as_toml, recipe);
+  EXPECT_EQ(*as_toml, config);
 }
 
 std::string ResolvedError(const std::string& text) {
-  const auto recipe = FromResolvedText(text, "recipe.resolved");
-  return recipe ? "accepted" : recipe.error().message;
+  const auto config = FromResolvedText(text, "recipe.resolved");
+  return config ? "accepted" : config.error().message;
 }
 
 std::string Replaced(std::string text, const std::string& what, const std::string& by) {
@@ -285,7 +285,7 @@ std::string Replaced(std::string text, const std::string& what, const std::strin
   return at == std::string::npos ? "" : text.replace(at, what.size(), by);
 }
 
-TEST(ResolvedRecipe, RefusesWhatWasChangedOrCutShort) {
+TEST(ResolvedConfig, RefusesWhatWasChangedOrCutShort) {
   const std::string good = ToResolvedText(Unusual());
   EXPECT_THAT(ResolvedError(good.substr(0, good.size() / 2)), HasSubstr("recipe.resolved"));
   EXPECT_THAT(ResolvedError(Replaced(good, "train.warmup = -1\n", "")),
@@ -298,20 +298,20 @@ TEST(ResolvedRecipe, RefusesWhatWasChangedOrCutShort) {
               HasSubstr("must be within 1 … 65536"));
   EXPECT_THAT(ResolvedError(Replaced(good, "data.size = 512", "data.size = 500")), HasSubstr("is no multiple of 16"));
   EXPECT_THAT(ResolvedError("nonsense\n"), HasSubstr("recipe.resolved:1: this line has no ' = '"));
-  EXPECT_THAT(ResolvedError(std::string(kLargestRecipe + 1, '#')), HasSubstr("too large"));
+  EXPECT_THAT(ResolvedError(std::string(kMaxConfigBytes + 1, '#')), HasSubstr("too large"));
 }
 
-TEST(ResolvedRecipe, SurvivesEveryCut) {
+TEST(ResolvedConfig, SurvivesEveryCut) {
   const std::string good = ToResolvedText(Unusual());
   for (std::size_t length = 0; length < good.size(); ++length) {
     ASSERT_FALSE(FromResolvedText(std::string_view(good).substr(0, length), "f")) << length;
   }
 }
 
-TEST(Keys, CoverEveryMemberOfARecipe) {
-  // Setting every key of one recipe to the values of another makes them equal: no member is without a key.
-  Recipe made;
-  const Recipe unusual = Unusual();
+TEST(Keys, CoverEveryMemberOfTheConfig) {
+  // Setting every key of one config to the values of another makes them equal: no member is without a key.
+  Config made;
+  const Config unusual = Unusual();
   const auto copied = FromResolvedText(ToResolvedText(unusual), "f");
   ASSERT_TRUE(copied);
   EXPECT_EQ(*copied, unusual);
@@ -319,7 +319,7 @@ TEST(Keys, CoverEveryMemberOfARecipe) {
   std::set<const void*> members;
   for (const Key& key : Keys()) {
     EXPECT_TRUE(names.insert(key.name).second) << key.name;
-    EXPECT_STRNE(key.sentence, "");
+    EXPECT_STRNE(key.description, "");
     const Slot slot = key.slot(made);
     const void* at = std::visit(
         [](const auto& place) -> const void* {
@@ -334,9 +334,9 @@ TEST(Keys, CoverEveryMemberOfARecipe) {
   }
 }
 
-TEST(Changes, TellWhatMayNotChangeWhenARunIsResumed) {
-  Recipe before = Unusual();
-  Recipe after = before;
+TEST(Changes, ReportWhatMayNotChangeWhenARunIsResumed) {
+  Config before = Unusual();
+  Config after = before;
   after.train.lr = 0.5;
   after.data.classes.push_back("e");
   after.model.ema = 0.99;

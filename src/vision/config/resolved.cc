@@ -1,4 +1,4 @@
-// The resolved form of a recipe: the same table of keys, without a TOML library.
+// The resolved form of a config: the same table of keys, without a TOML library.
 #include <fmt/format.h>
 #include <locale.h>
 
@@ -45,7 +45,7 @@ class Scanner {
         if (!value.items.empty() && !Take(',')) return std::nullopt;
         SkipSpace();
         auto item = One();
-        if (!item || value.items.size() >= kMostTexts) return std::nullopt;
+        if (!item || value.items.size() >= kMaxStrings) return std::nullopt;
         value.items.push_back(std::move(*item));
         SkipSpace();
       }
@@ -101,11 +101,11 @@ class Scanner {
   std::string_view rest_;
 };
 
-base::Result<Recipe> Read(std::string_view text, const std::string& file_name, bool of_this_version) {
+base::Result<Config> Read(std::string_view text, const std::string& file_name, bool of_this_version) {
   const std::string file = base::Printable(file_name);
-  if (text.size() > kLargestRecipe) return base::Error{fmt::format("{}: is too large to be a recipe", file)};
+  if (text.size() > kMaxConfigBytes) return base::Error{fmt::format("{}: is too large to be a recipe", file)};
   if (!text.ends_with('\n')) return base::Error{fmt::format("{}: the file was cut short", file)};
-  Recipe recipe;
+  Config config;
   std::set<std::string_view> seen;
   std::size_t number = 0;
   for (const std::string_view line : base::Split(text, '\n')) {
@@ -126,32 +126,32 @@ base::Result<Recipe> Read(std::string_view text, const std::string& file_name, b
     if (!seen.insert(key->name).second) return refuse(fmt::format("{} stands here a second time", key->name));
     const auto value = Scanner(line.substr(equals + 3)).Whole();
     if (!value) return refuse(fmt::format("the value of {} cannot be read", key->name));
-    if (const auto complaint = key->Set(recipe, *value)) return refuse(fmt::format("{} {}", key->name, *complaint));
+    if (const auto problem = key->Set(config, *value)) return refuse(fmt::format("{} {}", key->name, *problem));
   }
-  if (!of_this_version) return recipe;
+  if (!of_this_version) return config;
   for (const Key& key : Keys()) {
     if (seen.find(key.name) != seen.end()) continue;
     return base::Error{fmt::format(
         "{}: {} is missing: the file was cut short, or another version of fulldeck has written it", file, key.name)};
   }
-  const auto contradictions = Contradictions(recipe);
-  if (!contradictions.empty()) return base::Error{fmt::format("{}: {}", file, contradictions.front().sentence)};
-  return recipe;
+  const auto contradictions = Contradictions(config);
+  if (!contradictions.empty()) return base::Error{fmt::format("{}: {}", file, contradictions.front().message)};
+  return config;
 }
 
 }  // namespace
 
-std::string ToResolvedText(const Recipe& recipe) {
+std::string ToResolvedText(const Config& config) {
   std::string text = std::string(kTitle) + "\n";
-  for (const Key& key : Keys()) text += fmt::format("{} = {}\n", key.name, key.Get(recipe));
+  for (const Key& key : Keys()) text += fmt::format("{} = {}\n", key.name, key.Get(config));
   return text;
 }
 
-base::Result<Recipe> FromResolvedText(std::string_view text, const std::string& file_name) {
+base::Result<Config> FromResolvedText(std::string_view text, const std::string& file_name) {
   return Read(text, file_name, true);
 }
 
-base::Result<Recipe> FromOlderResolvedText(std::string_view text, const std::string& file_name) {
+base::Result<Config> FromOlderResolvedText(std::string_view text, const std::string& file_name) {
   return Read(text, file_name, false);
 }
 

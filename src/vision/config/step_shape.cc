@@ -12,9 +12,9 @@
 
 namespace fulldeck::config {
 
-base::Result<StepShape> StepShapeFor(const Recipe& recipe, std::int64_t ranks) {
+base::Result<StepShape> StepShapeFor(const Config& config, std::int64_t ranks) {
   CHECK(ranks >= 1);
-  const Train& train = recipe.train;
+  const Train& train = config.train;
   StepShape shape;
   shape.ranks = ranks;
   shape.lr = train.lr;
@@ -44,19 +44,19 @@ base::Result<StepShape> StepShapeFor(const Recipe& recipe, std::int64_t ranks) {
   return shape;
 }
 
-std::int64_t StepsOfEpoch(std::uint64_t samples, std::int64_t global_batch) {
+std::int64_t StepsPerEpoch(std::uint64_t samples, std::int64_t global_batch) {
   CHECK(global_batch >= 1);
   const std::uint64_t steps = samples / static_cast<std::uint64_t>(global_batch);
   return static_cast<std::int64_t>(std::min<std::uint64_t>(steps, std::numeric_limits<std::int64_t>::max()));
 }
 
-std::int64_t StepsInAll(const Recipe& recipe, std::uint64_t samples, std::int64_t global_batch) {
-  if (recipe.steps > 0) return recipe.steps;
-  const std::int64_t of_epoch = StepsOfEpoch(samples, global_batch);
-  if (recipe.epochs > 0 && of_epoch > std::numeric_limits<std::int64_t>::max() / recipe.epochs) {
+std::int64_t TotalSteps(const Config& config, std::uint64_t samples, std::int64_t global_batch) {
+  if (config.steps > 0) return config.steps;
+  const std::int64_t per_epoch = StepsPerEpoch(samples, global_batch);
+  if (config.epochs > 0 && per_epoch > std::numeric_limits<std::int64_t>::max() / config.epochs) {
     return std::numeric_limits<std::int64_t>::max();
   }
-  return of_epoch * recipe.epochs;
+  return per_epoch * config.epochs;
 }
 
 }  // namespace fulldeck::config

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "config/recipe.h"
+#include "config/config.h"
 
 namespace fulldeck::config {
 
@@ -21,11 +21,11 @@ struct StepShape {
 };
 
 // An error when the global batch cannot be shared evenly, with the numbers of ranks that could.
-base::Result<StepShape> StepShapeFor(const Recipe& recipe, std::int64_t ranks);
+base::Result<StepShape> StepShapeFor(const Config& config, std::int64_t ranks);
 
 // Whole batches: the rest of an epoch is left out, others in the next epoch. 0 when the data does not fill one.
-std::int64_t StepsOfEpoch(std::uint64_t samples, std::int64_t global_batch);
-// recipe.steps, or those of its epochs.
-std::int64_t StepsInAll(const Recipe& recipe, std::uint64_t samples, std::int64_t global_batch);
+std::int64_t StepsPerEpoch(std::uint64_t samples, std::int64_t global_batch);
+// config.steps, or those of its epochs.
+std::int64_t TotalSteps(const Config& config, std::uint64_t samples, std::int64_t global_batch);
 
 }  // namespace fulldeck::config

@@ -28,7 +28,7 @@ double Fitting(const SampleImage& image, const config::Data& data) {
   return static_cast<double>(data.size) / std::max(WidthOf(image), HeightOf(image));
 }
 
-// Whether the labelled pixels of the window are of several classes, and none has the given share or more.
+// Whether the labeled pixels of the window are of several classes, and none has the given share or more.
 bool IsMixed(const imagery::Mask& mask, const Size& scaled, const imagery::Window& window, double most_share) {
   const std::vector<int> columns = imagery::NearestPositions(mask.width, scaled.width, window.x, window.width);
   const std::vector<int> rows = imagery::NearestPositions(mask.height, scaled.height, window.y, window.height);
@@ -42,17 +42,17 @@ bool IsMixed(const imagery::Mask& mask, const Size& scaled, const imagery::Windo
     }
     for (; x < columns.size(); ++x) ++counts[0][labels[columns[x]]];
   }
-  std::uint64_t labelled = 0;
+  std::uint64_t labeled = 0;
   std::uint64_t most = 0;
   int classes = 0;
   for (std::size_t label = 0; label < 255; ++label) {
     const std::uint64_t count =
         std::uint64_t{counts[0][label]} + counts[1][label] + counts[2][label] + counts[3][label];
-    labelled += count;
+    labeled += count;
     most = std::max(most, count);
     classes += count > 0 ? 1 : 0;
   }
-  return classes > 1 && static_cast<double>(most) < most_share * static_cast<double>(labelled);
+  return classes > 1 && static_cast<double>(most) < most_share * static_cast<double>(labeled);
 }
 
 imagery::Photometric DrawPhotometric(RandomStream& random) {
@@ -68,16 +68,17 @@ imagery::Photometric DrawPhotometric(RandomStream& random) {
 }
 
 void WritePlanes(SampleImage& image, const config::Data& data, const imagery::Photometric& change,
-                 const imagery::Turn& turn, int height, int width, float* planes) {
+                 const imagery::Orientation& orientation, int height, int width, float* planes) {
   if (auto* bytes = std::get_if<imagery::Image8>(&image)) {
     imagery::ChangeAllButLastContrast(*bytes, change);
     const auto contrast = imagery::LastContrastTable(change);
-    imagery::ToPlanes(*bytes, imagery::NormalisingTables(data.mean, data.std, &contrast), turn, height, width, planes);
+    imagery::ToPlanes(*bytes, imagery::NormalizationTables(data.mean, data.std, &contrast), orientation, height, width,
+                      planes);
     return;
   }
   auto& floats = std::get<imagery::ImageFloat>(image);
   if (!change.nothing()) imagery::Change(floats, change);
-  imagery::ToPlanes(floats, data.mean, data.std, turn, height, width, planes);
+  imagery::ToPlanes(floats, data.mean, data.std, orientation, height, width, planes);
 }
 
 SampleImage Shown(const SampleImage& image, const Size& scaled, const imagery::Window& window) {
@@ -106,17 +107,17 @@ void PrepareForTraining(const Sample& sample, const config::Data& data, RandomSt
     for (int tries = 0; tries < kCropTries && !IsMixed(sample.mask, scaled, window, data.cat_max_ratio); ++tries)
       draw_window();
   }
-  imagery::Turn turn;
-  if (data.rotate90) turn.quarter_turns = static_cast<int>(random.Below(4));
-  turn.flip = random.Uniform() < data.flip;
-  turn.vertical_flip = random.Uniform() < data.vertical_flip;
+  imagery::Orientation orientation;
+  if (data.rotate90) orientation.quarter_turns = static_cast<int>(random.Below(4));
+  orientation.flip = random.Uniform() < data.flip;
+  orientation.vertical_flip = random.Uniform() < data.vertical_flip;
   imagery::Photometric change;
   if (data.photometric) change = DrawPhotometric(random);
 
   SampleImage image = Shown(sample.image, scaled, window);
-  WritePlanes(image, data, change, turn, side, side, planes);
+  WritePlanes(image, data, change, orientation, side, side, planes);
   if (labels != nullptr)
-    imagery::ToPlane(imagery::NearestWindow(sample.mask, scaled.width, scaled.height, window), turn, side, side,
+    imagery::ToPlane(imagery::NearestWindow(sample.mask, scaled.width, scaled.height, window), orientation, side, side,
                      labels);
 }
 
@@ -133,7 +134,7 @@ void PrepareResized(const Sample& sample, const config::Data& data, float* plane
 void PrepareWhole(const Sample& sample, const config::Data& data, int height, int width, float* planes,
                   std::uint8_t* labels) {
   if (const auto* bytes = std::get_if<imagery::Image8>(&sample.image)) {
-    imagery::ToPlanes(*bytes, imagery::NormalisingTables(data.mean, data.std, nullptr), {}, height, width, planes);
+    imagery::ToPlanes(*bytes, imagery::NormalizationTables(data.mean, data.std, nullptr), {}, height, width, planes);
   } else {
     imagery::ToPlanes(std::get<imagery::ImageFloat>(sample.image), data.mean, data.std, {}, height, width, planes);
   }

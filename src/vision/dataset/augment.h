@@ -1,7 +1,7 @@
 // One sample made ready for the model: scaled, cropped, turned, distorted, normalised, padded.
 //
 // Training draws from the given stream in a fixed order, as MMSegmentation does it: scale; crop, drawn again up to ten
-// times while one class has more than data.cat_max_ratio of the labelled pixels; flips and turns; photometric
+// times while one class has more than data.cat_max_ratio of the labeled pixels; flips and turns; photometric
 // distortion.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 #include <cstdint>
 
+#include "config/config.h"
 #include "dataset/source.h"
-#include "config/recipe.h"
 
 namespace fulldeck::dataset {
 

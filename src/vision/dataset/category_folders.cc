@@ -56,20 +56,20 @@ struct Set {
 };
 
 // Categories by name, with their folders below the root.
-std::map<std::string, std::string> CategoriesOf(const config::Data& data, const std::vector<Set>& sets, Part part) {
+std::map<std::string, std::string> CategoriesOf(const config::Data& data, const std::vector<Set>& sets, Split split) {
   std::map<std::string, std::string> categories;
   for (const Set& set : sets) {
-    const std::string& folder = part == Part::kTrain ? set.train : set.val;
+    const std::string& folder = split == Split::kTrain ? set.train : set.val;
     for (const std::string& name : FoldersIn((fs::path(data.root) / folder).string()))
       categories[set.prefix + name] = (fs::path(folder) / name).string();
   }
   return categories;
 }
 
-base::Result<std::unique_ptr<Source>> Open(const config::Data& data, const std::vector<Set>& sets, Part part) {
+base::Result<std::unique_ptr<Source>> Open(const config::Data& data, const std::vector<Set>& sets, Split split) {
   for (const Set& set : sets) {
     // The categories are those of train, so train is looked at for both parts.
-    for (const std::string& folder : {set.train, part == Part::kTrain ? set.train : set.val}) {
+    for (const std::string& folder : {set.train, split == Split::kTrain ? set.train : set.val}) {
       if (auto there = ExpectFolder(data.root, folder); !there) return there.error();
       const std::string path = (fs::path(data.root) / folder).string();
       if (FoldersIn(path).empty()) {
@@ -80,16 +80,16 @@ base::Result<std::unique_ptr<Source>> Open(const config::Data& data, const std::
   }
   std::vector<std::string> classes = data.classes;
   if (classes.empty()) {
-    for (const auto& [name, folder] : CategoriesOf(data, sets, Part::kTrain)) classes.push_back(name);
+    for (const auto& [name, folder] : CategoriesOf(data, sets, Split::kTrain)) classes.push_back(name);
   }
-  const auto categories = CategoriesOf(data, sets, part);
+  const auto categories = CategoriesOf(data, sets, split);
   std::vector<std::string> unknown;
   for (const auto& [name, folder] : categories) {
     if (std::find(classes.begin(), classes.end(), name) == classes.end()) unknown.push_back(name);
   }
   if (!unknown.empty()) {
     return base::Error{
-        std::string("Folders of ") + (part == Part::kTrain ? "train" : "val") + " are no class: " + FewOf(unknown) +
+        std::string("Folders of ") + (split == Split::kTrain ? "train" : "val") + " are no class: " + FewOf(unknown) +
         ". " + (data.classes.empty() ? "Train has no folders of these names." : "data.classes does not name them.")};
   }
   std::vector<File> files;
@@ -105,7 +105,7 @@ base::Result<std::unique_ptr<Source>> Open(const config::Data& data, const std::
     for (const std::string& file : *found)
       files.push_back({(fs::path(folder->second) / file).string(), static_cast<std::int64_t>(category)});
   }
-  if (part == Part::kTrain && !empty.empty()) {
+  if (split == Split::kTrain && !empty.empty()) {
     return base::Error{"Classes of data.classes have no folder in train: " + FewOf(empty) + ". The folders are " +
                        FewOf(FoldersIn((fs::path(data.root) / sets.front().train).string())) + "."};
   }
@@ -121,12 +121,12 @@ base::Result<void> ExpectClassification(const config::Data& data, const std::str
 
 }  // namespace
 
-base::Result<std::unique_ptr<Source>> OpenCategories(const config::Data& data, Part part) {
+base::Result<std::unique_ptr<Source>> OpenCategories(const config::Data& data, Split split) {
   if (auto task = ExpectClassification(data, "data of folders of categories"); !task) return task.error();
-  return Open(data, {{"", data.train, data.val}}, part);
+  return Open(data, {{"", data.train, data.val}}, split);
 }
 
-base::Result<std::unique_ptr<Source>> OpenMmrs1m(const config::Data& data, Part part) {
+base::Result<std::unique_ptr<Source>> OpenMmrs1m(const config::Data& data, Split split) {
   if (auto task = ExpectClassification(data, "MMRS-1M"); !task) return task.error();
   const std::string top = "classification";
   if (auto there = ExpectFolder(data.root, top); !there) return there.error();
@@ -146,13 +146,13 @@ base::Result<std::unique_ptr<Source>> OpenMmrs1m(const config::Data& data, Part 
     const fs::path folder = fs::path(top) / name;
     if (auto there = ExpectFolder(data.root, folder.string()); !there) return there.error();
     Set set{names.size() > 1 ? name + "/" : "", (folder / data.train).string(), (folder / data.val).string()};
-    // "val" is the recipe's default; the sets of MMRS-1M call it "test".
+    // "val" is the config's default; the sets of MMRS-1M call it "test".
     const fs::path root = data.root;
     if (data.val == "val" && !IsFolder((root / set.val).string()) && IsFolder((root / folder / "test").string()))
       set.val = (folder / "test").string();
     sets.push_back(std::move(set));
   }
-  return Open(data, sets, part);
+  return Open(data, sets, split);
 }
 
 }  // namespace fulldeck::dataset

@@ -23,8 +23,8 @@ constexpr std::size_t kNames = 5;
 constexpr std::size_t kLabels = 256;
 constexpr double kConstantShare = 0.1;
 
-const char* WordOf(Part part) {
-  return part == Part::kTrain ? "train" : "val";
+const char* SplitName(Split split) {
+  return split == Split::kTrain ? "train" : "val";
 }
 
 // `count` positions of 0 … size − 1, evenly spread, the first and the last among them.
@@ -78,7 +78,7 @@ LabelSurvey SurveyLabels(const Source& source, std::uint64_t most, int threads) 
   };
   std::vector<Found> found(static_cast<std::size_t>(std::max(1, threads)));
   std::atomic<std::size_t> next{0};  // a counter alone: nothing is published through it
-  const auto look = [&](Found& mine) {
+  const auto survey_samples = [&](Found& mine) {
     mine.survey.counts.assign(labels, 0);
     while (true) {
       const std::size_t place = next.fetch_add(1, std::memory_order_relaxed);
@@ -94,12 +94,12 @@ LabelSurvey SurveyLabels(const Source& source, std::uint64_t most, int threads) 
   };
   std::vector<std::thread> others;
   for (std::size_t i = 1; i < found.size(); ++i) {
-    others.emplace_back([&look, &mine = found[i]] {
+    others.emplace_back([&survey_samples, &mine = found[i]] {
       pthread_setname_np(pthread_self(), "fulldeck-data");
-      look(mine);
+      survey_samples(mine);
     });
   }
-  look(found.front());
+  survey_samples(found.front());
   for (std::thread& other : others) other.join();
 
   LabelSurvey survey;
@@ -118,25 +118,25 @@ LabelSurvey SurveyLabels(const Source& source, std::uint64_t most, int threads) 
 }
 
 std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Data& data,
-                                    const std::vector<std::string>& classes, Part part) {
+                                    const std::vector<std::string>& classes, Split split) {
   std::vector<std::string> problems;
-  const std::string of_part = std::string(" of ") + WordOf(part);
+  const std::string of_split = std::string(" of ") + SplitName(split);
   if (survey.samples == 0) {
-    problems.push_back("No sample" + of_part + " could be read. Look at the first file by hand, and at data.root.");
+    problems.push_back("No sample" + of_split + " could be read. Look at the first file by hand, and at data.root.");
     return problems;
   }
   const bool segmentation = data.task == config::Task::kSegmentation;
-  const std::string looked_at = base::Counted(survey.samples, "sample") + of_part;
-  std::uint64_t labelled = 0;
+  const std::string surveyed = base::Counted(survey.samples, "sample") + of_split;
+  std::uint64_t labeled = 0;
   std::vector<std::size_t> seen;
   std::vector<std::size_t> outside;
   for (std::size_t label = 0; label < survey.counts.size(); ++label) {
     if (survey.counts[label] == 0 || (segmentation && label == 255)) continue;
-    labelled += survey.counts[label];
+    labeled += survey.counts[label];
     (label < classes.size() ? seen : outside).push_back(label);
   }
-  if (labelled == 0) {
-    std::string problem = "Every pixel of the masks of " + looked_at + " is ignored: there is nothing to learn.";
+  if (labeled == 0) {
+    std::string problem = "Every pixel of the masks of " + surveyed + " is ignored: there is nothing to learn.";
     problem += data.reduce_zero_label
                    ? " The masks have 0 everywhere, which data.reduce_zero_label ignores. Masks that count "
                      "their classes from 0 need data.reduce_zero_label = false."
@@ -146,7 +146,7 @@ std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Dat
     return problems;
   }
   if (!outside.empty()) {
-    std::string problem = "Labels of " + looked_at + " are out of range: " + std::to_string(outside.front());
+    std::string problem = "Labels of " + surveyed + " are out of range: " + std::to_string(outside.front());
     if (outside.size() > 1) problem += " … " + std::to_string(outside.back());
     problem +=
         ", with " + std::to_string(classes.size()) + " classes (0 … " + std::to_string(classes.size() - 1) + ").";
@@ -162,7 +162,7 @@ std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Dat
   }
   if (seen.size() + outside.size() == 1 && classes.size() > 1) {
     const std::size_t only = seen.empty() ? outside.front() : seen.front();
-    std::string problem = "All labels of " + looked_at + " are the same: " + Named(only, classes) +
+    std::string problem = "All labels of " + surveyed + " are the same: " + Named(only, classes) +
                           ". A model would learn to say that alone.";
     if (segmentation && survey.counts[255] > 0) {
       problem += " Label 255 counts as ignored: masks of two classes are written with 0 and 1, not with 0 and 255.";
@@ -173,7 +173,7 @@ std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Dat
     problems.push_back(problem);
   }
   if (static_cast<double>(survey.constant_images) > kConstantShare * static_cast<double>(survey.samples)) {
-    problems.push_back(std::to_string(survey.constant_images) + " of " + looked_at +
+    problems.push_back(std::to_string(survey.constant_images) + " of " + surveyed +
                        (survey.constant_images == 1 ? " has" : " have") +
                        " one value in all their pixels: " + FewOf(survey.constant_names, survey.constant_images) +
                        ". Look at these files; with data.bands or data.value_range wrong, images turn black or white.");
@@ -211,7 +211,7 @@ std::vector<std::string> OverlapOf(const Source& train, const Source& val, std::
       if (same_file.size() < kNames) same_file.push_back(val.Name(index));
       continue;
     }
-    // Files of one size are rare enough to be read; a set where all are equally large is looked at in part.
+    // Files of one size are rare enough to be read; a set where all are equally large is looked at in split.
     const auto candidates = known.sizes.find(status.st_size);
     if (candidates == known.sizes.end() || status.st_size == 0 || hashed >= most_hashed) continue;
     ++hashed;
@@ -229,18 +229,18 @@ std::vector<std::string> OverlapOf(const Source& train, const Source& val, std::
     }
   }
   std::vector<std::string> problems;
-  const std::string cure =
+  const std::string fix =
       ". A score on what was trained on says nothing. Take them out of one part, or set "
       "data.overlap_allowed = true.";
   if (same_files > 0) {
     problems.push_back(
         std::to_string(same_files) + " of the " + std::to_string(val.size()) +
         (same_files == 1 ? " files of val is a file of train too: " : " files of val are files of train too: ") +
-        FewOf(same_file, same_files) + cure);
+        FewOf(same_file, same_files) + fix);
   }
   if (same_contents > 0) {
     problems.push_back(base::Counted(same_contents, "file") + " of val " + (same_contents == 1 ? "has" : "have") +
-                       " the same content as one of train: " + FewOf(same_content, same_contents) + cure);
+                       " the same content as one of train: " + FewOf(same_content, same_contents) + fix);
   }
   return problems;
 }

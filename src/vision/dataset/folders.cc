@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLevels = 16;  // links can make a circle
+constexpr int kMaxLevels = 16;  // links can make a circle
 constexpr std::size_t kNames = 8;
 
 std::string Lower(std::string text) {
@@ -132,7 +132,7 @@ base::Result<std::vector<std::string>> FilesBelow(const std::string& folder, con
     if (name.empty() || name.front() == '.') {
       at.disable_recursion_pending();
     } else if (at->is_directory(ignored)) {
-      if (at.depth() >= kMostLevels) at.disable_recursion_pending();
+      if (at.depth() >= kMaxLevels) at.disable_recursion_pending();
     } else if (suffix.empty() ? HasImageSuffix(name) : EndsWith(name, suffix)) {
       files.push_back(at->path().lexically_relative(folder).string());
     } else {

@@ -105,14 +105,14 @@ base::Result<std::vector<Pair>> PairsOf(const config::Data& data, const std::str
     for (std::string& name : alone) name += suffix;
     return alone;
   };
-  const std::vector<std::string> unlabelled = only_in(*images, *masks, data.image_suffix);
+  const std::vector<std::string> unlabeled = only_in(*images, *masks, data.image_suffix);
   const std::vector<std::string> unseen = only_in(*masks, *images, data.mask_suffix);
   const auto below = [&data](const std::string& folder) {
     return base::Printable((fs::path(data.root) / folder).string());
   };
-  if (!unlabelled.empty()) {
-    return base::Error{std::to_string(unlabelled.size()) + " of " + std::to_string(images->size()) + " images in " +
-                       below(image_dir) + " have no mask in " + below(mask_dir) + ": " + FewOf(unlabelled) +
+  if (!unlabeled.empty()) {
+    return base::Error{std::to_string(unlabeled.size()) + " of " + std::to_string(images->size()) + " images in " +
+                       below(image_dir) + " have no mask in " + below(mask_dir) + ": " + FewOf(unlabeled) +
                        ". A mask has its image's name, with " + base::Printable(data.mask_suffix) + " in place of " +
                        base::Printable(data.image_suffix) + " (data.mask_suffix). Add the masks or remove the images."};
   }
@@ -131,24 +131,24 @@ base::Result<std::vector<Pair>> PairsOf(const config::Data& data, const std::str
 
 }  // namespace
 
-base::Result<std::unique_ptr<Source>> OpenMmseg(const config::Data& data, Part part) {
+base::Result<std::unique_ptr<Source>> OpenMmseg(const config::Data& data, Split split) {
   if (auto task = ExpectSegmentation(data); !task) return task.error();
   if (data.classes.empty()) {
     return base::Error{"data.classes is empty. Name the classes of the masks, in the order of their numbers."};
   }
-  const std::string& name = part == Part::kTrain ? data.train : data.val;
+  const std::string& name = split == Split::kTrain ? data.train : data.val;
   auto pairs = PairsOf(data, (fs::path(data.image_dir) / name).string(), (fs::path(data.mask_dir) / name).string());
   if (!pairs) return pairs.error();
   return std::unique_ptr<Source>(
       std::make_unique<MaskSource>(data, *std::move(pairs), data.classes, data.reduce_zero_label));
 }
 
-base::Result<std::unique_ptr<Source>> OpenLoveda(const config::Data& data, Part part) {
+base::Result<std::unique_ptr<Source>> OpenLoveda(const config::Data& data, Split split) {
   if (auto task = ExpectSegmentation(data); !task) return task.error();
   std::vector<std::string> classes = data.classes;
   if (classes.empty()) classes = {"background", "building", "road", "water", "barren", "forest", "agricultural"};
-  std::string name = part == Part::kTrain ? data.train : data.val;
-  // The recipe's defaults are the names that other data sets have.
+  std::string name = split == Split::kTrain ? data.train : data.val;
+  // The config's defaults are the names that other data sets have.
   if (name == "train") name = "Train";
   if (name == "val") name = "Val";
   if (auto there = ExpectFolder(data.root, name); !there) return there.error();

@@ -45,10 +45,10 @@ std::shared_ptr<void> PlainMemory(std::size_t bytes) {
 
 }  // namespace
 
-class Pipeline::State {
+class Pipeline::Impl {
  public:
-  State(const Source& source, const config::Data& data, PipelineOptions options);
-  ~State();
+  Impl(const Source& source, const config::Data& data, PipelineOptions options);
+  ~Impl();
 
   void Request(BatchRequest request);
   std::size_t requested() const { return jobs_.size(); }
@@ -78,7 +78,7 @@ class Pipeline::State {
   };
 
   void Work();
-  void Fill(Job& job, std::size_t place) const;
+  void Fill(Job& job, std::size_t position) const;
   void OpenWindow();
   std::size_t PixelsOfPlane() const { return static_cast<std::size_t>(data_.size * data_.size); }
   bool segmentation() const { return data_.task == config::Task::kSegmentation; }
@@ -111,7 +111,7 @@ class Pipeline::State {
   std::vector<std::thread> workers_;
 };
 
-Pipeline::State::State(const Source& source, const config::Data& data, PipelineOptions options)
+Pipeline::Impl::Impl(const Source& source, const config::Data& data, PipelineOptions options)
     : source_(source), data_(data), options_(std::move(options)) {
   CHECK(!options_.whole || (segmentation() && !options_.augment));
   const auto count = std::max<std::int64_t>(1, data_.workers);
@@ -124,7 +124,7 @@ Pipeline::State::State(const Source& source, const config::Data& data, PipelineO
   }
 }
 
-Pipeline::State::~State() {
+Pipeline::Impl::~Impl() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
@@ -133,24 +133,24 @@ Pipeline::State::~State() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void Pipeline::State::Work() {
+void Pipeline::Impl::Work() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     work_.wait(lock, [this] { return stopping_ || !work_jobs_.empty(); });
     if (stopping_) return;
     const std::shared_ptr<Job> job = work_jobs_.front();
-    const std::size_t place = job->taken++;
+    const std::size_t position = job->taken++;
     if (job->taken == job->slots.size()) work_jobs_.pop_front();
     lock.unlock();
-    Fill(*job, place);
+    Fill(*job, position);
     lock.lock();
     if (++job->done == job->slots.size()) finished_.notify_one();
   }
 }
 
-void Pipeline::State::Fill(Job& job, std::size_t place) const {
-  Slot& slot = job.slots[place];
-  const std::uint64_t index = job.request.indices[place];
+void Pipeline::Impl::Fill(Job& job, std::size_t position) const {
+  Slot& slot = job.slots[position];
+  const std::uint64_t index = job.request.indices[position];
   base::Result<Sample> sample = source_.Load(index);
   if (!sample) {
     slot.why = sample.error().message;
@@ -182,8 +182,8 @@ void Pipeline::State::Fill(Job& job, std::size_t place) const {
     slot.fingerprint = FingerprintOf(planes, slot.planes.size(), labels, slot.labels.size(), slot.category);
     return;
   }
-  planes = job.images.get() + place * plane * channels();
-  labels = job.masks ? job.masks.get() + place * plane : nullptr;
+  planes = job.images.get() + position * plane * channels();
+  labels = job.masks ? job.masks.get() + position * plane : nullptr;
   if (options_.augment) {
     RandomStream random(options_.seed, Purpose::kAugmentation, job.request.epoch, index);
     PrepareForTraining(*sample, data_, random, planes, labels);
@@ -193,7 +193,7 @@ void Pipeline::State::Fill(Job& job, std::size_t place) const {
   slot.fingerprint = FingerprintOf(planes, plane * channels(), labels, labels != nullptr ? plane : 0, slot.category);
 }
 
-void Pipeline::State::Request(BatchRequest request) {
+void Pipeline::Impl::Request(BatchRequest request) {
   CHECK(!request.indices.empty());
   for (const std::uint64_t index : request.indices) CHECK(index < source_.size());
   auto job = std::make_shared<Job>();
@@ -204,7 +204,7 @@ void Pipeline::State::Request(BatchRequest request) {
 }
 
 // Gives the workers the next `prefetch` requests, with memory to write to.
-void Pipeline::State::OpenWindow() {
+void Pipeline::Impl::OpenWindow() {
   const auto most = static_cast<std::size_t>(std::max<std::int64_t>(1, data_.prefetch));
   for (; opened_ < std::min(most, jobs_.size()); ++opened_) {
     const std::shared_ptr<Job>& job = jobs_[opened_];
@@ -219,12 +219,12 @@ void Pipeline::State::OpenWindow() {
   }
 }
 
-base::Result<void> Pipeline::State::CountCorrupt(const Job& job) {
-  for (std::size_t place = 0; place < job.slots.size(); ++place) {
-    const Slot& slot = job.slots[place];
-    if (slot.readable || !corrupt_.insert(job.request.indices[place]).second) continue;
+base::Result<void> Pipeline::Impl::CountCorrupt(const Job& job) {
+  for (std::size_t position = 0; position < job.slots.size(); ++position) {
+    const Slot& slot = job.slots[position];
+    if (slot.readable || !corrupt_.insert(job.request.indices[position]).second) continue;
     if (corrupt_reasons_.size() < kNamesInAnError) corrupt_reasons_.push_back(slot.why);
-    if (options_.on_corrupt) options_.on_corrupt({job.request.indices[place], slot.why});
+    if (options_.on_corrupt) options_.on_corrupt({job.request.indices[position], slot.why});
   }
   if (corrupt_.size() <= static_cast<std::size_t>(std::max<std::int64_t>(0, data_.corrupt_allowed))) return {};
   std::string message = std::to_string(corrupt_.size()) + (corrupt_.size() == 1 ? " sample" : " samples") +
@@ -235,7 +235,7 @@ base::Result<void> Pipeline::State::CountCorrupt(const Job& job) {
   return base::Error{message};
 }
 
-base::Result<Batch> Pipeline::State::Next() {
+base::Result<Batch> Pipeline::Impl::Next() {
   if (jobs_.empty()) return base::Error{"a batch was asked for that nobody requested."};
   const std::shared_ptr<Job> job = jobs_.front();
   const auto started = std::chrono::steady_clock::now();
@@ -262,25 +262,25 @@ base::Result<Batch> Pipeline::State::Next() {
   return batch;
 }
 
-base::Result<Batch> Pipeline::State::TakeFixed(Job& job) {
+base::Result<Batch> Pipeline::Impl::TakeFixed(Job& job) {
   Batch batch;
   batch.channels = static_cast<std::int64_t>(channels());
   batch.height = batch.width = data_.size;
   const std::size_t plane = PixelsOfPlane();
   base::Hash fingerprint;
-  for (std::size_t place = 0; place < job.slots.size(); ++place) {
-    const Slot& slot = job.slots[place];
-    const std::uint64_t index = job.request.indices[place];
+  for (std::size_t position = 0; position < job.slots.size(); ++position) {
+    const Slot& slot = job.slots[position];
+    const std::uint64_t index = job.request.indices[position];
     if (!slot.readable) {
-      batch.left_out.push_back(index);
+      batch.skipped.push_back(index);
       continue;
     }
     // Samples behind one that is left out move up.
     const auto to = static_cast<std::size_t>(batch.count);
-    if (to != place) {
-      std::memcpy(job.images.get() + to * plane * channels(), job.images.get() + place * plane * channels(),
+    if (to != position) {
+      std::memcpy(job.images.get() + to * plane * channels(), job.images.get() + position * plane * channels(),
                   plane * channels() * sizeof(float));
-      if (job.masks) std::memcpy(job.masks.get() + to * plane, job.masks.get() + place * plane, plane);
+      if (job.masks) std::memcpy(job.masks.get() + to * plane, job.masks.get() + position * plane, plane);
     }
     ++batch.count;
     batch.indices.push_back(index);
@@ -294,17 +294,17 @@ base::Result<Batch> Pipeline::State::TakeFixed(Job& job) {
   return batch;
 }
 
-base::Result<Batch> Pipeline::State::TakeRun(Job& job) {
+base::Result<Batch> Pipeline::Impl::TakeRun(Job& job) {
   Batch batch;
   batch.channels = static_cast<std::int64_t>(channels());
   base::Hash fingerprint;
   std::vector<Slot*> run;
-  std::size_t& place = job.handed_out;
-  for (; place < job.slots.size(); ++place) {
-    Slot& slot = job.slots[place];
-    const std::uint64_t index = job.request.indices[place];
+  std::size_t& position = job.handed_out;
+  for (; position < job.slots.size(); ++position) {
+    Slot& slot = job.slots[position];
+    const std::uint64_t index = job.request.indices[position];
     if (!slot.readable) {
-      batch.left_out.push_back(index);
+      batch.skipped.push_back(index);
       continue;
     }
     if (!run.empty() && (slot.width != run.front()->width || slot.height != run.front()->height)) break;
@@ -313,7 +313,7 @@ base::Result<Batch> Pipeline::State::TakeRun(Job& job) {
     fingerprint.Add(&index, sizeof index);
     fingerprint.Add(&slot.fingerprint, sizeof slot.fingerprint);
   }
-  batch.last = place == job.slots.size();
+  batch.last = position == job.slots.size();
   batch.count = static_cast<std::int64_t>(run.size());
   batch.height = run.front()->height;
   batch.width = run.front()->width;
@@ -332,17 +332,17 @@ base::Result<Batch> Pipeline::State::TakeRun(Job& job) {
 }
 
 Pipeline::Pipeline(const Source& source, const config::Data& data, PipelineOptions options)
-    : state_(std::make_unique<State>(source, data, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(source, data, std::move(options))) {}
 Pipeline::~Pipeline() = default;
 
 void Pipeline::Request(BatchRequest request) {
-  state_->Request(std::move(request));
+  impl_->Request(std::move(request));
 }
 std::size_t Pipeline::requested() const {
-  return state_->requested();
+  return impl_->requested();
 }
 base::Result<Batch> Pipeline::Next() {
-  return state_->Next();
+  return impl_->Next();
 }
 
 }  // namespace fulldeck::dataset

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/config.h"
 #include "dataset/source.h"
-#include "config/recipe.h"
 
 namespace fulldeck::dataset {
 
@@ -32,7 +32,7 @@ struct Batch {
   std::shared_ptr<std::uint8_t> masks;   // [count, height, width]; 255: ignored; null for classification
   std::vector<std::int64_t> categories;  // classification: one a sample
   std::vector<std::uint64_t> indices;    // of the samples that are in it
-  std::vector<std::uint64_t> left_out;   // asked for, but their files are corrupt
+  std::vector<std::uint64_t> skipped;    // asked for, but their files are corrupt
   std::uint64_t fingerprint = 0;         // of indices and pixels
   bool last = true;                      // of its request; false only with PipelineOptions::whole
   double wait_seconds = 0;               // that Next waited for it
@@ -72,8 +72,8 @@ class Pipeline {
   base::Result<Batch> Next();
 
  private:
-  class State;
-  std::unique_ptr<State> state_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace fulldeck::dataset

@@ -30,9 +30,9 @@ config::Data SmallData() {
 }
 
 // Samples as a test wants them. Load may be called from any thread.
-class MadeSource final : public Source {
+class FakeSource final : public Source {
  public:
-  explicit MadeSource(std::uint64_t size, std::function<base::Result<Sample>(std::uint64_t)> load)
+  explicit FakeSource(std::uint64_t size, std::function<base::Result<Sample>(std::uint64_t)> load)
       : size_(size), load_(std::move(load)) {}
   std::uint64_t size() const override { return size_; }
   const std::vector<std::string>& classes() const override { return classes_; }
@@ -69,7 +69,7 @@ TEST(Pipeline, GivesTheSameBatchesWhateverTheNumberOfWorkers) {
     config::Data data = SmallData();
     data.workers = run == 0 ? 1 : 7;
     data.prefetch = run == 0 ? 1 : 5;
-    const auto source = OpenSource(data, Part::kTrain, 3);
+    const auto source = OpenSource(data, Split::kTrain, 3);
     ASSERT_TRUE(source.ok());
     Pipeline pipeline(**source, data, {.seed = 11});
     for (std::uint64_t i = 0; i < 9; ++i) pipeline.Request({i / 3, {i % 3, 17, 39 - i, 2 * i}});
@@ -94,7 +94,7 @@ TEST(Pipeline, GivesTheSameBatchesWhateverTheNumberOfWorkers) {
 
 TEST(Pipeline, WhatASampleBecomesDoesNotDependOnItsBatch) {
   const config::Data data = SmallData();
-  const auto source = OpenSource(data, Part::kTrain, 3);
+  const auto source = OpenSource(data, Split::kTrain, 3);
   ASSERT_TRUE(source.ok());
   Pipeline pipeline(**source, data, {.seed = 11});
   pipeline.Request({4, {5, 6}});
@@ -106,8 +106,8 @@ TEST(Pipeline, WhatASampleBecomesDoesNotDependOnItsBatch) {
   EXPECT_EQ(ImagesOf(*one), std::vector<float>(images.begin() + 3 * 32 * 32, images.end()));
 }
 
-TEST(Pipeline, LeavesOutCorruptFilesAndTellsThemOnce) {
-  const MadeSource source(6, [](std::uint64_t index) -> base::Result<Sample> {
+TEST(Pipeline, SkipsCorruptFilesAndReportsThemOnce) {
+  const FakeSource source(6, [](std::uint64_t index) -> base::Result<Sample> {
     if (index % 3 == 1) return base::Error{"file " + std::to_string(index) + " is damaged."};
     return Flat(32, 32, static_cast<std::uint8_t>(index * 10), 1);
   });
@@ -117,21 +117,22 @@ TEST(Pipeline, LeavesOutCorruptFilesAndTellsThemOnce) {
   data.mean = {0, 0, 0};
   data.std = {1, 1, 1};
   data.corrupt_allowed = 2;
-  std::vector<std::string> told;
-  Pipeline pipeline(source, data, {.on_corrupt = [&told](const CorruptFile& file) { told.push_back(file.why); }});
+  std::vector<std::string> reported;
+  Pipeline pipeline(source, data,
+                    {.on_corrupt = [&reported](const CorruptFile& file) { reported.push_back(file.why); }});
   for (int epoch = 0; epoch < 3; ++epoch) {
     pipeline.Request({0, {0, 1, 2, 3, 4, 5}});
     const auto batch = pipeline.Next();
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     EXPECT_EQ(batch->count, 4);
     EXPECT_THAT(batch->indices, ElementsAre(0, 2, 3, 5));
-    EXPECT_THAT(batch->left_out, ElementsAre(1, 4));
+    EXPECT_THAT(batch->skipped, ElementsAre(1, 4));
     const std::vector<float> images = ImagesOf(*batch);
     for (int place = 0; place < 4; ++place)
       EXPECT_FLOAT_EQ(images[static_cast<std::size_t>(place) * 3 * 32 * 32 + 77],
                       static_cast<float>(batch->indices[place] * 10) / 255);
   }
-  EXPECT_THAT(told, ElementsAre("file 1 is damaged.", "file 4 is damaged."));
+  EXPECT_THAT(reported, ElementsAre("file 1 is damaged.", "file 4 is damaged."));
 
   data.corrupt_allowed = 1;
   Pipeline strict(source, data, {});
@@ -154,7 +155,7 @@ TEST(Pipeline, LeavesOutCorruptFilesAndTellsThemOnce) {
 }
 
 TEST(Pipeline, RefusesALabelThatIsNoClass) {
-  const MadeSource source(1, [](std::uint64_t) { return base::Result<Sample>(Flat(32, 32, 1, 2)); });
+  const FakeSource source(1, [](std::uint64_t) { return base::Result<Sample>(Flat(32, 32, 1, 2)); });
   Pipeline pipeline(source, SmallData(), {});
   pipeline.Request({0, {0}});
   const auto refused = pipeline.Next();
@@ -164,7 +165,7 @@ TEST(Pipeline, RefusesALabelThatIsNoClass) {
 }
 
 TEST(Pipeline, ValidatesWholeImagesInRunsOfOneSize) {
-  const MadeSource source(5, [](std::uint64_t index) -> base::Result<Sample> {
+  const FakeSource source(5, [](std::uint64_t index) -> base::Result<Sample> {
     if (index == 3) return base::Error{"file 3 is damaged."};
     return index < 2 ? Flat(20, 33, 255, 1) : Flat(16, 16, 255, 0);
   });
@@ -188,12 +189,12 @@ TEST(Pipeline, ValidatesWholeImagesInRunsOfOneSize) {
   EXPECT_TRUE(second->last);
   EXPECT_EQ(pipeline.requested(), 0U);
   EXPECT_THAT(second->indices, ElementsAre(2, 4));
-  EXPECT_THAT(second->left_out, ElementsAre(3));
+  EXPECT_THAT(second->skipped, ElementsAre(3));
   EXPECT_EQ(second->width, 16);
 }
 
 TEST(Pipeline, ResizesForValidationWithoutChance) {
-  const MadeSource source(1, [](std::uint64_t) { return base::Result<Sample>(Flat(64, 16, 255, 1)); });
+  const FakeSource source(1, [](std::uint64_t) { return base::Result<Sample>(Flat(64, 16, 255, 1)); });
   config::Data data = SmallData();
   data.task = config::Task::kSegmentation;
   Pipeline pipeline(source, data, {.augment = false});
@@ -211,7 +212,7 @@ TEST(Pipeline, ResizesForValidationWithoutChance) {
 TEST(Pipeline, ClassificationHasCategoriesAndNoMasks) {
   config::Data data = SmallData();
   data.task = config::Task::kClassification;
-  const auto source = OpenSource(data, Part::kTrain, 3);
+  const auto source = OpenSource(data, Split::kTrain, 3);
   ASSERT_TRUE(source.ok());
   Pipeline pipeline(**source, data, {});
   pipeline.Request({0, {0, 1, 2}});
@@ -224,7 +225,7 @@ TEST(Pipeline, ClassificationHasCategoriesAndNoMasks) {
 TEST(Pipeline, HoldsNoMoreBatchesThanItMay) {
   config::Data data = SmallData();
   data.prefetch = 2;
-  const auto source = OpenSource(data, Part::kTrain, 3);
+  const auto source = OpenSource(data, Split::kTrain, 3);
   ASSERT_TRUE(source.ok());
   std::atomic<int> held{0};
   int most = 0;
@@ -251,7 +252,7 @@ TEST(Pipeline, EndsWhileItsWorkersAreBusy) {
   std::condition_variable changed;
   int loading = 0;
   bool go = false;
-  const MadeSource source(100, [&](std::uint64_t) -> base::Result<Sample> {
+  const FakeSource source(100, [&](std::uint64_t) -> base::Result<Sample> {
     std::unique_lock<std::mutex> lock(mutex);
     ++loading;
     changed.notify_all();
@@ -277,7 +278,7 @@ TEST(Pipeline, EndsWhileItsWorkersAreBusy) {
 
 TEST(Augment, TriesOtherCropsWhereOneClassHasTooMuch) {
   // Class 1 in one corner: crops without it are drawn again.
-  const MadeSource source(200, [](std::uint64_t) {
+  const FakeSource source(200, [](std::uint64_t) {
     Sample sample = Flat(128, 128, 100, 0);
     for (int y = 0; y < 128; ++y) {
       for (int x = 88; x < 128; ++x) *sample.mask.At(x, y) = 1;
@@ -304,7 +305,7 @@ TEST(Augment, TriesOtherCropsWhereOneClassHasTooMuch) {
 }
 
 TEST(Augment, PadsWhatIsSmallerThanTheCrop) {
-  const MadeSource source(1, [](std::uint64_t) { return base::Result<Sample>(Flat(20, 24, 255, 1)); });
+  const FakeSource source(1, [](std::uint64_t) { return base::Result<Sample>(Flat(20, 24, 255, 1)); });
   config::Data data = SmallData();
   data.scale = {1, 1};
   data.rotate90 = false;

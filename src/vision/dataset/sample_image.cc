@@ -7,7 +7,7 @@
 namespace fulldeck::dataset {
 namespace {
 
-// Full white of integers where the recipe does not say.
+// Full white of integers where the config does not say.
 constexpr double WhiteOf(const imagery::Image8&) {
   return 255;
 }

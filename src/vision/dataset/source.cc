@@ -6,18 +6,18 @@
 
 namespace fulldeck::dataset {
 
-base::Result<std::unique_ptr<Source>> OpenSource(const config::Data& data, Part part, std::uint64_t seed) {
+base::Result<std::unique_ptr<Source>> OpenSource(const config::Data& data, Split split, std::uint64_t seed) {
   switch (data.kind) {
     case config::DataKind::kSynthetic:
-      return OpenSynthetic(data, part, seed);
+      return OpenSynthetic(data, split, seed);
     case config::DataKind::kMmseg:
-      return OpenMmseg(data, part);
+      return OpenMmseg(data, split);
     case config::DataKind::kLoveda:
-      return OpenLoveda(data, part);
+      return OpenLoveda(data, split);
     case config::DataKind::kMmrs1m:
-      return OpenMmrs1m(data, part);
+      return OpenMmrs1m(data, split);
     default:
-      return OpenCategories(data, part);
+      return OpenCategories(data, split);
   }
 }
 

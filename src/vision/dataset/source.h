@@ -1,4 +1,4 @@
-// A part (train or val) of a data set: its samples by number, in an order that does not depend on the file system.
+// A split (train or val) of a data set: its samples by number, in an order that does not depend on the file system.
 //
 // Threads: const calls from any.
 #pragma once
@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/config.h"
 #include "imagery/files.h"
 #include "imagery/image.h"
-#include "config/recipe.h"
 
 namespace fulldeck::dataset {
 
-enum class Part { kTrain, kVal };
+enum class Split { kTrain, kVal };
 
-// Bands as the recipe names them: 8-bit values (0 … 255 are 0 … 1), or floats of 0 … 1. 8-bit files stay 8-bit until
+// Bands as the config names them: 8-bit values (0 … 255 are 0 … 1), or floats of 0 … 1. 8-bit files stay 8-bit until
 // the pipeline normalises them; all others (16 bits, float, or a value_range of their own) are floats.
 using SampleImage = std::variant<imagery::Image8, imagery::ImageFloat>;
 
@@ -59,6 +59,6 @@ class Source {
 // Looks the data set's files up. An error says which folder was looked for, what is there instead, and what to do:
 // missing, wrong case, one level too deep or too high, images without masks, masks without images, no file with the
 // suffix (and which suffixes there are), segmentation asked of data that has no masks.
-base::Result<std::unique_ptr<Source>> OpenSource(const config::Data& data, Part part, std::uint64_t seed);
+base::Result<std::unique_ptr<Source>> OpenSource(const config::Data& data, Split split, std::uint64_t seed);
 
 }  // namespace fulldeck::dataset

@@ -44,16 +44,16 @@ struct Data {
     labels.resize(static_cast<std::size_t>(width) * height, labels.back());
     Image(path, {width, height, 1, labels});
   }
-  void Pair(const std::string& part, const std::string& name, int seed, std::vector<std::uint8_t> labels) const {
-    Image("img_dir/" + part + "/" + name + ".png", Picture(seed));
-    Mask("ann_dir/" + part + "/" + name + ".png", std::move(labels));
+  void Pair(const std::string& split, const std::string& name, int seed, std::vector<std::uint8_t> labels) const {
+    Image("img_dir/" + split + "/" + name + ".png", Picture(seed));
+    Mask("ann_dir/" + split + "/" + name + ".png", std::move(labels));
   }
-  std::string Refusal(Part part = Part::kTrain) const {
-    const auto source = OpenSource(data, part, 0);
+  std::string Refusal(Split split = Split::kTrain) const {
+    const auto source = OpenSource(data, split, 0);
     return source.ok() ? "" : source.error().message;
   }
-  std::unique_ptr<Source> Open(Part part = Part::kTrain) const {
-    auto source = OpenSource(data, part, 0);
+  std::unique_ptr<Source> Open(Split split = Split::kTrain) const {
+    auto source = OpenSource(data, split, 0);
     EXPECT_TRUE(source.ok()) << source.error().message;
     return source.ok() ? *std::move(source) : nullptr;
   }
@@ -92,7 +92,7 @@ TEST(Mmseg, ReducesZeroLabelsAndIgnoresTheIgnored) {
   EXPECT_THAT(labels, ElementsAre(255, 0, 1, 255, 255, 0));
 }
 
-TEST(Mmseg, SaysWhatIsWrongWithTheFolders) {
+TEST(Mmseg, ReportsWhatIsWrongWithTheFolders) {
   Data set(config::DataKind::kMmseg);
   const std::string root = set.folder.string();
   EXPECT_EQ(set.Refusal(), "There is no folder " + root + "/img_dir/train. " + root + " is there; it is empty.");
@@ -102,7 +102,7 @@ TEST(Mmseg, SaysWhatIsWrongWithTheFolders) {
   EXPECT_EQ(set.Refusal(), "There is no folder " + root + "/ann_dir/train. " + root + " is there; it has img_dir.");
   set.Mask("ann_dir/train/a.png", {1});
   EXPECT_EQ(set.Refusal(), "");
-  EXPECT_THAT(set.Refusal(Part::kVal), HasSubstr("img_dir is there; it has train."));
+  EXPECT_THAT(set.Refusal(Split::kVal), HasSubstr("img_dir is there; it has train."));
   set.data.train = "trian";
   EXPECT_THAT(set.Refusal(), HasSubstr("Did you mean train?"));
   set.data.train = "train";
@@ -172,10 +172,10 @@ TEST(Loveda, ShiftsItsLabels) {
   std::vector<std::uint8_t> labels = source->Load(1)->mask.values;
   labels.resize(3);
   EXPECT_THAT(labels, ElementsAre(255, 0, 6));
-  EXPECT_THAT(set.Refusal(Part::kVal),
+  EXPECT_THAT(set.Refusal(Split::kVal),
               AllOf(HasSubstr("There is no folder"), HasSubstr("/Val."), HasSubstr("it has Train.")));
   fs::create_directories(set.folder.path() / "Val/Foo");
-  EXPECT_THAT(set.Refusal(Part::kVal), HasSubstr("/Val is there; it has Foo."));
+  EXPECT_THAT(set.Refusal(Split::kVal), HasSubstr("/Val is there; it has Foo."));
 }
 
 TEST(Categories, AreTheFoldersOfTrain) {
@@ -193,10 +193,10 @@ TEST(Categories, AreTheFoldersOfTrain) {
   ASSERT_EQ(source->size(), 3U);
   EXPECT_EQ(source->Name(1), "train/river/1.png");
   EXPECT_EQ(source->Load(1)->category, 1);
-  const auto val = set.Open(Part::kVal);
+  const auto val = set.Open(Split::kVal);
   EXPECT_EQ(val->Load(0)->category, 1) << "numbered as in train";
   set.Image("val/lake/4.png", Picture(4));
-  EXPECT_THAT(set.Refusal(Part::kVal),
+  EXPECT_THAT(set.Refusal(Split::kVal),
               HasSubstr("Folders of val are no class: lake. Train has no folders of these names."));
   set.data.classes = {"forest", "river", "desert"};
   EXPECT_THAT(set.Refusal(), HasSubstr("no folder in train: desert. The folders are forest, river."));
@@ -219,7 +219,7 @@ TEST(Mmrs1m, IsClassificationAlone) {
               HasSubstr("It is one level deeper: set data.root = \"" + set.folder.string() + "/data\"."));
   set.data.root += "/data";
   set.Image("data/classification/EuroSAT/test/River/2.png", Picture(2));
-  EXPECT_EQ(set.Open(Part::kVal)->Name(0), "classification/EuroSAT/test/River/2.png");
+  EXPECT_EQ(set.Open(Split::kVal)->Name(0), "classification/EuroSAT/test/River/2.png");
   set.Image("data/classification/UCMerced/train/River/1.png", Picture(1));
   EXPECT_THAT(set.Refusal(),
               HasSubstr(": EuroSAT, UCMerced. Name those to train on, such as data.sets = [\"EuroSAT\"]."));
@@ -250,40 +250,40 @@ TEST(ChooseBands, PicksAndScales) {
 TEST(Synthetic, IsTheSameForASeedAndNeverTheSameTwice) {
   config::Data data;
   data.synthetic_train = 20;
-  const auto first = OpenSource(data, Part::kTrain, 42);
-  const auto again = OpenSource(data, Part::kTrain, 42);
-  const auto other = OpenSource(data, Part::kTrain, 43);
-  const auto val = OpenSource(data, Part::kVal, 42);
+  const auto first = OpenSource(data, Split::kTrain, 42);
+  const auto again = OpenSource(data, Split::kTrain, 42);
+  const auto other = OpenSource(data, Split::kTrain, 43);
+  const auto val = OpenSource(data, Split::kVal, 42);
   for (std::uint64_t i = 0; i < 20; ++i) {
     EXPECT_EQ((*first)->Load(i)->image, (*again)->Load(i)->image);
     EXPECT_NE((*first)->Load(i)->image, (*other)->Load(i)->image);
     EXPECT_NE((*first)->Load(i)->image, (*val)->Load(i)->image);
     EXPECT_NE((*first)->Load(i)->image, (*first)->Load((i + 1) % 20)->image);
   }
-  // A tile of long ago: the numbers are part of what a seed promises.
+  // A tile of long ago: the numbers are split of what a seed promises.
   const Sample sample = *(*first)->Load(0);
   const auto& pixels = std::get<imagery::Image8>(sample.image).values;
   EXPECT_THAT(std::vector<int>(pixels.begin(), pixels.begin() + 6), ElementsAre(82, 159, 124, 76, 157, 117));
   data.classes = {"one", "two"};
-  EXPECT_THAT(OpenSource(data, Part::kTrain, 42).error().message,
+  EXPECT_THAT(OpenSource(data, Split::kTrain, 42).error().message,
               HasSubstr("names 2 classes, and the synthetic tiles have 7."));
 }
 
 std::vector<std::string> Problems(const Data& set) {
   const auto source = set.Open();
-  return ProblemsOf(SurveyLabels(*source, 100, 2), set.data, source->classes(), Part::kTrain);
+  return ProblemsOf(SurveyLabels(*source, 100, 2), set.data, source->classes(), Split::kTrain);
 }
 
 TEST(Checks, FindNothingWrongWithGoodData) {
   config::Data data;
-  const auto source = OpenSource(data, Part::kTrain, 42);
+  const auto source = OpenSource(data, Split::kTrain, 42);
   const LabelSurvey survey = SurveyLabels(**source, 30, 3);
   EXPECT_EQ(survey.samples, 30U);
-  EXPECT_THAT(ProblemsOf(survey, data, (*source)->classes(), Part::kTrain), IsEmpty());
+  EXPECT_THAT(ProblemsOf(survey, data, (*source)->classes(), Split::kTrain), IsEmpty());
   EXPECT_EQ(SurveyLabels(**source, 30, 1).counts, survey.counts);
 }
 
-TEST(Checks, KnowTheMistakesThatPeopleMake) {
+TEST(Checks, FindCommonMistakes) {
   Data zeros(config::DataKind::kMmseg);
   zeros.Pair("train", "a", 1, {0});
   zeros.Pair("train", "b", 2, {0});
@@ -301,9 +301,9 @@ TEST(Checks, KnowTheMistakesThatPeopleMake) {
   shifted.data.reduce_zero_label = true;
   EXPECT_THAT(Problems(shifted), IsEmpty());
 
-  Data colours(config::DataKind::kMmseg);
-  colours.Pair("train", "a", 1, {0, 76, 150});
-  EXPECT_THAT(Problems(colours),
+  Data colors(config::DataKind::kMmseg);
+  colors.Pair("train", "a", 1, {0, 76, 150});
+  EXPECT_THAT(Problems(colors),
               ElementsAre(AllOf(HasSubstr("out of range: 76 … 150,"), HasSubstr("colours are no labels."))));
 
   Data binary(config::DataKind::kMmseg);
@@ -327,19 +327,19 @@ TEST(Checks, FindTheSameFilesInBothParts) {
   set.Pair("train", "a", 1, {0, 1});
   set.Pair("train", "b", 2, {0, 1});
   set.Pair("val", "c", 3, {0, 1});
-  EXPECT_THAT(OverlapOf(*set.Open(), *set.Open(Part::kVal), 100), IsEmpty());
+  EXPECT_THAT(OverlapOf(*set.Open(), *set.Open(Split::kVal), 100), IsEmpty());
   set.Pair("val", "d", 2, {0, 1});
   EXPECT_THAT(
-      OverlapOf(*set.Open(), *set.Open(Part::kVal), 100),
+      OverlapOf(*set.Open(), *set.Open(Split::kVal), 100),
       ElementsAre(AllOf(
           HasSubstr("1 file of val has the same content as one of train: img_dir/val/d.png = img_dir/train/b.png"),
           HasSubstr("data.overlap_allowed = true."))));
   fs::remove(set.folder.path() / "img_dir/val/d.png");
   fs::create_symlink("../train/b.png", set.folder.path() / "img_dir/val/d.png");
-  EXPECT_THAT(OverlapOf(*set.Open(), *set.Open(Part::kVal), 100),
+  EXPECT_THAT(OverlapOf(*set.Open(), *set.Open(Split::kVal), 100),
               ElementsAre(HasSubstr("1 of the 2 files of val is a file of train too: img_dir/val/d.png.")));
   set.data.val = "train";
-  EXPECT_THAT(OverlapOf(*set.Open(), *set.Open(Part::kVal), 0),
+  EXPECT_THAT(OverlapOf(*set.Open(), *set.Open(Split::kVal), 0),
               ElementsAre(HasSubstr(
                   "2 of the 2 files of val are files of train too: img_dir/train/a.png, img_dir/train/b.png.")));
 }

@@ -15,7 +15,7 @@ namespace {
 constexpr auto kTiles = static_cast<Purpose>(static_cast<std::uint32_t>(Purpose::kUser) + 0x74696c65);
 constexpr int kPeriod = 8;
 constexpr int kNoise = 15;
-constexpr std::size_t kMostRegions = 3;
+constexpr std::size_t kMaxRegions = 3;
 
 enum Cover : std::uint8_t { kBackground, kBuilding, kRoad, kWater, kBarren, kForest, kAgricultural, kCovers };
 
@@ -61,15 +61,15 @@ int Between(RandomStream& random, int low, int high) {
 
 class SyntheticSource final : public Source {
  public:
-  SyntheticSource(const config::Data& data, Part part, std::uint64_t seed, std::vector<std::string> classes)
-      : data_(data), part_(part), seed_(seed), classes_(std::move(classes)) {}
+  SyntheticSource(const config::Data& data, Split split, std::uint64_t seed, std::vector<std::string> classes)
+      : data_(data), split_(split), seed_(seed), classes_(std::move(classes)) {}
 
   std::uint64_t size() const override {
-    return static_cast<std::uint64_t>(part_ == Part::kTrain ? data_.synthetic_train : data_.synthetic_val);
+    return static_cast<std::uint64_t>(split_ == Split::kTrain ? data_.synthetic_train : data_.synthetic_val);
   }
   const std::vector<std::string>& classes() const override { return classes_; }
   std::string Name(std::uint64_t index) const override {
-    return std::string("synthetic ") + (part_ == Part::kTrain ? "train" : "val") + " tile " + std::to_string(index);
+    return std::string("synthetic ") + (split_ == Split::kTrain ? "train" : "val") + " tile " + std::to_string(index);
   }
   std::vector<std::string> Files(std::uint64_t) const override { return {}; }
   base::Result<Sample> Load(std::uint64_t index) const override;
@@ -78,14 +78,14 @@ class SyntheticSource final : public Source {
   std::vector<Region> DrawRegions(RandomStream& random) const;
 
   config::Data data_;
-  Part part_;
+  Split split_;
   std::uint64_t seed_;
   std::vector<std::string> classes_;
 };
 
 std::vector<Region> SyntheticSource::DrawRegions(RandomStream& random) const {
   const int side = static_cast<int>(data_.synthetic_size);
-  std::size_t count = random.Below(4) == 0 ? kMostRegions : 2;
+  std::size_t count = random.Below(4) == 0 ? kMaxRegions : 2;
   if (data_.task == config::Task::kClassification) count = 1;
   std::array<std::uint8_t, kCovers> covers = {};
   for (std::size_t i = 0; i < covers.size(); ++i) covers[i] = static_cast<std::uint8_t>(i);
@@ -123,7 +123,7 @@ std::vector<Region> SyntheticSource::DrawRegions(RandomStream& random) const {
 
 base::Result<Sample> SyntheticSource::Load(std::uint64_t index) const {
   CHECK(index < size());
-  RandomStream random(seed_, kTiles, part_ == Part::kTrain ? 0 : 1, index);
+  RandomStream random(seed_, kTiles, split_ == Split::kTrain ? 0 : 1, index);
   const std::vector<Region> regions = DrawRegions(random);
   const int side = static_cast<int>(data_.synthetic_size);
   imagery::Image8 image{side, side, 3, {}};
@@ -163,7 +163,7 @@ base::Result<Sample> SyntheticSource::Load(std::uint64_t index) const {
 
 }  // namespace
 
-base::Result<std::unique_ptr<Source>> OpenSynthetic(const config::Data& data, Part part, std::uint64_t seed) {
+base::Result<std::unique_ptr<Source>> OpenSynthetic(const config::Data& data, Split split, std::uint64_t seed) {
   std::vector<std::string> classes = {"background", "building", "road", "water", "barren", "forest", "agricultural"};
   if (!data.classes.empty()) {
     if (data.classes.size() != classes.size()) {
@@ -173,7 +173,7 @@ base::Result<std::unique_ptr<Source>> OpenSynthetic(const config::Data& data, Pa
     }
     classes = data.classes;
   }
-  return std::unique_ptr<Source>(std::make_unique<SyntheticSource>(data, part, seed, std::move(classes)));
+  return std::unique_ptr<Source>(std::make_unique<SyntheticSource>(data, split, seed, std::move(classes)));
 }
 
 }  // namespace fulldeck::dataset

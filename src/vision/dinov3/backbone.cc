@@ -30,23 +30,24 @@ namespace {
 constexpr std::uint64_t kWholeStep = std::numeric_limits<std::uint64_t>::max();
 
 // A weight and perhaps a bias, under these names: a linear layer, a norm or a convolution, by who uses it.
-struct Weights : torch::nn::Module {
-  Weights(const at::Tensor& of_weight, const at::Tensor& of_bias) {
+struct WeightAndBias : torch::nn::Module {
+  WeightAndBias(const at::Tensor& of_weight, const at::Tensor& of_bias) {
     weight = register_parameter("weight", of_weight);
     if (of_bias.defined()) bias = register_parameter("bias", of_bias);
   }
   at::Tensor weight, bias;
 };
-using WeightsPtr = std::shared_ptr<Weights>;
+using WeightAndBiasPtr = std::shared_ptr<WeightAndBias>;
 
-WeightsPtr AddLinear(torch::nn::Module& to, const char* name, std::int64_t in, std::int64_t out, bool bias = true) {
+WeightAndBiasPtr AddLinear(torch::nn::Module& to, const char* name, std::int64_t in, std::int64_t out,
+                           bool bias = true) {
   return to.register_module(
-      name, std::make_shared<Weights>(NormalWeights({out, in}), bias ? at::zeros({out}) : at::Tensor()));
+      name, std::make_shared<WeightAndBias>(NormalWeights({out, in}), bias ? at::zeros({out}) : at::Tensor()));
 }
-WeightsPtr AddNorm(torch::nn::Module& to, const char* name, std::int64_t dim) {
-  return to.register_module(name, std::make_shared<Weights>(at::ones({dim}), at::zeros({dim})));
+WeightAndBiasPtr AddNorm(torch::nn::Module& to, const char* name, std::int64_t dim) {
+  return to.register_module(name, std::make_shared<WeightAndBias>(at::ones({dim}), at::zeros({dim})));
 }
-at::Tensor Through(const WeightsPtr& linear, const at::Tensor& input) {
+at::Tensor Linear(const WeightAndBiasPtr& linear, const at::Tensor& input) {
   return at::linear(input, linear->weight, linear->bias);
 }
 
@@ -74,35 +75,35 @@ struct Layer : torch::nn::Module {
     const auto scaled = [&](const at::Tensor& scale, std::int64_t branch) {
       return factors.defined() ? scale * factors[branch] : scale;
     };
-    const at::Tensor between = at::addcmul(tokens, Attention(Normed(norm1, tokens), table), scaled(scale1, 0));
-    return at::addcmul(between, Mlp(Normed(norm2, between)), scaled(scale2, 1));
+    const at::Tensor between = at::addcmul(tokens, Attention(LayerNorm(norm1, tokens), table), scaled(scale1, 0));
+    return at::addcmul(between, Mlp(LayerNorm(norm2, between)), scaled(scale2, 1));
   }
 
   at::Tensor AddScale(const char* name, const config::BackboneConfig& config) {
     const auto scale = register_module(name, std::make_shared<torch::nn::Module>("LayerScale"));
     return scale->register_parameter("lambda1", at::full({config.dim}, config.layer_scale));
   }
-  at::Tensor Normed(const WeightsPtr& norm, const at::Tensor& tokens) const {
+  at::Tensor LayerNorm(const WeightAndBiasPtr& norm, const at::Tensor& tokens) const {
     return at::layer_norm(tokens, norm->weight.sizes(), norm->weight, norm->bias, eps);
   }
   at::Tensor Attention(const at::Tensor& tokens, const RotaryTable& table) const {
-    const auto by_head = [&](const WeightsPtr& linear) {  // [N, tokens, heads, head dim]
-      return Through(linear, tokens).view({tokens.size(0), tokens.size(1), heads, -1});
+    const auto by_head = [&](const WeightAndBiasPtr& linear) {  // [N, tokens, heads, head dim]
+      return Linear(linear, tokens).view({tokens.size(0), tokens.size(1), heads, -1});
     };
     const at::Tensor mixed =
-        at::scaled_dot_product_attention(Turned(by_head(q), table).transpose(1, 2),
-                                         Turned(by_head(k), table).transpose(1, 2), by_head(v).transpose(1, 2));
-    return Through(o, mixed.transpose(1, 2).flatten(2));
+        at::scaled_dot_product_attention(ApplyRotary(by_head(q), table).transpose(1, 2),
+                                         ApplyRotary(by_head(k), table).transpose(1, 2), by_head(v).transpose(1, 2));
+    return Linear(o, mixed.transpose(1, 2).flatten(2));
   }
   at::Tensor Mlp(const at::Tensor& tokens) const {
-    if (gated) return Through(down, at::silu(Through(gate, tokens)) * Through(up, tokens));
-    return Through(down, at::gelu(Through(up, tokens)));
+    if (gated) return Linear(down, at::silu(Linear(gate, tokens)) * Linear(up, tokens));
+    return Linear(down, at::gelu(Linear(up, tokens)));
   }
 
   const std::int64_t heads;
   const bool gated;
   const double eps;
-  WeightsPtr norm1, q, k, v, o, norm2, gate, up, down;
+  WeightAndBiasPtr norm1, q, k, v, o, norm2, gate, up, down;
   at::Tensor scale1, scale2;
   bool frozen = false;
 };
@@ -129,32 +130,32 @@ std::string ShapeOf(const at::Tensor& tensor) {
 
 }  // namespace
 
-struct BackboneImpl::Parts {
-  explicit Parts(const config::BackboneConfig& config)
+struct BackboneImpl::Impl {
+  explicit Impl(const config::BackboneConfig& config)
       : tables(config.dim / config.heads, config.rope_theta, 1 + config.registers) {}
 
   at::Tensor cls_token, mask_token, register_tokens;
-  WeightsPtr patches;
+  WeightAndBiasPtr patches;
   std::vector<std::shared_ptr<Layer>> layers;
-  WeightsPtr norm;
+  WeightAndBiasPtr norm;
   RotaryTables tables;
 
-  struct Start {
+  struct Embeddings {
     at::Tensor tokens;
     RotaryTable table;
     std::int64_t rows = 0, columns = 0;
   };
-  Start Begin(const config::BackboneConfig& shape, const at::Tensor& images, double rescale);
+  Embeddings Embed(const config::BackboneConfig& shape, const at::Tensor& images, double rescale);
 };
 
-BackboneImpl::Parts::Start BackboneImpl::Parts::Begin(const config::BackboneConfig& shape, const at::Tensor& images,
-                                                      double rescale) {
+BackboneImpl::Impl::Embeddings BackboneImpl::Impl::Embed(const config::BackboneConfig& shape, const at::Tensor& images,
+                                                         double rescale) {
   const std::int64_t patch = shape.patch;
   if (images.dim() != 4 || images.size(1) != shape.channels || images.size(2) < patch || images.size(3) < patch)
     throw Error("the backbone takes images as [N, " + std::to_string(shape.channels) +
                 ", H, W] with sides of at least " + std::to_string(patch) + " pixels, and was given " +
                 ShapeOf(images) + ".");
-  Start start;
+  Embeddings start;
   const std::int64_t count = images.size(0);
   start.rows = images.size(2) / patch;
   start.columns = images.size(3) / patch;
@@ -183,20 +184,20 @@ at::Tensor Features::Map() const {
 
 BackboneImpl::BackboneImpl(const config::BackboneConfig& of_config) : config(of_config) {
   CheckConfig(config);
-  parts_ = std::make_shared<Parts>(config);
+  impl_ = std::make_shared<Impl>(config);
   const auto embeddings = register_module("embeddings", std::make_shared<torch::nn::Module>("Embeddings"));
-  parts_->cls_token = embeddings->register_parameter("cls_token", NormalWeights({1, 1, config.dim}));
-  parts_->mask_token = embeddings->register_parameter("mask_token", at::zeros({1, 1, config.dim}), false);
-  parts_->register_tokens =
+  impl_->cls_token = embeddings->register_parameter("cls_token", NormalWeights({1, 1, config.dim}));
+  impl_->mask_token = embeddings->register_parameter("mask_token", at::zeros({1, 1, config.dim}), false);
+  impl_->register_tokens =
       embeddings->register_parameter("register_tokens", NormalWeights({1, config.registers, config.dim}));
-  parts_->patches = embeddings->register_module(
+  impl_->patches = embeddings->register_module(
       "patch_embeddings",
-      std::make_shared<Weights>(NormalWeights({config.dim, config.channels, config.patch, config.patch}),
-                                at::zeros({config.dim})));
+      std::make_shared<WeightAndBias>(NormalWeights({config.dim, config.channels, config.patch, config.patch}),
+                                      at::zeros({config.dim})));
   const auto layers = register_module("layer", std::make_shared<torch::nn::Module>("Layers"));
   for (std::int64_t i = 0; i < config.layers; ++i)
-    parts_->layers.push_back(layers->register_module(std::to_string(i), std::make_shared<Layer>(config)));
-  parts_->norm = AddNorm(*this, "norm", config.dim);
+    impl_->layers.push_back(layers->register_module(std::to_string(i), std::make_shared<Layer>(config)));
+  impl_->norm = AddNorm(*this, "norm", config.dim);
 }
 
 Features BackboneImpl::forward(const at::Tensor& images, const ForwardRandom* random) {
@@ -210,19 +211,19 @@ Features BackboneImpl::forward(const at::Tensor& images, const ForwardRandom* ra
     throw Error("the batch has " + std::to_string(images.size(0)) + " images, and forward was told the numbers of " +
                 std::to_string(random->samples.size()) + " samples.");
 
-  const auto start = parts_->Begin(config, images, varies ? RopeFactor(config, *random) : 1);
+  const auto start = impl_->Embed(config, images, varies ? RopeFactor(config, *random) : 1);
   at::Tensor factors;
   if (drops) factors = DropPathFactors(config, *random).to(images.device());
   at::Tensor tokens = start.tokens;
-  for (std::size_t i = 0; i < parts_->layers.size(); ++i) {
-    Layer& layer = *parts_->layers[i];
+  for (std::size_t i = 0; i < impl_->layers.size(); ++i) {
+    Layer& layer = *impl_->layers[i];
     const auto first = static_cast<std::int64_t>(2 * i);
     // The first layer never drops anything.
     const bool here = drops && i > 0 && !layer.frozen;
     tokens = layer.forward(tokens, start.table, here ? factors.slice(0, first, first + 2) : at::Tensor());
   }
   Features features;
-  features.tokens = at::layer_norm(tokens, {config.dim}, parts_->norm->weight, parts_->norm->bias, config.norm_eps);
+  features.tokens = at::layer_norm(tokens, {config.dim}, impl_->norm->weight, impl_->norm->bias, config.norm_eps);
   features.pooled = features.tokens.select(1, 0);
   features.rows = start.rows;
   features.columns = start.columns;
@@ -230,9 +231,9 @@ Features BackboneImpl::forward(const at::Tensor& images, const ForwardRandom* ra
 }
 
 std::vector<at::Tensor> BackboneImpl::HiddenStates(const at::Tensor& images) {
-  const auto start = parts_->Begin(config, images, 1);
+  const auto start = impl_->Embed(config, images, 1);
   std::vector<at::Tensor> states = {start.tokens};
-  for (const auto& layer : parts_->layers) states.push_back(layer->forward(states.back(), start.table, at::Tensor()));
+  for (const auto& layer : impl_->layers) states.push_back(layer->forward(states.back(), start.table, at::Tensor()));
   return states;
 }
 
@@ -242,14 +243,14 @@ void BackboneImpl::Freeze(std::int64_t layers) {
                 std::to_string(config.layers) + ": say 0 to " + std::to_string(config.layers) +
                 ", or -1 for all of it.");
   const bool all = layers == -1;
-  const auto set = [](torch::nn::Module& module, bool learns) {
-    for (at::Tensor& parameter : module.parameters()) parameter.set_requires_grad(learns);
+  const auto set = [](torch::nn::Module& module, bool trainable) {
+    for (at::Tensor& parameter : module.parameters()) parameter.set_requires_grad(trainable);
   };
   set(*this, !all);
-  parts_->mask_token.set_requires_grad(false);
+  impl_->mask_token.set_requires_grad(false);
   if (layers > 0) set(*named_children()["embeddings"], false);
-  for (std::size_t i = 0; i < parts_->layers.size(); ++i) {
-    Layer& layer = *parts_->layers[i];
+  for (std::size_t i = 0; i < impl_->layers.size(); ++i) {
+    Layer& layer = *impl_->layers[i];
     layer.frozen = all || static_cast<std::int64_t>(i) < layers;
     if (layer.frozen) set(layer, false);
   }

@@ -58,8 +58,8 @@ class BackboneImpl : public torch::nn::Module {
   const config::BackboneConfig config;
 
  private:
-  struct Parts;
-  std::shared_ptr<Parts> parts_;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
 };
 TORCH_MODULE(Backbone);
 

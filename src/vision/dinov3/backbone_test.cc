@@ -42,13 +42,13 @@ TEST(Rope, HasTheNumbersOfThePublishedModels) {
   EXPECT_TRUE(at::allclose(table.signed_sin[5], -table.signed_sin[200], 1e-4, 1e-5));
   // What comes before the patches stays as it is.
   const at::Tensor tokens = at::randn({2, 201, 3, 64});
-  const at::Tensor turned = Turned(tokens, table);
+  const at::Tensor turned = ApplyRotary(tokens, table);
   EXPECT_TRUE(at::equal(turned.slice(1, 0, 5), tokens.slice(1, 0, 5)));
   EXPECT_FALSE(at::allclose(turned.slice(1, 5), tokens.slice(1, 5)));
   EXPECT_TRUE(at::allclose(turned.norm(2, -1), tokens.norm(2, -1), 1e-4, 1e-4));
   // In float32, whatever comes in.
   const at::Tensor narrow = tokens.to(at::kBFloat16);
-  EXPECT_TRUE(at::equal(Turned(narrow, table), Turned(narrow.to(at::kFloat), table).to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(ApplyRotary(narrow, table), ApplyRotary(narrow.to(at::kFloat), table).to(at::kBFloat16)));
 }
 
 TEST(Backbone, HasAsManyParametersAsThePublishedModels) {
@@ -159,7 +159,7 @@ TEST(RopeFactor, IsTheSameForAllRanksOfAStepAndWithinItsBounds) {
   EXPECT_GT(*seen.rbegin(), 1.7);
 }
 
-TEST(Freeze, StopsEmbeddingsAndLayersFromLearning) {
+TEST(Freeze, FreezesEmbeddingsAndLayers) {
   Backbone backbone(Small());
   const auto learning = [&] {
     std::set<std::string> names;

@@ -31,7 +31,7 @@ Ema::Ema(torch::nn::Module& module, double decay) : decay_(decay) {
     names_.push_back(item.key());
     weights_.push_back(item.value().detach());
   }
-  learning_ = weights_.size();
+  num_trainable_ = weights_.size();
   for (const auto& item : module.named_buffers()) others.emplace_back(item.key(), item.value());
   for (const auto& [name, tensor] : others) {
     names_.push_back(name);
@@ -46,8 +46,10 @@ void Ema::Update() {
   const double seen = static_cast<double>(updates_++);
   const double decay = std::min(decay_, (1 + seen) / (10 + seen));
   const at::TensorList weights(weights_), average(average_);
-  if (learning_ > 0) at::_foreach_lerp_(average.slice(0, learning_), weights.slice(0, learning_), 1 - decay);
-  if (learning_ < weights_.size()) at::_foreach_copy_(average.slice(learning_), weights.slice(learning_));
+  if (num_trainable_ > 0)
+    at::_foreach_lerp_(average.slice(0, num_trainable_), weights.slice(0, num_trainable_), 1 - decay);
+  if (num_trainable_ < weights_.size())
+    at::_foreach_copy_(average.slice(num_trainable_), weights.slice(num_trainable_));
 }
 
 void Ema::Swap() {

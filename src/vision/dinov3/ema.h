@@ -37,7 +37,7 @@ class Ema {
   std::vector<std::string> names_;
   std::vector<at::Tensor> weights_;  // the module's: parameters that learn first, then everything else
   std::vector<at::Tensor> average_;
-  std::size_t learning_ = 0;
+  std::size_t num_trainable_ = 0;
   std::int64_t updates_ = 0;
   bool swapped_ = false;
 };

@@ -11,19 +11,19 @@
 namespace fulldeck::dinov3 {
 namespace {
 
-at::Tensor SumOverLabelled(const at::Tensor& logits, const at::Tensor& labels, std::int64_t ignore_label,
-                           double label_smoothing) {
+at::Tensor SumOverLabeled(const at::Tensor& logits, const at::Tensor& labels, std::int64_t ignore_label,
+                          double label_smoothing) {
   at::Tensor of_each = logits.to(at::kFloat);
-  at::Tensor wanted = labels;
+  at::Tensor targets = labels;
   if (logits.dim() == 4) {
-    of_each = Prediction::Enlarged(logits, labels.size(1), labels.size(2));
+    of_each = Prediction::Upsample(logits, labels.size(1), labels.size(2));
     // The loss of maps adds up in any order on cards; that of rows does not.
     if (at::globalContext().deterministicAlgorithms()) {
       of_each = of_each.permute({0, 2, 3, 1}).flatten(0, 2);
-      wanted = labels.flatten();
+      targets = labels.flatten();
     }
   }
-  return at::cross_entropy_loss(of_each, wanted, {}, at::Reduction::Sum, ignore_label, label_smoothing);
+  return at::cross_entropy_loss(of_each, targets, {}, at::Reduction::Sum, ignore_label, label_smoothing);
 }
 
 at::Tensor CountOf(const at::Tensor& labels, std::int64_t ignore_label) {
@@ -33,7 +33,7 @@ at::Tensor CountOf(const at::Tensor& labels, std::int64_t ignore_label) {
 }  // namespace
 
 Losses LossesOf(const Prediction& prediction, const at::Tensor& labels, const config::Model& model,
-                std::int64_t ignore_label, double label_smoothing, const at::Tensor& labelled) {
+                std::int64_t ignore_label, double label_smoothing, const at::Tensor& labeled) {
   const at::Tensor& logits = prediction.logits;
   if (labels.scalar_type() != at::kLong || labels.dim() != logits.dim() - 1 || labels.size(0) != logits.size(0)) {
     std::ostringstream text;
@@ -42,19 +42,19 @@ Losses LossesOf(const Prediction& prediction, const at::Tensor& labels, const co
          << "] with as many samples.";
     throw Error(text.str());
   }
-  // Never 0: where nothing is labelled the sum is 0 too.
-  const at::Tensor count = (labelled.defined() ? labelled : CountOf(labels, ignore_label)).clamp_min(1e-6);
+  // Never 0: where nothing is labeled the sum is 0 too.
+  const at::Tensor count = (labeled.defined() ? labeled : CountOf(labels, ignore_label)).clamp_min(1e-6);
   Losses losses;
-  losses.main = SumOverLabelled(logits, labels, ignore_label, label_smoothing) / count;
+  losses.main = SumOverLabeled(logits, labels, ignore_label, label_smoothing) / count;
   losses.total = losses.main;
   if (prediction.auxiliary.defined()) {
-    losses.auxiliary = SumOverLabelled(prediction.auxiliary, labels, ignore_label, label_smoothing) / count;
+    losses.auxiliary = SumOverLabeled(prediction.auxiliary, labels, ignore_label, label_smoothing) / count;
     losses.total = losses.main + model.auxiliary_weight * losses.auxiliary;
   }
   return losses;
 }
 
-at::Tensor LabelledPerRank(const Team& team, const at::Tensor& labels, std::int64_t ignore_label) {
+at::Tensor LabeledPerRank(const Team& team, const at::Tensor& labels, std::int64_t ignore_label) {
   at::Tensor count = CountOf(labels, ignore_label);
   if (team.world_size == 1) return count;
   std::vector<at::Tensor> counts = {count};

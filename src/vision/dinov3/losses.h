@@ -1,11 +1,11 @@
 // What the model learns from: the cross-entropy of its logits and the labels, of each head by its own name.
 //
-// With several ranks the mean over all labelled pixels of all ranks is what counts, as one rank with the whole batch
+// With several ranks the mean over all labeled pixels of all ranks is what counts, as one rank with the whole batch
 // would compute it, however unevenly the labels lie. DataParallel averages gradients over ranks, so each rank divides
 // the sum over its own pixels by the mean of the ranks' counts:
 //
-//   const at::Tensor labelled = LabelledPerRank(team, labels, 255);   // of the whole step of this rank
-//   for each micro-batch: LossesOf(prediction, its labels, …, labelled).total.backward();
+//   const at::Tensor labeled = LabeledPerRank(team, labels, 255);   // of the whole step of this rank
+//   for each micro-batch: LossesOf(prediction, its labels, …, labeled).total.backward();
 //
 // Micro-batches need no weights then: their losses add up to the rank's.
 #pragma once
@@ -15,8 +15,8 @@
 
 #include <cstdint>
 
+#include "config/config.h"
 #include "dinov3/vision_model.h"
-#include "config/recipe.h"
 
 namespace fulldeck::dinov3 {
 
@@ -28,14 +28,14 @@ struct Losses {
   at::Tensor auxiliary;  // not defined where there is none
 };
 
-// labels: [N, H, W] (segmentation; logits are enlarged to H × W) or [N], int64. `labelled`: of LabelledPerRank; not
-// defined: the labels of these predictions alone. Where nothing is labelled on any rank, the loss is 0. An Error for
+// labels: [N, H, W] (segmentation; logits are enlarged to H × W) or [N], int64. `labeled`: of LabeledPerRank; not
+// defined: the labels of these predictions alone. Where nothing is labeled on any rank, the loss is 0. An Error for
 // labels that do not fit the predictions.
 Losses LossesOf(const Prediction& prediction, const at::Tensor& labels, const config::Model& model,
-                std::int64_t ignore_label, double label_smoothing, const at::Tensor& labelled = {});
+                std::int64_t ignore_label, double label_smoothing, const at::Tensor& labeled = {});
 
 // Labelled pixels (samples) of all ranks together, divided by their number; on the labels' device, which is not waited
 // for. A collective on the group where the team has several ranks: before forward, on all ranks.
-at::Tensor LabelledPerRank(const Team& team, const at::Tensor& labels, std::int64_t ignore_label);
+at::Tensor LabeledPerRank(const Team& team, const at::Tensor& labels, std::int64_t ignore_label);
 
 }  // namespace fulldeck::dinov3

@@ -20,14 +20,14 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // Images of many shapes (prediction) must not fill the memory with tables.
-constexpr std::size_t kMostTables = 32;
+constexpr std::size_t kMaxTables = 32;
 
-at::Tensor Turn(const at::Tensor& tokens, const at::Tensor& cos, const at::Tensor& signed_sin, double direction) {
+at::Tensor Rotate(const at::Tensor& tokens, const at::Tensor& cos, const at::Tensor& signed_sin, double direction) {
   // One type throughout: not every vendor's operators take two.
   const at::Tensor wide = tokens.to(cos.scalar_type());
-  at::Tensor turned = wide.mul(cos);
-  turned.addcmul_(at::roll(wide, {wide.size(-1) / 2}, {-1}), signed_sin, direction);
-  return turned.to(tokens.scalar_type());
+  at::Tensor rotated = wide.mul(cos);
+  rotated.addcmul_(at::roll(wide, {wide.size(-1) / 2}, {-1}), signed_sin, direction);
+  return rotated.to(tokens.scalar_type());
 }
 
 // Rotation's transpose is rotation the other way, so that nothing of the tokens has to be kept for backward.
@@ -35,11 +35,11 @@ struct Rotation : torch::autograd::Function<Rotation> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tokens, const at::Tensor& cos,
                             const at::Tensor& signed_sin) {
     context->save_for_backward({cos, signed_sin});
-    return Turn(tokens, cos, signed_sin, 1);
+    return Rotate(tokens, cos, signed_sin, 1);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    return {Turn(gradients[0], saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
+    return {Rotate(gradients[0], saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -49,10 +49,10 @@ RotaryTables::RotaryTables(std::int64_t head_dim, double theta, std::int64_t pre
     : head_dim_(head_dim), theta_(theta), prefix_(prefix) {}
 
 at::Tensor RotaryTables::Angles(std::int64_t rows, std::int64_t columns) const {
-  const auto centres = [](std::int64_t count) {
+  const auto centers = [](std::int64_t count) {
     return at::arange(0.5, static_cast<double>(count), at::kFloat).div_(static_cast<double>(count));
   };
-  const std::vector<at::Tensor> grid = at::meshgrid({centres(rows), centres(columns)}, "ij");
+  const std::vector<at::Tensor> grid = at::meshgrid({centers(rows), centers(columns)}, "ij");
   const at::Tensor coordinates = at::stack(grid, -1).flatten(0, 1).mul_(2).sub_(1);  // [patches, (y, x)]
   const at::Tensor exponents = at::arange(0, 1, 4.0 / static_cast<double>(head_dim_), at::kFloat);
   const at::Tensor frequencies = at::pow(theta_, exponents).reciprocal_();
@@ -74,13 +74,13 @@ RotaryTable RotaryTables::Get(std::int64_t rows, std::int64_t columns, const c10
   table.cos = at::cat({at::ones({prefix_, head_dim_}), angles.cos()}, 0).unsqueeze(1).to(device);
   table.signed_sin = at::cat({at::zeros({prefix_, head_dim_}), sin}, 0).unsqueeze(1).to(device);
   if (rescale == 1) {
-    if (kept_.size() >= kMostTables) kept_.clear();
+    if (kept_.size() >= kMaxTables) kept_.clear();
     kept_.emplace(key, table);
   }
   return table;
 }
 
-at::Tensor Turned(const at::Tensor& tokens, const RotaryTable& table) {
+at::Tensor ApplyRotary(const at::Tensor& tokens, const RotaryTable& table) {
   return Rotation::apply(tokens, table.cos, table.signed_sin);
 }
 

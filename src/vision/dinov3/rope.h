@@ -35,6 +35,6 @@ class RotaryTables {
 };
 
 // Tokens [N, tokens, heads, head dim] turned; of the same type. Backward keeps the table alone.
-at::Tensor Turned(const at::Tensor& tokens, const RotaryTable& table);
+at::Tensor ApplyRotary(const at::Tensor& tokens, const RotaryTable& table);
 
 }  // namespace fulldeck::dinov3

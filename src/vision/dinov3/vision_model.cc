@@ -55,16 +55,16 @@ struct Block : torch::nn::Module {
       group_norm = register_module("norm", std::make_shared<GroupNorm>(out));
     } else {
       batch_norm = register_module("norm", SyncBatchNorm(team, SyncBatchNormOptions(out)));
-      alone = team.world_size == 1;
+      single_rank = team.world_size == 1;
     }
   }
   at::Tensor forward(const at::Tensor& input) {
     const at::Tensor filtered = conv->forward(input);
-    return at::relu(group_norm ? group_norm->forward(filtered) : BatchNormed(filtered));
+    return at::relu(group_norm ? group_norm->forward(filtered) : BatchNorm(filtered));
   }
-  at::Tensor BatchNormed(const at::Tensor& input) {
+  at::Tensor BatchNorm(const at::Tensor& input) {
     SyncBatchNormImpl& norm = *batch_norm;
-    if (!alone || !is_training()) return norm.forward(input);
+    if (!single_rank || !is_training()) return norm.forward(input);
     // One rank has nobody to ask, and its device a kernel that does it all.
     const at::Tensor normed = at::batch_norm(input, norm.weight, norm.bias, norm.running_mean, norm.running_var, true,
                                              *norm.options.momentum, norm.options.eps, true);
@@ -78,17 +78,17 @@ struct Block : torch::nn::Module {
     const bool training = batch_norm->is_training();
     batch_norm = replace_module("norm", SyncBatchNorm(team, batch_norm->options, tensors));
     batch_norm->train(training);
-    alone = team.world_size == 1;
+    single_rank = team.world_size == 1;
   }
 
   std::shared_ptr<Convolution> conv;
   std::shared_ptr<GroupNorm> group_norm;
   SyncBatchNorm batch_norm{nullptr};
-  bool alone = false;
+  bool single_rank = false;
 };
 
 // Whatever of these is there, in this order: 1×1 to fewer channels, blocks, classifier.
-struct MapHead : torch::nn::Module {
+struct SegmentationHead : torch::nn::Module {
   at::Tensor forward(const at::Tensor& map) {
     at::Tensor features = project ? project->forward(map) : map;
     for (const auto& block : blocks) features = block->forward(features);
@@ -108,8 +108,8 @@ struct MapHead : torch::nn::Module {
   std::shared_ptr<Convolution> classifier;
 };
 
-struct ImageHead : torch::nn::Module {
-  ImageHead(std::int64_t in, std::int64_t classes) {
+struct ClassificationHead : torch::nn::Module {
+  ClassificationHead(std::int64_t in, std::int64_t classes) {
     const auto classifier = register_module("classifier", std::make_shared<torch::nn::Module>("Classifier"));
     weight = classifier->register_parameter("weight", NormalWeights({classes, in}));
     bias = classifier->register_parameter("bias", at::zeros({classes}));
@@ -123,39 +123,39 @@ struct ImageHead : torch::nn::Module {
 
 // Of bilinear interpolation without aligned corners, for one axis: [size, from], each row with the share of each
 // source.
-at::Tensor Interpolation(std::int64_t from, std::int64_t size, const at::TensorOptions& options) {
-  const at::Tensor centres = at::arange(size, options)
+at::Tensor InterpolationMatrix(std::int64_t from, std::int64_t size, const at::TensorOptions& options) {
+  const at::Tensor centers = at::arange(size, options)
                                  .add_(0.5)
                                  .mul_(static_cast<double>(from) / static_cast<double>(size))
                                  .sub_(0.5)
                                  .clamp_(0, static_cast<double>(from - 1));
-  return (1 - (centres.unsqueeze(1) - at::arange(from, options)).abs()).clamp_min_(0);
+  return (1 - (centers.unsqueeze(1) - at::arange(from, options)).abs()).clamp_min_(0);
 }
 
 }  // namespace
 
-at::Tensor Prediction::Enlarged(const at::Tensor& logits, std::int64_t height, std::int64_t width) {
+at::Tensor Prediction::Upsample(const at::Tensor& logits, std::int64_t height, std::int64_t width) {
   const at::Tensor wide = logits.to(at::kFloat);
   if (wide.size(2) == height && wide.size(3) == width) return wide;
   // On cards the usual way adds gradients up in any order. Products of matrices do not.
   if (at::globalContext().deterministicAlgorithms()) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const at::Tensor rows = Interpolation(wide.size(2), height, wide.options());
-    const at::Tensor columns = Interpolation(wide.size(3), width, wide.options());
+    const at::Tensor rows = InterpolationMatrix(wide.size(2), height, wide.options());
+    const at::Tensor columns = InterpolationMatrix(wide.size(3), width, wide.options());
     return at::matmul(at::matmul(rows, wide), columns.t());
   }
   return at::upsample_bilinear2d(wide, {height, width}, /*align_corners=*/false);
 }
 
 struct VisionModelImpl::Heads {
-  std::shared_ptr<ImageHead> image;
-  std::shared_ptr<MapHead> map;
-  std::shared_ptr<MapHead> auxiliary;
+  std::shared_ptr<ClassificationHead> image;
+  std::shared_ptr<SegmentationHead> map;
+  std::shared_ptr<SegmentationHead> auxiliary;
 };
 
 VisionModelImpl::VisionModelImpl(const config::Model& model, config::Task task, std::int64_t classes,
                                  std::int64_t channels, const Team& team)
-    : VisionModelImpl(ConfigOf(model, channels), model, task, classes, team) {}
+    : VisionModelImpl(BackboneConfigFor(model, channels), model, task, classes, team) {}
 
 VisionModelImpl::VisionModelImpl(const config::BackboneConfig& backbone, const config::Model& model, config::Task task,
                                  std::int64_t classes, const Team& team)
@@ -169,10 +169,10 @@ VisionModelImpl::VisionModelImpl(const config::BackboneConfig& backbone, const c
   backbone_ = register_module("backbone", Backbone(backbone));
   const std::int64_t dim = backbone.dim;
   if (task == config::Task::kClassification) {
-    heads_->image = register_module("head", std::make_shared<ImageHead>(2 * dim, classes));
+    heads_->image = register_module("head", std::make_shared<ClassificationHead>(2 * dim, classes));
   } else {
-    heads_->map = register_module("head", std::make_shared<MapHead>());
-    MapHead& head = *heads_->map;
+    heads_->map = register_module("head", std::make_shared<SegmentationHead>());
+    SegmentationHead& head = *heads_->map;
     if (model.head == config::Head::kUp) {
       const std::int64_t width = model.head_channels;
       head.project = head.register_module("project", std::make_shared<Convolution>(dim, width, 1));
@@ -186,7 +186,7 @@ VisionModelImpl::VisionModelImpl(const config::BackboneConfig& backbone, const c
     if (with_auxiliary) {
       // As wide as FCN heads usually are beside a main head: a quarter of what comes in.
       const std::int64_t width = std::max<std::int64_t>(dim / 4, 16);
-      heads_->auxiliary = register_module("auxiliary", std::make_shared<MapHead>());
+      heads_->auxiliary = register_module("auxiliary", std::make_shared<SegmentationHead>());
       heads_->auxiliary->AddBlock(dim, width, model.norm, team);
       heads_->auxiliary->AddClassifier(width, classes);
     }

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "dinov3/backbone.h"
-#include "config/recipe.h"
 
 namespace fulldeck::dinov3 {
 
@@ -29,15 +29,15 @@ struct Prediction {
 
   // Segmentation: bilinear to the size of the image, in float32. With torch's deterministic algorithms in an order that
   // is always the same.
-  static at::Tensor Enlarged(const at::Tensor& logits, std::int64_t height, std::int64_t width);
+  static at::Tensor Upsample(const at::Tensor& logits, std::int64_t height, std::int64_t width);
 };
 
 // Names of parameters and buffers: backbone.… (backbone.h), head.…, auxiliary.….
 class VisionModelImpl : public torch::nn::Module {
  public:
   // `team`: for synchronised batch normalisation; with norm = kGroup it is not used. Weights are random, from torch's
-  // generator of the host; LoadBackbone comes after. Freezes what the recipe says. An Error for a backbone that no
-  // recipe knows, and for an auxiliary head without masks to learn from.
+  // generator of the host; LoadBackbone comes after. Freezes what the config says. An Error for a backbone that no
+  // config knows, and for an auxiliary head without masks to learn from.
   VisionModelImpl(const config::Model& model, config::Task task, std::int64_t classes, std::int64_t channels,
                   const Team& team);
   // With a backbone that has no name.
@@ -57,25 +57,25 @@ class VisionModelImpl : public torch::nn::Module {
 };
 TORCH_MODULE(VisionModel);
 
-// The backbone that the recipe names, with its channels and drop path. An Error with all names for one that is not
+// The backbone that the config names, with its channels and drop path. An Error with all names for one that is not
 // known.
-config::BackboneConfig ConfigOf(const config::Model& model, std::int64_t channels);
+config::BackboneConfig BackboneConfigFor(const config::Model& model, std::int64_t channels);
 
 // Loads a backbone from Hugging Face's safetensors (a file, or a folder that has model.safetensors), in any type of
 // floating point. Names may begin with "dinov3_vit.", "model." or "backbone.". Anything but a full match that the
-// recipe does not allow by name throws an Error with every key, and the backbone is as it was. So does a file that has
-// not one of its layers, whatever the recipe allows. Not a collective.
+// config does not allow by name throws an Error with every key, and the backbone is as it was. So does a file that has
+// not one of its layers, whatever the config allows. Not a collective.
 WeightReport LoadBackbone(Backbone& backbone, const config::Model& model);
 
 // Parameters for AdamW: {backbone, heads} × {decayed, not decayed}; frozen ones are in none, and groups without
 // parameters are left out. Without decay are norms, biases, layer scales and the tokens that are not patches.
-struct ParameterGroup {
+struct ParamGroup {
   std::string name;  // "backbone", "backbone without decay", "heads", "heads without decay"
   std::vector<at::Tensor> parameters;
   double lr_factor = 1;
   bool decayed = true;
 };
-std::vector<ParameterGroup> GroupsOf(VisionModelImpl& model, double backbone_lr, bool decay_norm_and_bias);
+std::vector<ParamGroup> ParamGroups(VisionModelImpl& model, double backbone_lr, bool decay_norm_and_bias);
 
 }  // namespace fulldeck::dinov3
 

@@ -37,7 +37,8 @@ config::Model UpHead() {
   model.norm = config::Norm::kGroup;
   return model;
 }
-VisionModel Made(const config::Model& model, config::Task task = config::Task::kSegmentation, const Team& team = {}) {
+VisionModel MakeModel(const config::Model& model, config::Task task = config::Task::kSegmentation,
+                      const Team& team = {}) {
   at::manual_seed(5);
   return VisionModel(SmallBackbone(), model, task, 7, team);
 }
@@ -48,7 +49,7 @@ ForwardRandom RandomOf(std::vector<std::uint64_t> samples) {
 TEST(VisionModel, ClassifiesPatchesAndImages) {
   const at::Tensor images = at::randn({2, 3, 16, 24});
   const ForwardRandom random = RandomOf({0, 1});
-  VisionModel up = Made(UpHead());
+  VisionModel up = MakeModel(UpHead());
   const Prediction trained = up->forward(images, &random);
   EXPECT_EQ(trained.logits.sizes(), at::IntArrayRef({2, 7, 4, 6}));
   EXPECT_EQ(trained.auxiliary.sizes(), at::IntArrayRef({2, 7, 4, 6}));
@@ -61,10 +62,10 @@ TEST(VisionModel, ClassifiesPatchesAndImages) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 
-  VisionModel linear = Made({});
+  VisionModel linear = MakeModel({});
   EXPECT_EQ(linear->forward(images, &random).logits.sizes(), at::IntArrayRef({2, 7, 4, 6}));
   EXPECT_FALSE(linear->forward(images, &random).auxiliary.defined());
-  VisionModel whole = Made({}, config::Task::kClassification);
+  VisionModel whole = MakeModel({}, config::Task::kClassification);
   EXPECT_EQ(whole->forward(images, &random).logits.sizes(), at::IntArrayRef({2, 7}));
 
   config::Model unknown;
@@ -72,30 +73,30 @@ TEST(VisionModel, ClassifiesPatchesAndImages) {
   EXPECT_THAT(
       ErrorOf([&] { VisionModel made(unknown, config::Task::kSegmentation, 7, 3, Team()); }),
       HasSubstr("there is no backbone \"dinov3-vitx\". Set model.backbone to one of: dinov3-tiny, dinov3-vits16"));
-  EXPECT_THAT(ErrorOf([&] { Made(UpHead(), config::Task::kClassification); }),
+  EXPECT_THAT(ErrorOf([&] { MakeModel(UpHead(), config::Task::kClassification); }),
               HasSubstr("the auxiliary head learns from masks. Set it to 0."));
   EXPECT_THAT(
       ErrorOf([&] { VisionModel made(SmallBackbone(), config::Model(), config::Task::kSegmentation, 1, Team()); }),
       HasSubstr("the model has 1 classes; there must be 2 at least."));
 }
 
-TEST(VisionModel, EnlargesAlikeWithDeterministicAlgorithms) {
+TEST(VisionModel, UpsamplesAlikeWithDeterministicAlgorithms) {
   const at::Tensor logits = at::randn({2, 3, 4, 5}).requires_grad_();
-  const at::Tensor usual = Prediction::Enlarged(logits, 16, 33);
+  const at::Tensor usual = Prediction::Upsample(logits, 16, 33);
   const at::Tensor weights = at::randn_like(usual);
   (usual * weights).sum().backward();
   const at::Tensor gradient = logits.grad().clone();
   logits.mutable_grad().zero_();
   at::globalContext().setDeterministicAlgorithms(true, false);
-  const at::Tensor other = Prediction::Enlarged(logits, 16, 33);
+  const at::Tensor other = Prediction::Upsample(logits, 16, 33);
   (other * weights).sum().backward();
   at::globalContext().setDeterministicAlgorithms(false, false);
   EXPECT_TRUE(at::allclose(usual, other, 1e-4, 1e-5));
   EXPECT_TRUE(at::allclose(gradient, logits.grad(), 1e-4, 1e-4));
-  EXPECT_EQ(Prediction::Enlarged(logits.to(at::kBFloat16), 8, 8).scalar_type(), at::kFloat);
+  EXPECT_EQ(Prediction::Upsample(logits.to(at::kBFloat16), 8, 8).scalar_type(), at::kFloat);
 }
 
-TEST(Losses, AreTheMeanOverLabelledPixelsOfEachHead) {
+TEST(Losses, AreTheMeanOverLabeledPixelsOfEachHead) {
   at::manual_seed(1);
   Prediction prediction{at::randn({2, 7, 4, 4}), at::randn({2, 7, 4, 4})};
   at::Tensor labels = at::randint(0, 7, {2, 16, 16}, at::kLong);
@@ -115,16 +116,16 @@ TEST(Losses, AreTheMeanOverLabelledPixelsOfEachHead) {
   at::globalContext().setDeterministicAlgorithms(false, false);
 
   // Micro-batches add up, however unevenly the labels lie.
-  const at::Tensor labelled = LabelledPerRank(Team(), labels, 255);
-  EXPECT_EQ(labelled.item<double>(), 5 * 16 + 16 * 16);
+  const at::Tensor labeled = LabeledPerRank(Team(), labels, 255);
+  EXPECT_EQ(labeled.item<double>(), 5 * 16 + 16 * 16);
   double sum = 0;
   for (std::int64_t i = 0; i < 2; ++i) {
     const Prediction part{prediction.logits.slice(0, i, i + 1), prediction.auxiliary.slice(0, i, i + 1)};
-    sum += LossesOf(part, labels.slice(0, i, i + 1), UpHead(), 255, 0, labelled).total.item<double>();
+    sum += LossesOf(part, labels.slice(0, i, i + 1), UpHead(), 255, 0, labeled).total.item<double>();
   }
   EXPECT_NEAR(sum, plain.total.item<double>(), 1e-5);
 
-  // Nothing is labelled: nothing is learnt, and nothing becomes NaN.
+  // Nothing is labeled: nothing is learnt, and nothing becomes NaN.
   prediction.logits.requires_grad_();
   const Losses none = LossesOf(prediction, at::full_like(labels, 255), UpHead(), 255, 0.1);
   none.total.backward();
@@ -141,19 +142,19 @@ TEST(Losses, AreTheMeanOverLabelledPixelsOfEachHead) {
               HasSubstr("[N, height, width]"));
 }
 
-TEST(GroupsOf, LeavesNormsBiasesAndTokensWithoutDecayAndFrozenOnesOut) {
-  config::Model recipe = UpHead();
-  recipe.freeze = 1;
-  VisionModel model = Made(recipe);
+TEST(ParamGroups, LeavesNormsBiasesAndTokensWithoutDecayAndFrozenOnesOut) {
+  config::Model model_config = UpHead();
+  model_config.freeze = 1;
+  VisionModel model = MakeModel(model_config);
   std::set<void*> seen;
   const auto named = model->named_parameters();
-  const auto groups = GroupsOf(*model, 0.1, false);
+  const auto groups = ParamGroups(*model, 0.1, false);
   ASSERT_EQ(groups.size(), 4U);
   EXPECT_EQ(groups[0].name, "backbone");
   EXPECT_EQ(groups[1].name, "backbone without decay");
   EXPECT_EQ(groups[2].name, "heads");
   EXPECT_EQ(groups[3].name, "heads without decay");
-  for (const ParameterGroup& group : groups) {
+  for (const ParamGroup& group : groups) {
     EXPECT_EQ(group.lr_factor, group.name.compare(0, 8, "backbone") == 0 ? 0.1 : 1);
     for (const at::Tensor& parameter : group.parameters) {
       EXPECT_TRUE(seen.insert(parameter.unsafeGetTensorImpl()).second);
@@ -164,22 +165,22 @@ TEST(GroupsOf, LeavesNormsBiasesAndTokensWithoutDecayAndFrozenOnesOut) {
     EXPECT_EQ(seen.count(item.value().unsafeGetTensorImpl()), item.value().requires_grad() ? 1U : 0U) << item.key();
   EXPECT_FALSE(named["backbone.embeddings.cls_token"].requires_grad());
 
-  recipe.freeze = 0;
-  VisionModel learning = Made(recipe);
-  const auto decayed = GroupsOf(*learning, 0.1, false)[0].parameters;
+  model_config.freeze = 0;
+  VisionModel trainable = MakeModel(model_config);
+  const auto decayed = ParamGroups(*trainable, 0.1, false)[0].parameters;
   for (const at::Tensor& parameter : decayed)
     EXPECT_NE(parameter.unsafeGetTensorImpl(),
-              learning->named_parameters()["backbone.embeddings.cls_token"].unsafeGetTensorImpl());
-  EXPECT_EQ(GroupsOf(*learning, 0.1, true).size(), 2U);
-  recipe.freeze = -1;
-  VisionModel heads_alone = Made(recipe);
-  EXPECT_EQ(GroupsOf(*heads_alone, 0.1, false).front().name, "heads");
+              trainable->named_parameters()["backbone.embeddings.cls_token"].unsafeGetTensorImpl());
+  EXPECT_EQ(ParamGroups(*trainable, 0.1, true).size(), 2U);
+  model_config.freeze = -1;
+  VisionModel heads_only = MakeModel(model_config);
+  EXPECT_EQ(ParamGroups(*heads_only, 0.1, false).front().name, "heads");
 }
 
-TEST(Ema, FollowsSlowlyChangesPlacesAndIsSaved) {
-  config::Model recipe = UpHead();
-  recipe.norm = config::Norm::kSyncBatch;
-  VisionModel model = Made(recipe);
+TEST(Ema, FollowsSlowlySwapsAndIsSaved) {
+  config::Model model_config = UpHead();
+  model_config.norm = config::Norm::kSyncBatch;
+  VisionModel model = MakeModel(model_config);
   Ema ema(*model, 0.75);
   const at::NoGradGuard no_grad;
   const auto parameter = model->named_parameters()["head.classifier.bias"];
@@ -205,7 +206,7 @@ TEST(Ema, FollowsSlowlyChangesPlacesAndIsSaved) {
 
   State::NamedTensors copies;
   for (const auto& [name, tensor] : ema.Save()) copies[name] = tensor.clone();
-  VisionModel other = Made(recipe);
+  VisionModel other = MakeModel(model_config);
   Ema resumed(*other, 0.75);
   resumed.Load(copies);
   for (Ema* one : {&ema, &resumed}) one->Swap();
@@ -230,7 +231,7 @@ struct Batch {
 
 AdamW OptimizerOf(VisionModelImpl& model) {
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  for (const ParameterGroup& group : GroupsOf(model, 0.5, false)) {
+  for (const ParamGroup& group : ParamGroups(model, 0.5, false)) {
     groups.emplace_back(group.parameters,
                         std::make_unique<torch::optim::AdamWOptions>(
                             torch::optim::AdamWOptions(1e-2 * group.lr_factor).weight_decay(group.decayed ? 0.05 : 0)));
@@ -240,13 +241,13 @@ AdamW OptimizerOf(VisionModelImpl& model) {
 
 // Two ranks on cards (or the host) and one with the whole batch, which knows of no others: with frozen layers, drop
 // path, synchronised norms and labels that lie unevenly they learn the same.
-void LearnAsOneRankWouldAlone(const Session& session, Session& mutable_session) {
-  config::Model recipe = UpHead();
-  recipe.norm = config::Norm::kSyncBatch;
-  recipe.freeze = 1;
-  VisionModel alone = Made(recipe);
-  AdamW alone_optimizer = OptimizerOf(*alone);
-  VisionModel model = Made(recipe, config::Task::kSegmentation, session.team());
+void MatchSingleRankTraining(const Session& session, Session& mutable_session) {
+  config::Model model_config = UpHead();
+  model_config.norm = config::Norm::kSyncBatch;
+  model_config.freeze = 1;
+  VisionModel single = MakeModel(model_config);
+  AdamW single_optimizer = OptimizerOf(*single);
+  VisionModel model = MakeModel(model_config, config::Task::kSegmentation, session.team());
   model->to(session.device());
   DataParallel<VisionModelImpl> parallel(model, mutable_session);
   AdamW optimizer = OptimizerOf(*model);
@@ -254,10 +255,10 @@ void LearnAsOneRankWouldAlone(const Session& session, Session& mutable_session) 
     at::manual_seed(100 + step);
     const Batch batch;
     const ForwardRandom all{1, 0, step, batch.samples};
-    alone_optimizer.zero_grad();
-    const Losses expected = LossesOf(alone->forward(batch.images, &all), batch.labels, recipe, 255, 0.1);
+    single_optimizer.zero_grad();
+    const Losses expected = LossesOf(single->forward(batch.images, &all), batch.labels, model_config, 255, 0.1);
     expected.total.backward();
-    alone_optimizer.step();
+    single_optimizer.step();
 
     if (step == 1) model->UseTeam(session.team());  // as after a regroup: the layers' tensors stay what they are
     const std::int64_t begin = session.rank() * 2;
@@ -265,35 +266,35 @@ void LearnAsOneRankWouldAlone(const Session& session, Session& mutable_session) 
     const at::Tensor labels = batch.labels.slice(0, begin, begin + 2).to(session.device());
     const ForwardRandom mine{1, 0, step, {batch.samples.begin() + begin, batch.samples.begin() + begin + 2}};
     optimizer.zero_grad();
-    const at::Tensor labelled = LabelledPerRank(session.team(), labels, 255);
-    const Losses losses = LossesOf(parallel.Forward(images, &mine), labels, recipe, 255, 0.1, labelled);
+    const at::Tensor labeled = LabeledPerRank(session.team(), labels, 255);
+    const Losses losses = LossesOf(parallel.Forward(images, &mine), labels, model_config, 255, 0.1, labeled);
     losses.total.backward();
     parallel.Step(optimizer);
     RankMust(std::abs(MeanOverRanks(session.team(), losses.main) - expected.main.item<double>()) < 1e-4, "main loss");
     RankMust(std::abs(MeanOverRanks(session.team(), losses.auxiliary) - expected.auxiliary.item<double>()) < 1e-4,
              "auxiliary loss");
   }
-  const auto named = alone->named_parameters();
+  const auto named = single->named_parameters();
   for (const auto& item : model->named_parameters()) {
     const at::Tensor distance = (item.value().cpu() - named[item.key()]).abs();
     // AdamW makes much of the smallest difference in a gradient that is nearly 0: the mean tells, not the worst.
     RankMust(distance.mean().item<double>() < 2e-4, item.key() + ": " + std::to_string(distance.mean().item<double>()));
   }
   const at::Tensor running = model->named_buffers()["head.block1.norm.running_var"].cpu();
-  RankMust(at::allclose(running, alone->named_buffers()["head.block1.norm.running_var"], 1e-3, 1e-4), "running_var");
+  RankMust(at::allclose(running, single->named_buffers()["head.block1.norm.running_var"], 1e-3, 1e-4), "running_var");
 }
 
-TEST(VisionModelRanks, LearnOnTheHostAsOneRankWouldAlone) {
-  RunSessions(2, "", [](Session& session) { LearnAsOneRankWouldAlone(session, session); });
+TEST(VisionModelRanks, OnTheHostMatchSingleRankTraining) {
+  RunSessions(2, "", [](Session& session) { MatchSingleRankTraining(session, session); });
 }
 
-TEST(VisionModelRanks, LearnOnSimulatedCardsAsOneRankWouldAloneAndInBfloat16) {
+TEST(VisionModelRanks, OnSimulatedCardsMatchSingleRankTrainingAndRunInBfloat16) {
   RunSessions(2, "gcu:2", [](Session& session) {
     RankMust(session.device().is_privateuseone(), "no card");
     RankMust(AdamW::IsFusedOn(session.device().type()), "AdamW in one kernel");
-    LearnAsOneRankWouldAlone(session, session);
+    MatchSingleRankTraining(session, session);
 
-    VisionModel model = Made(UpHead(), config::Task::kSegmentation, session.team());
+    VisionModel model = MakeModel(UpHead(), config::Task::kSegmentation, session.team());
     model->to(session.device());
     const Batch batch;
     const ForwardRandom random{1, 0, 0, batch.samples};

@@ -36,7 +36,7 @@ bool IsDecayed(const std::string& name, const at::Tensor& parameter) {
 
 }  // namespace
 
-config::BackboneConfig ConfigOf(const config::Model& model, std::int64_t channels) {
+config::BackboneConfig BackboneConfigFor(const config::Model& model, std::int64_t channels) {
   const config::BackboneConfig* const known = config::FindBackbone(model.backbone);
   if (known == nullptr)
     throw Error("there is no backbone \"" + base::Printable(model.backbone) +
@@ -55,7 +55,7 @@ WeightReport LoadBackbone(Backbone& backbone, const config::Model& model) {
   rules.may_be_unexpected = model.weights_may_have_more;
   rules.convert_types = true;
   WeightReport report = LoadWeights(*backbone, file, rules);
-  // What the recipe allows was meant for a few names. A backbone that starts from nothing, and says that it has loaded
+  // What the config allows was meant for a few names. A backbone that starts from nothing, and says that it has loaded
   // its weights, is what must never be.
   const bool any = std::any_of(report.matched.begin(), report.matched.end(),
                                [](const std::string& name) { return name.compare(0, 6, "layer.") == 0; });
@@ -66,20 +66,20 @@ WeightReport LoadBackbone(Backbone& backbone, const config::Model& model) {
   return report;
 }
 
-std::vector<ParameterGroup> GroupsOf(VisionModelImpl& model, double backbone_lr, bool decay_norm_and_bias) {
-  std::vector<ParameterGroup> groups = {{"backbone", {}, backbone_lr, true},
-                                        {"backbone without decay", {}, backbone_lr, false},
-                                        {"heads", {}, 1, true},
-                                        {"heads without decay", {}, 1, false}};
+std::vector<ParamGroup> ParamGroups(VisionModelImpl& model, double backbone_lr, bool decay_norm_and_bias) {
+  std::vector<ParamGroup> groups = {{"backbone", {}, backbone_lr, true},
+                                    {"backbone without decay", {}, backbone_lr, false},
+                                    {"heads", {}, 1, true},
+                                    {"heads without decay", {}, 1, false}};
   for (const auto& item : model.named_parameters()) {
     if (!item.value().requires_grad()) continue;
     const bool of_backbone = item.key().compare(0, 9, "backbone.") == 0;
     const bool decayed = decay_norm_and_bias || IsDecayed(item.key(), item.value());
     groups[(of_backbone ? 0U : 2U) + (decayed ? 0U : 1U)].parameters.push_back(item.value());
   }
-  groups.erase(std::remove_if(groups.begin(), groups.end(),
-                              [](const ParameterGroup& group) { return group.parameters.empty(); }),
-               groups.end());
+  groups.erase(
+      std::remove_if(groups.begin(), groups.end(), [](const ParamGroup& group) { return group.parameters.empty(); }),
+      groups.end());
   return groups;
 }
 

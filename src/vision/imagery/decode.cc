@@ -57,20 +57,20 @@ base::Result<AnyImage> Decode(std::string_view bytes, Format format, Values valu
 
 base::Result<void> CheckClaim(std::uint64_t width, std::uint64_t height, std::uint64_t bands, std::uint64_t value_bytes,
                               std::uint64_t file_bytes, bool packed) {
-  constexpr std::uint64_t kMostSide = std::uint64_t{1} << 24;
-  constexpr std::uint64_t kMostBands = 4096;
+  constexpr std::uint64_t kMaxSide = std::uint64_t{1} << 24;
+  constexpr std::uint64_t kMaxBands = 4096;
   // Deflate, LZW, Huffman codes and runs of bytes make at most some 2700 bytes of one.
-  constexpr std::uint64_t kMostGrowth = 4096;
+  constexpr std::uint64_t kMaxGrowth = 4096;
   constexpr std::uint64_t kFewBytes = 1 << 20;
   if (width == 0 || height == 0 || bands == 0) return base::Error{"it has no pixels."};
   const std::string claim = std::to_string(width) + " × " + std::to_string(height) + " pixels of " +
                             std::to_string(bands) + (bands == 1 ? " band" : " bands");
-  if (width > kMostSide || height > kMostSide || bands > kMostBands ||
-      width * height > kMostDecodedBytes / (bands * value_bytes)) {
+  if (width > kMaxSide || height > kMaxSide || bands > kMaxBands ||
+      width * height > kMaxDecodedBytes / (bands * value_bytes)) {
     return base::Error{"it claims " + claim + ", which is more than is read (4 GiB). Cut it into tiles."};
   }
   const std::uint64_t decoded = width * height * bands * value_bytes;
-  if (packed && decoded > kFewBytes && decoded / kMostGrowth > file_bytes) {
+  if (packed && decoded > kFewBytes && decoded / kMaxGrowth > file_bytes) {
     return base::Error{"it claims " + claim + ", which cannot be in a file of " + base::FormatByteSize(file_bytes) +
                        ". It is damaged or cut off."};
   }
@@ -80,7 +80,7 @@ base::Result<void> CheckClaim(std::uint64_t width, std::uint64_t height, std::ui
 base::Result<AnyImage> DecodeImage(std::string_view bytes, const std::string& name) {
   const auto format = FormatOf(bytes, name);
   if (!format) return format.error();
-  auto image = Decode(bytes, *format, Values::kColours);
+  auto image = Decode(bytes, *format, Values::kColors);
   if (!image) return Unreadable(name, *format, image.error());
   return image;
 }
@@ -139,12 +139,12 @@ base::Result<Mask> ReadMask(const std::string& path) {
   return DecodeMask(*bytes, path);
 }
 
-base::Result<ImageHead> HeadOf(std::string_view bytes, const std::string& name) {
+base::Result<ImageInfo> ReadImageInfo(std::string_view bytes, const std::string& name) {
   const auto format = FormatOf(bytes, name);
   if (!format) return format.error();
-  auto head = *format == Format::kPng    ? HeadOfPng(bytes)
-              : *format == Format::kJpeg ? HeadOfJpeg(bytes)
-                                         : HeadOfTiff(bytes);
+  auto head = *format == Format::kPng    ? ReadPngInfo(bytes)
+              : *format == Format::kJpeg ? ReadJpegInfo(bytes)
+                                         : ReadTiffInfo(bytes);
   if (!head) return Unreadable(name, *format, head.error());
   head->format = NameOf(*format);
   return head;

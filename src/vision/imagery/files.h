@@ -1,4 +1,4 @@
-// Image files: PNG, JPEG and TIFF (strips or tiles, 8 or 16 bits or float, any number of bands, colour maps as indices
+// Image files: PNG, JPEG and TIFF (strips or tiles, 8 or 16 bits or float, any number of bands, color maps as indices
 // for masks), told apart by their first bytes, not by their names. Nothing of a file is believed before it is checked;
 // what cannot be read is an error that names the file and says what is wrong with it.
 //
@@ -32,33 +32,33 @@ struct GeoTags {
   bool operator==(const GeoTags&) const = default;
 };
 
-struct ImageHead {
+struct ImageInfo {
   int width = 0, height = 0, bands = 0, bits = 0;
   std::string format;  // "PNG", "JPEG", "TIFF"
 };
 
 // The bytes of an image file, for who wants several things of one: at most 4 GiB.
 base::Result<std::string> ReadFile(const std::string& path);
-// Colour images: gray gives one band, palettes are looked up, alpha is a band of its own.
+// Color images: gray gives one band, palettes are looked up, alpha is a band of its own.
 base::Result<AnyImage> ReadImage(const std::string& path);
 base::Result<AnyImage> DecodeImage(std::string_view bytes, const std::string& name);
 // One band of class numbers; palettes are not looked up. 16-bit values above 255 and several bands are errors.
 base::Result<Mask> ReadMask(const std::string& path);
 base::Result<Mask> DecodeMask(std::string_view bytes, const std::string& name);
 // Without the pixels.
-base::Result<ImageHead> HeadOf(std::string_view bytes, const std::string& name);
+base::Result<ImageInfo> ReadImageInfo(std::string_view bytes, const std::string& name);
 // Empty where the file has none; an error where it cannot be read.
 base::Result<GeoTags> GeoTagsOf(std::string_view bytes, const std::string& name);
 
-struct Colour {
+struct Color {
   std::uint8_t red = 0, green = 0, blue = 0;
 };
 
 // Written beside, synced and renamed: a reader sees all or nothing.
 base::Result<void> WritePng(const std::string& path, const Image8& image);
-base::Result<void> WritePng(const std::string& path, const Mask& mask, const std::vector<Colour>& palette);
+base::Result<void> WritePng(const std::string& path, const Mask& mask, const std::vector<Color>& palette);
 base::Result<void> WriteTiff(const std::string& path, const Image8& image, const GeoTags& tags);
-base::Result<void> WriteTiff(const std::string& path, const Mask& mask, const std::vector<Colour>& palette,
+base::Result<void> WriteTiff(const std::string& path, const Mask& mask, const std::vector<Color>& palette,
                              const GeoTags& tags);
 // In memory, for report.html.
 std::string EncodePng(const Image8& image);

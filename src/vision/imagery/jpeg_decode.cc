@@ -16,8 +16,8 @@ struct Ends {
 };
 using Handle = std::unique_ptr<void, Ends>;
 
-struct JpegHead {
-  int width = 0, height = 0, subsampling = 0, colours = 0;
+struct JpegInfo {
+  int width = 0, height = 0, subsampling = 0, colors = 0;
 };
 
 base::Error ErrorOf(tjhandle handle) {
@@ -28,11 +28,11 @@ const unsigned char* DataOf(std::string_view bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
-base::Result<JpegHead> HeadOf(tjhandle handle, std::string_view bytes) {
+base::Result<JpegInfo> ReadImageInfo(tjhandle handle, std::string_view bytes) {
   if (handle == nullptr) return base::Error{"there is no memory."};
-  JpegHead head;
+  JpegInfo head;
   if (tjDecompressHeader3(handle, DataOf(bytes), bytes.size(), &head.width, &head.height, &head.subsampling,
-                          &head.colours) != 0 &&
+                          &head.colors) != 0 &&
       tjGetErrorCode(handle) != TJERR_WARNING) {
     return ErrorOf(handle);
   }
@@ -40,8 +40,8 @@ base::Result<JpegHead> HeadOf(tjhandle handle, std::string_view bytes) {
   return head;
 }
 
-int BandsOf(const JpegHead& head) {
-  return head.colours == TJCS_GRAY ? 1 : 3;
+int BandsOf(const JpegInfo& head) {
+  return head.colors == TJCS_GRAY ? 1 : 3;
 }
 
 // Adobe's programs store inks as 255 − ink, and mark the file.
@@ -84,18 +84,18 @@ bool Decompress(tjhandle handle, std::string_view bytes, Image8& image, int layo
 
 }  // namespace
 
-base::Result<ImageHead> HeadOfJpeg(std::string_view bytes) {
+base::Result<ImageInfo> ReadJpegInfo(std::string_view bytes) {
   const Handle handle(tjInitDecompress());
-  const auto head = HeadOf(handle.get(), bytes);
+  const auto head = ReadImageInfo(handle.get(), bytes);
   if (!head) return head.error();
-  return ImageHead{head->width, head->height, BandsOf(*head), 8, ""};
+  return ImageInfo{head->width, head->height, BandsOf(*head), 8, ""};
 }
 
 base::Result<AnyImage> DecodeJpeg(std::string_view bytes) {
   const Handle handle(tjInitDecompress());
-  const auto head = HeadOf(handle.get(), bytes);
+  const auto head = ReadImageInfo(handle.get(), bytes);
   if (!head) return head.error();
-  const bool inks = head->colours == TJCS_CMYK || head->colours == TJCS_YCCK;
+  const bool inks = head->colors == TJCS_CMYK || head->colors == TJCS_YCCK;
   const int stored = inks ? 4 : BandsOf(*head);
   const auto claim = CheckClaim(static_cast<std::uint64_t>(head->width), static_cast<std::uint64_t>(head->height),
                                 static_cast<std::uint64_t>(stored), 1, bytes.size(), true);
@@ -106,17 +106,17 @@ base::Result<AnyImage> DecodeJpeg(std::string_view bytes) {
   if (!Decompress(handle.get(), bytes, image, layout)) return ErrorOf(handle.get());
   if (!inks) return AnyImage(std::move(image));
   const bool inverted = HasAdobeMark(bytes);
-  Image8 colours{image.width, image.height, 3, {}};
-  colours.values.resize(image.values.size() / 4 * 3);
+  Image8 colors{image.width, image.height, 3, {}};
+  colors.values.resize(image.values.size() / 4 * 3);
   for (std::size_t i = 0; i < image.values.size() / 4; ++i) {
     const std::uint8_t* ink = image.values.data() + 4 * i;
     const int black = inverted ? ink[3] : 255 - ink[3];
     for (std::size_t band = 0; band < 3; ++band) {
       const int light = inverted ? ink[band] : 255 - ink[band];
-      colours.values[3 * i + band] = static_cast<std::uint8_t>((light * black + 127) / 255);
+      colors.values[3 * i + band] = static_cast<std::uint8_t>((light * black + 127) / 255);
     }
   }
-  return AnyImage(std::move(colours));
+  return AnyImage(std::move(colors));
 }
 
 }  // namespace fulldeck::imagery
@@ -125,11 +125,11 @@ base::Result<AnyImage> DecodeJpeg(std::string_view bytes) {
 
 namespace fulldeck::imagery {
 
-base::Result<ImageHead> HeadOfJpeg(std::string_view) {
+base::Result<ImageInfo> ReadJpegInfo(std::string_view) {
   return base::Error{"this build of fulldeck has no libturbojpeg. Install libturbojpeg0-dev and build again."};
 }
 base::Result<AnyImage> DecodeJpeg(std::string_view bytes) {
-  return HeadOfJpeg(bytes).error();
+  return ReadJpegInfo(bytes).error();
 }
 
 }  // namespace fulldeck::imagery

@@ -31,7 +31,7 @@ ALWAYS_INLINE float Channel(float n, float hue, float value, float chroma) {
 }
 
 // A block of pixels, by channel, values of 0 … white.
-ALWAYS_INLINE void TurnBlock(float* reds, float* greens, float* blues, float saturation, float hue) {
+ALWAYS_INLINE void RotateHueOfBlock(float* reds, float* greens, float* blues, float saturation, float hue) {
   for (std::size_t i = 0; i < kBlock; ++i) {
     const float red = reds[i];
     const float green = greens[i];
@@ -65,7 +65,7 @@ ALWAYS_INLINE void ChangeBytes(std::uint8_t* pixels, std::size_t count, const st
     for (std::size_t i = 0; i < here; ++i) {
       for (std::size_t band = 0; band < 3; ++band) channels[band][i] = tones[block[3 * i + band]];
     }
-    TurnBlock(channels[0], channels[1], channels[2], saturation, hue);
+    RotateHueOfBlock(channels[0], channels[1], channels[2], saturation, hue);
     for (std::size_t band = 0; band < 3; ++band) {
       for (std::size_t i = 0; i < kBlock; ++i) {
         const float raised = channels[band][i] + 0.5F;  // never below 0: cutting off is rounding
@@ -137,14 +137,14 @@ void MixRows(const std::int16_t* first, const std::int16_t* second, std::int16_t
   Mix(first, second, weight, count, out);
 }
 
-void ChangeColours(std::uint8_t* pixels, std::size_t count, const std::uint8_t* table, float saturation, float hue) {
+void ChangeColors(std::uint8_t* pixels, std::size_t count, const std::uint8_t* table, float saturation, float hue) {
 #ifdef WITH_AVX2
   if (HasAvx2()) return ChangeBytesAvx2(pixels, count, table, saturation, hue);
 #endif
   ChangeBytes(pixels, count, table, saturation, hue);
 }
 
-void ChangeColours(float* pixels, std::size_t count, float saturation, float hue) {
+void ChangeColors(float* pixels, std::size_t count, float saturation, float hue) {
   float channels[3][kBlock] = {};
   for (std::size_t at = 0; at < count; at += kBlock) {
     float* block = pixels + 3 * at;
@@ -152,7 +152,7 @@ void ChangeColours(float* pixels, std::size_t count, float saturation, float hue
     for (std::size_t i = 0; i < here; ++i) {
       for (std::size_t band = 0; band < 3; ++band) channels[band][i] = Larger(0, Smaller(1, block[3 * i + band]));
     }
-    TurnBlock(channels[0], channels[1], channels[2], saturation, hue);
+    RotateHueOfBlock(channels[0], channels[1], channels[2], saturation, hue);
     for (std::size_t i = 0; i < here; ++i) {
       for (std::size_t band = 0; band < 3; ++band) block[3 * i + band] = channels[band][i];
     }

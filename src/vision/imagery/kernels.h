@@ -21,9 +21,9 @@ void MixRows(const std::int16_t* first, const std::int16_t* second, std::int16_t
 
 // `count` RGB pixels, each value looked up in a table of 256 before; then saturation (HSV, S × saturation, at most
 // full) and hue (turned by `hue` sixths of the circle, −6 … 6) change in place.
-void ChangeColours(std::uint8_t* pixels, std::size_t count, const std::uint8_t* table, float saturation, float hue);
+void ChangeColors(std::uint8_t* pixels, std::size_t count, const std::uint8_t* table, float saturation, float hue);
 // The same with values of 0 … 1 (more and less are cut off).
-void ChangeColours(float* pixels, std::size_t count, float saturation, float hue);
+void ChangeColors(float* pixels, std::size_t count, float saturation, float hue);
 
 // RGB pixels to three planes, each value looked up in its band's table of 256; `backwards`: the last pixel first.
 void SplitRow(const std::uint8_t* pixels, int width, bool backwards, const float* tables, float* red, float* green,

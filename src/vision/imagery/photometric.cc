@@ -21,8 +21,8 @@ void ChangeAllButLastContrast(Image8& image, const Photometric& change) {
         Step(Step(static_cast<std::uint8_t>(value), 1, change.brightness), change.contrast_first, 0);
   }
   if (image.bands == 3 && (change.saturation != 1 || change.hue != 0)) {
-    kernels::ChangeColours(image.values.data(), image.values.size() / 3, table.data(),
-                           static_cast<float>(change.saturation), static_cast<float>(change.hue) / 30.0F);
+    kernels::ChangeColors(image.values.data(), image.values.size() / 3, table.data(),
+                          static_cast<float>(change.saturation), static_cast<float>(change.hue) / 30.0F);
   } else if (change.brightness != 0 || change.contrast_first != 1) {
     for (std::uint8_t& value : image.values) value = table[value];
   }
@@ -37,8 +37,8 @@ void Change(ImageFloat& image, const Photometric& change) {
   step(1, change.brightness / 255);
   step(change.contrast_first, 0);
   if (image.bands == 3 && (change.saturation != 1 || change.hue != 0)) {
-    kernels::ChangeColours(image.values.data(), image.values.size() / 3, static_cast<float>(change.saturation),
-                           static_cast<float>(change.hue) / 30.0F);
+    kernels::ChangeColors(image.values.data(), image.values.size() / 3, static_cast<float>(change.saturation),
+                          static_cast<float>(change.hue) / 30.0F);
   }
   step(change.contrast_last, 0);
 }

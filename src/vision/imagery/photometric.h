@@ -1,4 +1,4 @@
-// Photometric distortion as in MMSegmentation: brightness, contrast before or after colours, saturation, hue. What is
+// Photometric distortion as in MMSegmentation: brightness, contrast before or after colors, saturation, hue. What is
 // drawn is the caller's; here is what it does. Values are cut off at black and white after each step, as there; steps
 // on 8-bit values round.
 #pragma once
@@ -21,7 +21,7 @@ struct Photometric {
   }
 };
 
-// Everything but the last contrast, which a table can do together with normalising. Colours (saturation, hue) are those
+// Everything but the last contrast, which a table can do together with normalising. Colors (saturation, hue) are those
 // of images with three bands, in the order red, green, blue; others keep theirs.
 void ChangeAllButLastContrast(Image8& image, const Photometric& change);
 // Values of 0 … 1; the last contrast too.

@@ -11,24 +11,24 @@
 namespace fulldeck::imagery {
 
 // First turned, then flipped.
-struct Turn {
+struct Orientation {
   int quarter_turns = 0;  // 0 … 3, counter-clockwise
   bool flip = false;      // left and right
   bool vertical_flip = false;
 };
 
 // (value / 255 − mean) / std of 8-bit values, by table, after a table of theirs (`first`, 256 values).
-std::vector<float> NormalisingTables(const std::vector<double>& mean, const std::vector<double>& std,
-                                     const std::array<std::uint8_t, 256>* first);
+std::vector<float> NormalizationTables(const std::vector<double>& mean, const std::vector<double>& std,
+                                       const std::array<std::uint8_t, 256>* first);
 
 // Planes of height × width each, one a band; what the image does not fill is 0. The turned image fits. `tables`: 256 a
 // band.
-void ToPlanes(const Image8& image, const std::vector<float>& tables, const Turn& turn, int height, int width,
-              float* planes);
+void ToPlanes(const Image8& image, const std::vector<float>& tables, const Orientation& orientation, int height,
+              int width, float* planes);
 // Values of 0 … 1.
 void ToPlanes(const ImageFloat& image, const std::vector<double>& mean, const std::vector<double>& std,
-              const Turn& turn, int height, int width, float* planes);
+              const Orientation& orientation, int height, int width, float* planes);
 // What the mask does not fill is 255.
-void ToPlane(const Mask& mask, const Turn& turn, int height, int width, std::uint8_t* plane);
+void ToPlane(const Mask& mask, const Orientation& orientation, int height, int width, std::uint8_t* plane);
 
 }  // namespace fulldeck::imagery

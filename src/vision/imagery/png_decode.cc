@@ -39,7 +39,7 @@ class PngReader {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;  // NOLINT(cert-err52-cpp): as libpng wants it
     const png_byte type = png_get_color_type(png_, info_);
     if (png_get_bit_depth(png_, info_) < 8) {
-      if (type == PNG_COLOR_TYPE_GRAY && values == Values::kColours) {
+      if (type == PNG_COLOR_TYPE_GRAY && values == Values::kColors) {
         png_set_expand_gray_1_2_4_to_8(png_);
       } else {
         png_set_packing(png_);
@@ -63,16 +63,16 @@ class PngReader {
   int bands() const { return png_get_channels(png_, info_); }
   bool palette() const { return png_get_color_type(png_, info_) == PNG_COLOR_TYPE_PALETTE; }
   std::size_t row_bytes() const { return png_get_rowbytes(png_, info_); }
-  // 256 colours; those that the file does not have are black.
-  std::array<Colour, 256> Colours() const {
-    std::array<Colour, 256> colours = {};
+  // 256 colors; those that the file does not have are black.
+  std::array<Color, 256> Colors() const {
+    std::array<Color, 256> colors = {};
     png_colorp entries = nullptr;
     int count = 0;
     if (png_get_PLTE(png_, info_, &entries, &count) != 0) {
       for (int i = 0; i < count && i < 256; ++i)
-        colours[static_cast<std::size_t>(i)] = {entries[i].red, entries[i].green, entries[i].blue};
+        colors[static_cast<std::size_t>(i)] = {entries[i].red, entries[i].green, entries[i].blue};
     }
-    return colours;
+    return colors;
   }
   base::Error error() const { return base::Error{base::Printable(why_) + "."}; }
 
@@ -110,30 +110,30 @@ base::Result<Raster<Value>> ReadPixels(PngReader& reader) {
   return image;
 }
 
-Image8 LookedUp(const Image8& indices, const std::array<Colour, 256>& colours) {
+Image8 ApplyPalette(const Image8& indices, const std::array<Color, 256>& colors) {
   Image8 image{indices.width, indices.height, 3, {}};
   image.values.resize(indices.values.size() * 3);
   for (std::size_t i = 0; i < indices.values.size(); ++i) {
-    const Colour& colour = colours[indices.values[i]];
-    image.values[3 * i] = colour.red;
-    image.values[3 * i + 1] = colour.green;
-    image.values[3 * i + 2] = colour.blue;
+    const Color& color = colors[indices.values[i]];
+    image.values[3 * i] = color.red;
+    image.values[3 * i + 1] = color.green;
+    image.values[3 * i + 2] = color.blue;
   }
   return image;
 }
 
 }  // namespace
 
-base::Result<ImageHead> HeadOfPng(std::string_view bytes) {
+base::Result<ImageInfo> ReadPngInfo(std::string_view bytes) {
   PngReader reader(bytes);
   if (!reader.ReadHeader()) return reader.error();
-  return ImageHead{reader.width(), reader.height(), reader.palette() ? 3 : reader.bands(), reader.bits() == 16 ? 16 : 8,
+  return ImageInfo{reader.width(), reader.height(), reader.palette() ? 3 : reader.bands(), reader.bits() == 16 ? 16 : 8,
                    ""};
 }
 
 base::Result<AnyImage> DecodePng(std::string_view bytes, Values values) {
   if (auto plain = DecodePlainPng(bytes)) {
-    if (plain->palette && values == Values::kColours) return AnyImage(LookedUp(plain->image, plain->colours));
+    if (plain->palette && values == Values::kColors) return AnyImage(ApplyPalette(plain->image, plain->colors));
     return AnyImage(std::move(plain->image));
   }
   return DecodePngWithLibpng(bytes, values);
@@ -142,7 +142,7 @@ base::Result<AnyImage> DecodePng(std::string_view bytes, Values values) {
 base::Result<AnyImage> DecodePngWithLibpng(std::string_view bytes, Values values) {
   PngReader reader(bytes);
   if (!reader.ReadHeader()) return reader.error();
-  const bool look_up = reader.palette() && values == Values::kColours;
+  const bool look_up = reader.palette() && values == Values::kColors;
   const auto claim = CheckClaim(static_cast<std::uint64_t>(reader.width()), static_cast<std::uint64_t>(reader.height()),
                                 look_up ? 3 : static_cast<std::uint64_t>(reader.bands()), reader.bits() == 16 ? 2 : 1,
                                 bytes.size(), true);
@@ -156,7 +156,7 @@ base::Result<AnyImage> DecodePngWithLibpng(std::string_view bytes, Values values
   auto image = ReadPixels<std::uint8_t>(reader);
   if (!image) return image.error();
   if (!look_up) return AnyImage(*std::move(image));
-  return AnyImage(LookedUp(*image, reader.Colours()));
+  return AnyImage(ApplyPalette(*image, reader.Colors()));
 }
 
 }  // namespace fulldeck::imagery

@@ -11,7 +11,7 @@
 namespace fulldeck::imagery {
 namespace {
 
-struct Picture {
+struct PngContent {
   int width = 0, height = 0, type = 0;
   std::vector<png_const_bytep> rows;
   std::vector<png_color> palette;
@@ -21,19 +21,19 @@ void Append(png_structp png, png_bytep data, std::size_t count) {
   static_cast<std::string*>(png_get_io_ptr(png))->append(reinterpret_cast<const char*>(data), count);
 }
 
-bool WriteAll(png_structp png, png_infop info, const Picture& picture) {
+bool WriteAll(png_structp png, png_infop info, const PngContent& content) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;  // NOLINT(cert-err52-cpp): as libpng wants it
-  png_set_IHDR(png, info, static_cast<png_uint_32>(picture.width), static_cast<png_uint_32>(picture.height), 8,
-               picture.type, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-  if (!picture.palette.empty())
-    png_set_PLTE(png, info, picture.palette.data(), static_cast<int>(picture.palette.size()));
+  png_set_IHDR(png, info, static_cast<png_uint_32>(content.width), static_cast<png_uint_32>(content.height), 8,
+               content.type, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  if (!content.palette.empty())
+    png_set_PLTE(png, info, content.palette.data(), static_cast<int>(content.palette.size()));
   png_write_info(png, info);
-  for (const png_const_bytep row : picture.rows) png_write_row(png, row);
+  for (const png_const_bytep row : content.rows) png_write_row(png, row);
   png_write_end(png, nullptr);
   return true;
 }
 
-std::string Encode(const Picture& picture) {
+std::string Encode(const PngContent& content) {
   std::string bytes;
   png_structp png =
       png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, [](png_structp, png_const_charp) {});
@@ -41,17 +41,17 @@ std::string Encode(const Picture& picture) {
   png_infop info = png_create_info_struct(png);
   CHECK(info != nullptr);
   png_set_write_fn(png, &bytes, &Append, nullptr);
-  const bool written = WriteAll(png, info, picture);
+  const bool written = WriteAll(png, info, content);
   png_destroy_write_struct(&png, &info);
   CHECK(written);  // all of it is in memory, and checked by the caller
   return bytes;
 }
 
-Picture PictureOf(const Image8& image, int type) {
+PngContent PngContentOf(const Image8& image, int type) {
   CHECK(image.width > 0 && image.height > 0);
-  Picture picture{image.width, image.height, type, {}, {}};
-  for (int y = 0; y < image.height; ++y) picture.rows.push_back(image.At(0, y));
-  return picture;
+  PngContent content{image.width, image.height, type, {}, {}};
+  for (int y = 0; y < image.height; ++y) content.rows.push_back(image.At(0, y));
+  return content;
 }
 
 }  // namespace
@@ -60,22 +60,22 @@ std::string EncodePng(const Image8& image) {
   CHECK(image.bands >= 1 && image.bands <= 4);
   constexpr int kTypes[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,
                             PNG_COLOR_TYPE_RGB_ALPHA};
-  return Encode(PictureOf(image, kTypes[image.bands - 1]));
+  return Encode(PngContentOf(image, kTypes[image.bands - 1]));
 }
 
 base::Result<void> WritePng(const std::string& path, const Image8& image) {
   return base::ReplaceFile(path, EncodePng(image));
 }
 
-base::Result<void> WritePng(const std::string& path, const Mask& mask, const std::vector<Colour>& palette) {
+base::Result<void> WritePng(const std::string& path, const Mask& mask, const std::vector<Color>& palette) {
   CHECK(mask.bands == 1);
-  Picture picture = PictureOf(mask, PNG_COLOR_TYPE_PALETTE);
-  // A label without a colour is black; a palette that is too short is not a valid file.
+  PngContent content = PngContentOf(mask, PNG_COLOR_TYPE_PALETTE);
+  // A label without a color is black; a palette that is too short is not a valid file.
   const std::size_t labels = static_cast<std::size_t>(*std::max_element(mask.values.begin(), mask.values.end())) + 1;
-  picture.palette.resize(std::max(labels, std::min<std::size_t>(palette.size(), 256)));
-  for (std::size_t i = 0; i < std::min(palette.size(), picture.palette.size()); ++i)
-    picture.palette[i] = {palette[i].red, palette[i].green, palette[i].blue};
-  return base::ReplaceFile(path, Encode(picture));
+  content.palette.resize(std::max(labels, std::min<std::size_t>(palette.size(), 256)));
+  for (std::size_t i = 0; i < std::min(palette.size(), content.palette.size()); ++i)
+    content.palette[i] = {palette[i].red, palette[i].green, palette[i].blue};
+  return base::ReplaceFile(path, Encode(content));
 }
 
 }  // namespace fulldeck::imagery

@@ -149,7 +149,7 @@ std::optional<PlainPng> DecodePlainPng(std::string_view bytes) {
 
   std::string_view packed;
   std::string joined;
-  bool has_colours = false;
+  bool has_colors = false;
   while (true) {
     const auto chunk = TakeChunk(rest);
     if (!chunk) return std::nullopt;
@@ -158,9 +158,9 @@ std::optional<PlainPng> DecodePlainPng(std::string_view bytes) {
       if (!packed.empty() || chunk->data.size() % 3 != 0 || chunk->data.size() > 768) return std::nullopt;
       for (std::size_t i = 0; i < chunk->data.size() / 3; ++i) {
         const auto at = [&chunk, i](std::size_t band) { return static_cast<std::uint8_t>(chunk->data[3 * i + band]); };
-        png.colours[i] = {at(0), at(1), at(2)};
+        png.colors[i] = {at(0), at(1), at(2)};
       }
-      has_colours = true;
+      has_colors = true;
     } else if (chunk->name == "IDAT") {
       if (!packed.empty()) {
         if (joined.empty()) joined = packed;
@@ -173,7 +173,7 @@ std::optional<PlainPng> DecodePlainPng(std::string_view bytes) {
       return std::nullopt;
     }
   }
-  if (png.palette && !has_colours) return std::nullopt;
+  if (png.palette && !has_colors) return std::nullopt;
 
   const std::size_t filtered_bytes = static_cast<std::size_t>((width * bands + 1) * height);
   const std::unique_ptr<std::uint8_t, decltype(&std::free)> filtered(

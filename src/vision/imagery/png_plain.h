@@ -15,7 +15,7 @@ namespace fulldeck::imagery {
 struct PlainPng {
   Image8 image;  // of a palette: its indices
   bool palette = false;
-  std::array<Colour, 256> colours = {};  // those that the file does not have are black
+  std::array<Color, 256> colors = {};  // those that the file does not have are black
 };
 
 // Nothing: leave it to libpng. Always nothing in a build without libdeflate.

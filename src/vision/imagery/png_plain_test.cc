@@ -33,7 +33,7 @@ TEST(PlainPng, IsWhatLibpngReads) {
       const auto plain = DecodePlainPng(bytes);
       ASSERT_TRUE(plain.has_value());
       EXPECT_EQ(plain->image, image);
-      const auto slow = DecodePngWithLibpng(bytes, Values::kColours);
+      const auto slow = DecodePngWithLibpng(bytes, Values::kColors);
       ASSERT_TRUE(slow.ok());
       EXPECT_EQ(std::get<Image8>(*slow), image);
     }
@@ -46,13 +46,13 @@ TEST(PlainPng, NoDamageIsReadOtherwiseThanByLibpng) {
   for (std::size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x15);
-    const auto ours = DecodePng(damaged, Values::kColours);
-    const auto slow = DecodePngWithLibpng(damaged, Values::kColours);
+    const auto ours = DecodePng(damaged, Values::kColors);
+    const auto slow = DecodePngWithLibpng(damaged, Values::kColors);
     ASSERT_EQ(ours.ok(), slow.ok()) << at;
     if (ours.ok()) {
       EXPECT_EQ(std::get<Image8>(*ours), std::get<Image8>(*slow)) << at;
     }
-    EXPECT_FALSE(DecodePng(whole.substr(0, at), Values::kColours).ok()) << at;
+    EXPECT_FALSE(DecodePng(whole.substr(0, at), Values::kColors).ok()) << at;
   }
 }
 

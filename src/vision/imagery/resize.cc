@@ -36,18 +36,18 @@ void CheckWindow(const Raster<Value>& image, int scaled_width, int scaled_height
 
 template <typename Value>
 Raster<Value> Empty(const Window& window, int bands) {
-  Raster<Value> made{window.width, window.height, bands, {}};
-  made.values.resize(static_cast<std::size_t>(window.width) * window.height * bands);
-  return made;
+  Raster<Value> result{window.width, window.height, bands, {}};
+  result.values.resize(static_cast<std::size_t>(window.width) * window.height * bands);
+  return result;
 }
 
 template <typename Value>
 Raster<Value> Cut(const Raster<Value>& image, const Window& window) {
-  Raster<Value> made = Empty<Value>(window, image.bands);
+  Raster<Value> result = Empty<Value>(window, image.bands);
   const std::size_t row = static_cast<std::size_t>(window.width) * image.bands;
   for (int y = 0; row > 0 && y < window.height; ++y)
-    std::memcpy(made.At(0, y), image.At(window.x, window.y + y), row * sizeof(Value));
-  return made;
+    std::memcpy(result.At(0, y), image.At(window.x, window.y + y), row * sizeof(Value));
+  return result;
 }
 
 }  // namespace
@@ -55,8 +55,8 @@ Raster<Value> Cut(const Raster<Value>& image, const Window& window) {
 Image8 BilinearWindow(const Image8& image, int scaled_width, int scaled_height, const Window& window) {
   CheckWindow(image, scaled_width, scaled_height, window);
   if (scaled_width == image.width && scaled_height == image.height) return Cut(image, window);
-  Image8 made = Empty<std::uint8_t>(window, image.bands);
-  if (made.values.empty()) return made;
+  Image8 result = Empty<std::uint8_t>(window, image.bands);
+  if (result.values.empty()) return result;
   const std::vector<Tap> columns = Taps(image.width, scaled_width, window.x, window.width);
   const std::vector<Tap> rows = Taps(image.height, scaled_height, window.y, window.height);
   std::vector<kernels::Column> column_taps(columns.size());
@@ -82,15 +82,15 @@ Image8 BilinearWindow(const Image8& image, int scaled_width, int scaled_height, 
       held[i] = wanted[i];
     }
     kernels::MixRows(stretched[0].data(), stretched[1].data(), static_cast<std::int16_t>(std::lround(tap.weight * 128)),
-                     row_values, made.At(0, y));
+                     row_values, result.At(0, y));
   }
-  return made;
+  return result;
 }
 
 ImageFloat BilinearWindow(const ImageFloat& image, int scaled_width, int scaled_height, const Window& window) {
   CheckWindow(image, scaled_width, scaled_height, window);
   if (scaled_width == image.width && scaled_height == image.height) return Cut(image, window);
-  ImageFloat made = Empty<float>(window, image.bands);
+  ImageFloat result = Empty<float>(window, image.bands);
   const std::vector<Tap> columns = Taps(image.width, scaled_width, window.x, window.width);
   const std::vector<Tap> rows = Taps(image.height, scaled_height, window.y, window.height);
   for (int y = 0; y < window.height; ++y) {
@@ -99,7 +99,7 @@ ImageFloat BilinearWindow(const ImageFloat& image, int scaled_width, int scaled_
       const Tap& column = columns[static_cast<std::size_t>(x)];
       const float* corners[4] = {image.At(column.first, row.first), image.At(column.second, row.first),
                                  image.At(column.first, row.second), image.At(column.second, row.second)};
-      float* out = made.At(x, y);
+      float* out = result.At(x, y);
       for (int band = 0; band < image.bands; ++band) {
         const float top = corners[0][band] + (corners[1][band] - corners[0][band]) * column.weight;
         const float bottom = corners[2][band] + (corners[3][band] - corners[2][band]) * column.weight;
@@ -107,7 +107,7 @@ ImageFloat BilinearWindow(const ImageFloat& image, int scaled_width, int scaled_
       }
     }
   }
-  return made;
+  return result;
 }
 
 std::vector<int> NearestPositions(int source, int scaled, int first, int count) {
@@ -124,15 +124,15 @@ Mask NearestWindow(const Mask& mask, int scaled_width, int scaled_height, const 
   CheckWindow(mask, scaled_width, scaled_height, window);
   CHECK(mask.bands == 1);
   if (scaled_width == mask.width && scaled_height == mask.height) return Cut(mask, window);
-  Mask made = Empty<std::uint8_t>(window, 1);
+  Mask result = Empty<std::uint8_t>(window, 1);
   const std::vector<int> columns = NearestPositions(mask.width, scaled_width, window.x, window.width);
   const std::vector<int> rows = NearestPositions(mask.height, scaled_height, window.y, window.height);
   for (int y = 0; y < window.height; ++y) {
     const std::uint8_t* from = mask.At(0, rows[static_cast<std::size_t>(y)]);
-    std::uint8_t* to = made.At(0, y);
+    std::uint8_t* to = result.At(0, y);
     for (int x = 0; x < window.width; ++x) to[x] = from[columns[static_cast<std::size_t>(x)]];
   }
-  return made;
+  return result;
 }
 
 }  // namespace fulldeck::imagery

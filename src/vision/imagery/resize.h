@@ -1,7 +1,7 @@
 // Windows of scaled images. Only what the window shows is computed: a crop of an enlarged image costs what the crop
 // costs.
 //
-// Pixel centres are at halves, as in OpenCV: column x of the scaled image lies at (x + ½) · width / scaled_width − ½ of
+// Pixel centers are at halves, as in OpenCV: column x of the scaled image lies at (x + ½) · width / scaled_width − ½ of
 // the source. Nothing is averaged when an image is made smaller (OpenCV's INTER_LINEAR, which MMSegmentation trains
 // with). 8-bit results differ from exact arithmetic by at most one.
 #pragma once

@@ -11,13 +11,13 @@
 namespace fulldeck::imagery {
 namespace {
 
-constexpr std::uint64_t kMostTileBytes = std::uint64_t{1} << 28;
+constexpr std::uint64_t kMaxTileBytes = std::uint64_t{1} << 28;
 
 // How the pixels are stored.
 struct Layout {
   std::uint32_t width = 0, height = 0;
   std::uint16_t bands = 1, bits = 1, kind = SAMPLEFORMAT_UINT, planes = PLANARCONFIG_CONTIG;
-  std::uint16_t colours = PHOTOMETRIC_MINISBLACK, compression = COMPRESSION_NONE;
+  std::uint16_t colors = PHOTOMETRIC_MINISBLACK, compression = COMPRESSION_NONE;
 
   bool separate() const { return planes == PLANARCONFIG_SEPARATE; }
   int bands_of_plane() const { return separate() ? 1 : bands; }
@@ -37,7 +37,7 @@ base::Result<Layout> LayoutOf(TIFF* tiff) {
   TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLEFORMAT, &layout.kind);
   TIFFGetFieldDefaulted(tiff, TIFFTAG_PLANARCONFIG, &layout.planes);
   TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &layout.compression);
-  TIFFGetField(tiff, TIFFTAG_PHOTOMETRIC, &layout.colours);
+  TIFFGetField(tiff, TIFFTAG_PHOTOMETRIC, &layout.colors);
   if (layout.kind == SAMPLEFORMAT_VOID) layout.kind = SAMPLEFORMAT_UINT;
   const auto refuse = [](const std::string& what) {
     return base::Error{what + " are not read. Write it again as RGB or gray with 8 or 16 bits, or as float."};
@@ -53,13 +53,12 @@ base::Result<Layout> LayoutOf(TIFF* tiff) {
                                                                              : "values") +
                   " of " + std::to_string(layout.bits) + " bits in " + std::to_string(layout.bands) + " bands");
   }
-  if (layout.colours == PHOTOMETRIC_YCBCR) {
+  if (layout.colors == PHOTOMETRIC_YCBCR) {
     if (layout.compression != COMPRESSION_JPEG) return refuse("YCbCr colours without JPEG compression");
     TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
   }
-  if (layout.colours == PHOTOMETRIC_CIELAB || layout.colours == PHOTOMETRIC_ICCLAB ||
-      layout.colours == PHOTOMETRIC_ITULAB || layout.colours == PHOTOMETRIC_LOGL ||
-      layout.colours == PHOTOMETRIC_LOGLUV) {
+  if (layout.colors == PHOTOMETRIC_CIELAB || layout.colors == PHOTOMETRIC_ICCLAB ||
+      layout.colors == PHOTOMETRIC_ITULAB || layout.colors == PHOTOMETRIC_LOGL || layout.colors == PHOTOMETRIC_LOGLUV) {
     return refuse("Lab and Luv colours");
   }
   return layout;
@@ -96,7 +95,7 @@ base::Result<void> ForEachBlock(const TiffHandle& handle, const Layout& layout, 
   }
   if (block_width == 0 || block_height == 0) return base::Error{"its tiles have no size."};
   const std::uint64_t stride = layout.StoredBytes(block_width);
-  if (block_height > kMostDecodedBytes / stride || (tiled && stride * block_height > kMostTileBytes))
+  if (block_height > kMaxDecodedBytes / stride || (tiled && stride * block_height > kMaxTileBytes))
     return base::Error{"its tiles are larger than is read."};
   const std::uint64_t needed = stride * block_height;
   const std::uint64_t size = tiled ? TIFFTileSize64(tiff) : TIFFStripSize64(tiff);
@@ -189,7 +188,7 @@ base::Result<AnyImage> ReadStored(const TiffHandle& handle, const Layout& layout
                              : ReadValues<float, std::uint32_t>(handle, layout);
 }
 
-base::Result<AnyImage> LookedUp(const TiffHandle& handle, const Layout& layout, const Image8& indices) {
+base::Result<AnyImage> ApplyPalette(const TiffHandle& handle, const Layout& layout, const Image8& indices) {
   std::uint16_t* maps[3] = {};
   if (TIFFGetField(handle.get(), TIFFTAG_COLORMAP, &maps[0], &maps[1], &maps[2]) != 1 || maps[0] == nullptr)
     return base::Error{"its colours are indices, and it has no colour map."};
@@ -206,18 +205,18 @@ base::Result<AnyImage> LookedUp(const TiffHandle& handle, const Layout& layout, 
   return AnyImage(std::move(image));
 }
 
-// As colours: colour maps looked up, few bits stretched, white at the top.
-base::Result<AnyImage> AsColours(const TiffHandle& handle, const Layout& layout, AnyImage stored) {
+// As colors: color maps looked up, few bits stretched, white at the top.
+base::Result<AnyImage> ToColors(const TiffHandle& handle, const Layout& layout, AnyImage stored) {
   auto* bytes = std::get_if<Image8>(&stored);
-  if (layout.colours == PHOTOMETRIC_PALETTE) {
+  if (layout.colors == PHOTOMETRIC_PALETTE) {
     if (bytes == nullptr || layout.bands != 1) return base::Error{"colour maps of more than 8 bits are not read."};
-    return LookedUp(handle, layout, *bytes);
+    return ApplyPalette(handle, layout, *bytes);
   }
   if (bytes != nullptr && layout.bits < 8) {
     const int most = (1 << layout.bits) - 1;
     for (std::uint8_t& value : bytes->values) value = static_cast<std::uint8_t>(value * 255 / most);
   }
-  if (layout.colours == PHOTOMETRIC_MINISWHITE) {
+  if (layout.colors == PHOTOMETRIC_MINISWHITE) {
     if (bytes != nullptr) {
       for (std::uint8_t& value : bytes->values) value = static_cast<std::uint8_t>(255 - value);
     } else if (auto* wide = std::get_if<Image16>(&stored)) {
@@ -229,14 +228,14 @@ base::Result<AnyImage> AsColours(const TiffHandle& handle, const Layout& layout,
 
 }  // namespace
 
-base::Result<ImageHead> HeadOfTiff(std::string_view bytes) {
+base::Result<ImageInfo> ReadTiffInfo(std::string_view bytes) {
   const TiffHandle handle = TiffHandle::Reading(bytes);
   if (handle.get() == nullptr) return handle.error("it is damaged or cut off");
   const auto layout = LayoutOf(handle.get());
   if (!layout) return layout.error();
   if (const auto claim = CheckClaimOf(*layout, bytes.size()); !claim) return claim.error();
-  return ImageHead{static_cast<int>(layout->width), static_cast<int>(layout->height),
-                   layout->colours == PHOTOMETRIC_PALETTE ? 3 : layout->bands, std::max<int>(8, layout->bits), ""};
+  return ImageInfo{static_cast<int>(layout->width), static_cast<int>(layout->height),
+                   layout->colors == PHOTOMETRIC_PALETTE ? 3 : layout->bands, std::max<int>(8, layout->bits), ""};
 }
 
 base::Result<AnyImage> DecodeTiff(std::string_view bytes, Values values) {
@@ -247,7 +246,7 @@ base::Result<AnyImage> DecodeTiff(std::string_view bytes, Values values) {
   if (const auto claim = CheckClaimOf(*layout, bytes.size()); !claim) return claim.error();
   auto stored = ReadStored(handle, *layout);
   if (!stored || values == Values::kIndices) return stored;
-  return AsColours(handle, *layout, *std::move(stored));
+  return ToColors(handle, *layout, *std::move(stored));
 }
 
 base::Result<GeoTags> GeoTagsOfTiff(std::string_view bytes) {
@@ -262,14 +261,14 @@ base::Result<GeoTags> GeoTagsOfTiff(std::string_view bytes) {
 
 namespace fulldeck::imagery {
 
-base::Result<ImageHead> HeadOfTiff(std::string_view) {
+base::Result<ImageInfo> ReadTiffInfo(std::string_view) {
   return base::Error{"this build of fulldeck has no libtiff. Install libtiff-dev and build again."};
 }
 base::Result<AnyImage> DecodeTiff(std::string_view bytes, Values) {
-  return HeadOfTiff(bytes).error();
+  return ReadTiffInfo(bytes).error();
 }
 base::Result<GeoTags> GeoTagsOfTiff(std::string_view bytes) {
-  return HeadOfTiff(bytes).error();
+  return ReadTiffInfo(bytes).error();
 }
 
 }  // namespace fulldeck::imagery

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kClassicBytes = std::uint64_t{3} << 30;  // classic TIFF ends at 4 GiB, packed badly or not
 constexpr std::uint32_t kStripBytes = 1 << 18;
 
-base::Result<void> Write(const std::string& path, const Image8& image, const std::vector<Colour>* palette,
+base::Result<void> Write(const std::string& path, const Image8& image, const std::vector<Color>* palette,
                          const GeoTags& tags) {
   CHECK(image.width > 0 && image.height > 0 && image.bands > 0);
   TiffHandle handle = TiffHandle::Writing(image.values.size() > kClassicBytes);
@@ -29,7 +29,7 @@ base::Result<void> Write(const std::string& path, const Image8& image, const std
   TIFFSetField(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG);
   TIFFSetField(tiff, TIFFTAG_COMPRESSION, COMPRESSION_ADOBE_DEFLATE);
   TIFFSetField(tiff, TIFFTAG_ROWSPERSTRIP, std::max(1U, kStripBytes / row_bytes));
-  const bool colours = image.bands >= 3;
+  const bool colors = image.bands >= 3;
   if (palette != nullptr) {
     std::array<std::vector<std::uint16_t>, 3> maps;
     for (auto& map : maps) map.resize(256);
@@ -41,8 +41,8 @@ base::Result<void> Write(const std::string& path, const Image8& image, const std
     TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_PALETTE);
     TIFFSetField(tiff, TIFFTAG_COLORMAP, maps[0].data(), maps[1].data(), maps[2].data());
   } else {
-    TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, colours ? PHOTOMETRIC_RGB : PHOTOMETRIC_MINISBLACK);
-    const int extra = image.bands - (colours ? 3 : 1);
+    TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, colors ? PHOTOMETRIC_RGB : PHOTOMETRIC_MINISBLACK);
+    const int extra = image.bands - (colors ? 3 : 1);
     const std::vector<std::uint16_t> kinds(static_cast<std::size_t>(extra), EXTRASAMPLE_UNSPECIFIED);
     if (extra > 0) TIFFSetField(tiff, TIFFTAG_EXTRASAMPLES, static_cast<std::uint16_t>(extra), kinds.data());
   }
@@ -62,7 +62,7 @@ base::Result<void> Write(const std::string& path, const Image8& image, const std
 base::Result<void> WriteTiff(const std::string& path, const Image8& image, const GeoTags& tags) {
   return Write(path, image, nullptr, tags);
 }
-base::Result<void> WriteTiff(const std::string& path, const Mask& mask, const std::vector<Colour>& palette,
+base::Result<void> WriteTiff(const std::string& path, const Mask& mask, const std::vector<Color>& palette,
                              const GeoTags& tags) {
   CHECK(mask.bands == 1);
   return Write(path, mask, &palette, tags);
@@ -73,7 +73,7 @@ base::Result<void> WriteTiff(const std::string& path, const Mask& mask, const st
 base::Result<void> WriteTiff(const std::string& path, const Image8&, const GeoTags&) {
   return base::Error{path + " cannot be written: this build of fulldeck has no libtiff."};
 }
-base::Result<void> WriteTiff(const std::string& path, const Mask&, const std::vector<Colour>&, const GeoTags& tags) {
+base::Result<void> WriteTiff(const std::string& path, const Mask&, const std::vector<Color>&, const GeoTags& tags) {
   return WriteTiff(path, Image8{}, tags);
 }
 #endif

@@ -14,8 +14,8 @@
 namespace fulldeck::imagery {
 namespace {
 
-constexpr std::uint32_t kMostTagValues = 1 << 20;
-constexpr std::size_t kMostTextBytes = 4 << 20;
+constexpr std::uint32_t kMaxTagValues = 1 << 20;
+constexpr std::size_t kMaxTextBytes = 4 << 20;
 
 struct TagKind {
   std::uint32_t number;
@@ -37,27 +37,27 @@ TIFFExtendProc previous_extender = nullptr;
 
 void AddTags(TIFF* tiff) {
   static std::array<TIFFFieldInfo, kTags.size()>* const fields = [] {
-    auto* made = new std::array<TIFFFieldInfo, kTags.size()>();
+    auto* field_infos = new std::array<TIFFFieldInfo, kTags.size()>();
     for (std::size_t i = 0; i < kTags.size(); ++i) {
       const bool text = kTags[i].type == TIFF_ASCII;
       const auto count = static_cast<short>(text ? TIFF_VARIABLE : TIFF_VARIABLE2);
-      (*made)[i] = {kTags[i].number,
-                    count,
-                    count,
-                    kTags[i].type,
-                    FIELD_CUSTOM,
-                    1,
-                    static_cast<unsigned char>(text ? 0 : 1),
-                    const_cast<char*>(kTags[i].name)};
+      (*field_infos)[i] = {kTags[i].number,
+                           count,
+                           count,
+                           kTags[i].type,
+                           FIELD_CUSTOM,
+                           1,
+                           static_cast<unsigned char>(text ? 0 : 1),
+                           const_cast<char*>(kTags[i].name)};
     }
-    return made;
+    return field_infos;
   }();
   TIFFMergeFieldInfo(tiff, fields->data(), static_cast<std::uint32_t>(fields->size()));
   if (previous_extender != nullptr) previous_extender(tiff);
 }
 
-// libtiff asks for more tags in one place for the whole process.
-void KnowTags() {
+// libtiff asks for more tags in one position for the whole process.
+void RegisterTags() {
   static std::once_flag once;
   std::call_once(once, [] { previous_extender = TIFFSetTagExtender(&AddTags); });
 }
@@ -68,35 +68,35 @@ struct TiffHandle::Memory {
   std::string_view read;
   std::string written;
   bool writing = false;
-  std::uint64_t place = 0;
-  std::string complaint;
+  std::uint64_t position = 0;
+  std::string first_error;
   TIFF* tiff = nullptr;
 
   static Memory& Of(thandle_t handle) { return *static_cast<Memory*>(handle); }
   static tmsize_t Read(thandle_t handle, void* to, tmsize_t count) {
     Memory& self = Of(handle);
     const std::string_view data = self.writing ? std::string_view(self.written) : self.read;
-    if (count <= 0 || self.place >= data.size()) return 0;
+    if (count <= 0 || self.position >= data.size()) return 0;
     const std::size_t got =
-        std::min(static_cast<std::size_t>(count), data.size() - static_cast<std::size_t>(self.place));
-    std::memcpy(to, data.data() + self.place, got);
-    self.place += got;
+        std::min(static_cast<std::size_t>(count), data.size() - static_cast<std::size_t>(self.position));
+    std::memcpy(to, data.data() + self.position, got);
+    self.position += got;
     return static_cast<tmsize_t>(got);
   }
   static tmsize_t Write(thandle_t handle, void* from, tmsize_t count) {
     Memory& self = Of(handle);
     if (!self.writing || count < 0) return 0;
-    const std::uint64_t end = self.place + static_cast<std::uint64_t>(count);
+    const std::uint64_t end = self.position + static_cast<std::uint64_t>(count);
     if (end > self.written.size()) self.written.resize(end);
-    std::memcpy(self.written.data() + self.place, from, static_cast<std::size_t>(count));
-    self.place = end;
+    std::memcpy(self.written.data() + self.position, from, static_cast<std::size_t>(count));
+    self.position = end;
     return count;
   }
   static toff_t Seek(thandle_t handle, toff_t offset, int whence) {
     Memory& self = Of(handle);
     const std::uint64_t end = self.writing ? self.written.size() : self.read.size();
-    self.place = offset + (whence == SEEK_CUR ? self.place : whence == SEEK_END ? end : 0);
-    return self.place;
+    self.position = offset + (whence == SEEK_CUR ? self.position : whence == SEEK_END ? end : 0);
+    return self.position;
   }
   static toff_t Size(thandle_t handle) {
     return Of(handle).writing ? Of(handle).written.size() : Of(handle).read.size();
@@ -112,14 +112,14 @@ struct TiffHandle::Memory {
   }
   static void Unmap(thandle_t, void*, toff_t) {}
 
-  __attribute__((format(printf, 2, 0))) void Complain(const char* format, std::va_list arguments) {
-    if (!complaint.empty()) return;
+  __attribute__((format(printf, 2, 0))) void SetFirstError(const char* format, std::va_list arguments) {
+    if (!first_error.empty()) return;
     char text[256];
     std::vsnprintf(text, sizeof text, format, arguments);
-    complaint = base::Printable(text);
+    first_error = base::Printable(text);
   }
   void Open(const char* mode) {
-    KnowTags();
+    RegisterTags();
 #if TIFFLIB_VERSION >= 20221213
     const std::unique_ptr<TIFFOpenOptions, decltype(&TIFFOpenOptionsFree)> options(TIFFOpenOptionsAlloc(),
                                                                                    &TIFFOpenOptionsFree);
@@ -127,7 +127,7 @@ struct TiffHandle::Memory {
     TIFFOpenOptionsSetErrorHandlerExtR(
         options.get(),
         [](TIFF*, void* user, const char*, const char* format, std::va_list arguments) {
-          static_cast<Memory*>(user)->Complain(format, arguments);
+          static_cast<Memory*>(user)->SetFirstError(format, arguments);
           return 1;
         },
         this);
@@ -171,7 +171,7 @@ TIFF* TiffHandle::get() const {
 }
 
 base::Error TiffHandle::error(const char* otherwise) const {
-  std::string why = memory_->complaint.empty() ? otherwise : memory_->complaint;
+  std::string why = memory_->first_error.empty() ? otherwise : memory_->first_error;
   if (why.empty() || why.back() != '.') why += '.';
   return base::Error{why};
 }
@@ -179,7 +179,7 @@ base::Error TiffHandle::error(const char* otherwise) const {
 std::string TiffHandle::Close() {
   if (memory_->tiff != nullptr) TIFFClose(memory_->tiff);
   memory_->tiff = nullptr;
-  return memory_->complaint.empty() ? std::move(memory_->written) : std::string();
+  return memory_->first_error.empty() ? std::move(memory_->written) : std::string();
 }
 
 GeoTags TagsOf(TIFF* tiff) {
@@ -188,12 +188,12 @@ GeoTags TagsOf(TIFF* tiff) {
     if (kind.type == TIFF_ASCII) {
       const char* text = nullptr;
       if (TIFFGetField(tiff, kind.number, &text) == 1 && text != nullptr)
-        found.tags.push_back({kind.number, std::string(text, strnlen(text, kMostTextBytes))});
+        found.tags.push_back({kind.number, std::string(text, strnlen(text, kMaxTextBytes))});
       continue;
     }
     std::uint32_t count = 0;
     const void* values = nullptr;
-    if (TIFFGetField(tiff, kind.number, &count, &values) != 1 || values == nullptr || count > kMostTagValues) continue;
+    if (TIFFGetField(tiff, kind.number, &count, &values) != 1 || values == nullptr || count > kMaxTagValues) continue;
     if (kind.type == TIFF_DOUBLE) {
       const auto* numbers = static_cast<const double*>(values);
       found.tags.push_back({kind.number, std::vector<double>(numbers, numbers + count)});

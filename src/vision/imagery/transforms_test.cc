@@ -89,12 +89,12 @@ TEST(Resize, MasksKeepTheirLabels) {
   EXPECT_THAT(NearestPositions(8, 4, 0, 4), ElementsAre(1, 3, 5, 7));
 }
 
-TEST(Planes, NormaliseOnceAndPadWithNothing) {
+TEST(Planes, NormalizeOnceAndPadWithZeros) {
   const Image8 image{2, 1, 3, {255, 0, 51, 0, 255, 102}};
   const std::vector<double> mean = {0.5, 0, 0.2};
   const std::vector<double> std = {0.5, 1, 0.1};
   std::vector<float> planes(3 * 2 * 3, -7);
-  ToPlanes(image, NormalisingTables(mean, std, nullptr), {}, 2, 3, planes.data());
+  ToPlanes(image, NormalizationTables(mean, std, nullptr), {}, 2, 3, planes.data());
   EXPECT_THAT(planes, ::testing::Pointwise(::testing::FloatNear(1e-5F),
                                            std::vector<float>{1, -1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0}));
   const ImageFloat floats{2, 1, 3, {1, 0, 0.2F, 0, 1, 0.4F}};
@@ -106,14 +106,14 @@ TEST(Planes, NormaliseOnceAndPadWithNothing) {
   EXPECT_THAT(labels, ElementsAre(4, 5, 255, 255, 255, 255));
 }
 
-TEST(Planes, TurnAndFlipImagesAndMasksAlike) {
+TEST(Planes, RotateAndFlipImagesAndMasksAlike) {
   // 1 2 3
   // 4 5 6
   const Mask mask{3, 2, 1, {1, 2, 3, 4, 5, 6}};
-  const auto turned = [&mask](Turn turn) {
-    const bool lies = turn.quarter_turns % 2 == 0;
+  const auto turned = [&mask](Orientation orientation) {
+    const bool lies = orientation.quarter_turns % 2 == 0;
     std::vector<std::uint8_t> labels(6);
-    ToPlane(mask, turn, lies ? 2 : 3, lies ? 3 : 2, labels.data());
+    ToPlane(mask, orientation, lies ? 2 : 3, lies ? 3 : 2, labels.data());
     return labels;
   };
   EXPECT_THAT(turned({1, false, false}), ElementsAre(3, 6, 2, 5, 1, 4));
@@ -125,13 +125,13 @@ TEST(Planes, TurnAndFlipImagesAndMasksAlike) {
   const Mask large = Pattern<std::uint8_t>(70, 70, 1);  // long enough for vectors
   for (int quarter_turns = 0; quarter_turns < 4; ++quarter_turns) {
     for (int flips = 0; flips < 4; ++flips) {
-      const Turn turn{quarter_turns, (flips & 1) != 0, (flips & 2) != 0};
+      const Orientation orientation{quarter_turns, (flips & 1) != 0, (flips & 2) != 0};
       Image8 image{70, 70, 3, {}};
       for (const std::uint8_t value : large.values) image.values.insert(image.values.end(), {value, value, value});
       std::vector<std::uint8_t> labels(70 * 70);
-      ToPlane(large, turn, 70, 70, labels.data());
+      ToPlane(large, orientation, 70, 70, labels.data());
       std::vector<float> planes(3 * 70 * 70);
-      ToPlanes(image, NormalisingTables({0, 0, 0}, {1, 1, 1}, nullptr), turn, 70, 70, planes.data());
+      ToPlanes(image, NormalizationTables({0, 0, 0}, {1, 1, 1}, nullptr), orientation, 70, 70, planes.data());
       for (std::size_t i = 0; i < planes.size(); ++i) ASSERT_NEAR(planes[i] * 255, labels[i % labels.size()], 1e-3);
     }
   }
@@ -152,7 +152,7 @@ std::vector<int> Changed(Image8 image, const Photometric& change) {
   return {last[image.values[0]], last[image.values[1]], last[image.values[2]]};
 }
 
-TEST(Photometric, DoesWhatOpenCvsColoursDo) {
+TEST(Photometric, MatchesTheColorsOfOpenCv) {
   EXPECT_THAT(Changed(OnePixel(10, 100, 250), {.brightness = 20}), ElementsAre(30, 120, 255));
   EXPECT_THAT(Changed(OnePixel(10, 100, 250), {.contrast_first = 0.5}), ElementsAre(5, 50, 125));
   EXPECT_THAT(Changed(OnePixel(10, 100, 250), {.brightness = -20, .contrast_last = 1.5}), ElementsAre(0, 120, 255));
@@ -188,7 +188,7 @@ TEST(Photometric, FloatsAndBytesAgree) {
   }
 }
 
-TEST(Photometric, LeavesOtherNumbersOfBandsTheirColours) {
+TEST(Photometric, LeavesOtherNumbersOfBandsTheirColors) {
   Image8 image = Pattern<std::uint8_t>(9, 9, 4);
   const Image8 before = image;
   ChangeAllButLastContrast(image, {.saturation = 0.5, .hue = 10});

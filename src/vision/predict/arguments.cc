@@ -6,7 +6,7 @@
 namespace fulldeck::predict {
 namespace {
 
-constexpr int kLargestWindow = 16384;
+constexpr int kMaxWindow = 16384;
 
 const std::vector<std::string>& Known() {
   static const std::vector<std::string> names = {"--checkpoint", "--output", "--window", "--stride", "--flips",
@@ -14,18 +14,18 @@ const std::vector<std::string>& Known() {
   return names;
 }
 
-base::Error Unknown(const std::string& word) {
-  const std::optional<std::string> meant = base::ClosestMatch(word, Known());
-  return {"what is " + base::Printable(word) + "? " +
+base::Error Unknown(const std::string& arg) {
+  const std::optional<std::string> meant = base::ClosestMatch(arg, Known());
+  return {"what is " + base::Printable(arg) + "? " +
           (meant ? "Did you mean " + *meant + "?" : "Known: " + base::Join(Known(), ", ") + ".")};
 }
 
 base::Result<int> Pixels(const std::string& name, const std::string& value, bool patches) {
   const std::optional<int> pixels = base::ParseInteger<int>(value);
-  if (!pixels || *pixels < 1 || *pixels > kLargestWindow || (patches && *pixels % kPatch != 0)) {
+  if (!pixels || *pixels < 1 || *pixels > kMaxWindow || (patches && *pixels % kPatch != 0)) {
     return base::Error{name + " is " + base::Printable(value) + ", and must be " +
                        (patches ? "a multiple of 16 pixels, at most " : "a whole number of pixels, at most ") +
-                       std::to_string(kLargestWindow) + "."};
+                       std::to_string(kMaxWindow) + "."};
   }
   return *pixels;
 }
@@ -50,43 +50,43 @@ const char kHelp[] =
     "where it lies. Exit code: 0, 1 when something failed (the other images are still done), 2 for a wrong command "
     "line.\n";
 
-base::Result<Arguments> ParseArguments(const std::vector<std::string>& words) {
+base::Result<Arguments> ParseArguments(const std::vector<std::string>& args) {
   Arguments arguments;
   bool only_images = false;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    std::string word = words[i];
-    if (only_images || (word.empty() || word[0] != '-')) {
-      arguments.images.push_back(word);
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    std::string arg = args[i];
+    if (only_images || (arg.empty() || arg[0] != '-')) {
+      arguments.images.push_back(arg);
       continue;
     }
-    if (word == "--") {
+    if (arg == "--") {
       only_images = true;
       continue;
     }
-    if (word == "--flips" || word == "--newest" || word == "--json" || word == "--help" || word == "-h") {
-      arguments.flips = arguments.flips || word == "--flips";
-      arguments.newest = arguments.newest || word == "--newest";
-      arguments.json = arguments.json || word == "--json";
-      arguments.help = arguments.help || word == "--help" || word == "-h";
+    if (arg == "--flips" || arg == "--newest" || arg == "--json" || arg == "--help" || arg == "-h") {
+      arguments.flips = arguments.flips || arg == "--flips";
+      arguments.newest = arguments.newest || arg == "--newest";
+      arguments.json = arguments.json || arg == "--json";
+      arguments.help = arguments.help || arg == "--help" || arg == "-h";
       continue;
     }
     std::optional<std::string> value;
-    if (const std::size_t equals = word.find('='); equals != std::string::npos) {
-      value = word.substr(equals + 1);
-      word.resize(equals);
+    if (const std::size_t equals = arg.find('='); equals != std::string::npos) {
+      value = arg.substr(equals + 1);
+      arg.resize(equals);
     }
     const bool takes_value =
-        word == "--checkpoint" || word == "--output" || word == "--window" || word == "--stride" || word == "--device";
-    if (!takes_value) return Unknown(words[i]);
-    if (!value && i + 1 < words.size()) value = words[++i];
-    if (!value || value->empty()) return base::Error{word + " needs a value."};
-    if (word == "--checkpoint") arguments.checkpoint = *value;
-    if (word == "--output") arguments.output = *value;
-    if (word == "--device") arguments.device = *value;
-    if (word == "--window" || word == "--stride") {
-      const base::Result<int> pixels = Pixels(word, *value, word == "--window");
+        arg == "--checkpoint" || arg == "--output" || arg == "--window" || arg == "--stride" || arg == "--device";
+    if (!takes_value) return Unknown(args[i]);
+    if (!value && i + 1 < args.size()) value = args[++i];
+    if (!value || value->empty()) return base::Error{arg + " needs a value."};
+    if (arg == "--checkpoint") arguments.checkpoint = *value;
+    if (arg == "--output") arguments.output = *value;
+    if (arg == "--device") arguments.device = *value;
+    if (arg == "--window" || arg == "--stride") {
+      const base::Result<int> pixels = Pixels(arg, *value, arg == "--window");
       if (!pixels) return pixels.error();
-      (word == "--window" ? arguments.window : arguments.stride) = *pixels;
+      (arg == "--window" ? arguments.window : arguments.stride) = *pixels;
     }
   }
   if (arguments.help) return arguments;

@@ -12,7 +12,7 @@ namespace fulldeck::predict {
 struct Arguments {
   std::string checkpoint;
   std::string output = ".";
-  std::optional<int> window;  // absent: the recipe's data.size
+  std::optional<int> window;  // absent: the config's data.size
   std::optional<int> stride;  // absent: two thirds of the window
   bool flips = false;
   bool newest = false;  // of several checkpoints not the best but the last
@@ -22,7 +22,7 @@ struct Arguments {
   std::vector<std::string> images;
 };
 
-base::Result<Arguments> ParseArguments(const std::vector<std::string>& words);
+base::Result<Arguments> ParseArguments(const std::vector<std::string>& args);
 
 extern const char kHelp[];
 

@@ -32,9 +32,9 @@ Json ToJson(const Findings& findings) {
     for (const ClassShare& one : findings.shares)
       classes.push_back({{"name", one.name}, {"pixels", one.pixels}, {"share", one.share}});
   } else {
-    Json& guesses = object["categories"] = Json::array();
-    for (const Guess& guess : findings.guesses)
-      guesses.push_back({{"name", guess.name}, {"probability", guess.probability}});
+    Json& top_classes = object["categories"] = Json::array();
+    for (const ClassProbability& top_class : findings.top_classes)
+      top_classes.push_back({{"name", top_class.name}, {"probability", top_class.probability}});
   }
   return object;
 }
@@ -51,17 +51,17 @@ std::vector<ClassShare> SharesOf(const imagery::Mask& mask, const std::vector<st
   return shares;
 }
 
-std::vector<Guess> LikeliestOf(const std::vector<float>& probabilities, const std::vector<std::string>& classes,
-                               std::size_t most) {
+std::vector<ClassProbability> TopK(const std::vector<float>& probabilities, const std::vector<std::string>& classes,
+                                   std::size_t most) {
   CHECK(probabilities.size() == classes.size());
   std::vector<std::size_t> order(classes.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return probabilities[a] > probabilities[b]; });
   order.resize(std::min(order.size(), most));
-  std::vector<Guess> guesses;
-  for (const std::size_t i : order) guesses.push_back({classes[i], probabilities[i]});
-  return guesses;
+  std::vector<ClassProbability> top_classes;
+  for (const std::size_t i : order) top_classes.push_back({classes[i], probabilities[i]});
+  return top_classes;
 }
 
 std::string FindingsText(const Findings& findings) {
@@ -82,15 +82,15 @@ std::string FindingsText(const Findings& findings) {
     if (findings.files->tiff) text += "  -> " + base::Printable(*findings.files->tiff) + "\n";
   } else {
     report::TextTable table({"  category", "%"});
-    for (const Guess& guess : findings.guesses)
-      table.AddRow({"  " + guess.name, fmt::format("{:.2f}", 100 * guess.probability)});
+    for (const ClassProbability& top_class : findings.top_classes)
+      table.AddRow({"  " + top_class.name, fmt::format("{:.2f}", 100 * top_class.probability)});
     text += table.Text();
   }
   return text;
 }
 
 std::string FindingsJson(const TrainedModel& model, const std::vector<Findings>& all) {
-  Json object = {{"checkpoint", model.folder}, {"step", model.step}, {"weights", model.averaged ? "averaged" : "last"}};
+  Json object = {{"checkpoint", model.folder}, {"step", model.step}, {"weights", model.is_ema ? "averaged" : "last"}};
   Json& images = object["images"] = Json::array();
   for (const Findings& one : all) images.push_back(ToJson(one));
   // Names of files need not be UTF-8.

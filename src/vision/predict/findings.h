@@ -18,7 +18,7 @@ struct ClassShare {
   double share = 0;  // of the image
 };
 
-struct Guess {
+struct ClassProbability {
   std::string name;
   double probability = 0;
 };
@@ -29,16 +29,16 @@ struct Findings {
   int width = 0, height = 0;
   std::vector<ClassShare> shares;  // segmentation: every class, in the model's order
   std::optional<ResultFiles> files;
-  std::vector<Guess> guesses;  // classification: the likeliest first
+  std::vector<ClassProbability> top_classes;  // classification: the likeliest first
 };
 
 std::vector<ClassShare> SharesOf(const imagery::Mask& mask, const std::vector<std::string>& classes);
 
 // The `most` likeliest; of equal ones the first.
-std::vector<Guess> LikeliestOf(const std::vector<float>& probabilities, const std::vector<std::string>& classes,
-                               std::size_t most);
+std::vector<ClassProbability> TopK(const std::vector<float>& probabilities, const std::vector<std::string>& classes,
+                                   std::size_t most);
 
-// A table: classes that are there, the largest first; or the guesses.
+// A table: classes that are there, the largest first; or the top_classes.
 std::string FindingsText(const Findings& findings);
 
 // One object for the whole call.

@@ -60,7 +60,7 @@ TEST(SlidingWindow, CoversEveryPixelAndStaysInside) {
 // ---- putting together ----
 
 // What every window would say of a pixel, different in each window.
-float Said(int number, int x, int y, const Window& window) {
+float FakeProbability(int number, int x, int y, const Window& window) {
   const int mixed = (x * 7 + y * 13 + number * 29 + window.x * 3 + window.y * 5) % 101;
   return static_cast<float>(mixed) / 101;
 }
@@ -72,19 +72,19 @@ TEST(Mosaic, DecidesAsASumOverTheWholeImageWould) {
     constexpr int kClasses = 4;
     Mosaic mosaic(width, height, kClasses, plan);
     std::vector<double> sums(static_cast<std::size_t>(width) * height * kClasses, 0);
-    std::vector<float> said(static_cast<std::size_t>(plan.width) * plan.height * kClasses);
+    std::vector<float> window_probabilities(static_cast<std::size_t>(plan.width) * plan.height * kClasses);
     for (const Window& window : plan.windows) {
       for (int number = 0; number < kClasses; ++number) {
         for (int y = 0; y < plan.height; ++y) {
           for (int x = 0; x < plan.width; ++x) {
-            const float value = Said(number, x, y, window);
-            said[(static_cast<std::size_t>(number) * plan.height + y) * plan.width + x] = value;
+            const float value = FakeProbability(number, x, y, window);
+            window_probabilities[(static_cast<std::size_t>(number) * plan.height + y) * plan.width + x] = value;
             if (window.x + x < width && window.y + y < height)
               sums[(static_cast<std::size_t>(window.y + y) * width + window.x + x) * kClasses + number] += value;
           }
         }
       }
-      mosaic.Add(window, said.data());
+      mosaic.Add(window, window_probabilities.data());
     }
     const imagery::Mask mask = mosaic.Finish();
     for (std::size_t i = 0; i < mask.values.size(); ++i) {
@@ -97,8 +97,8 @@ TEST(Mosaic, DecidesAsASumOverTheWholeImageWould) {
 
 // ---- arguments ----
 
-std::string Complaint(const std::vector<std::string>& words) {
-  const auto arguments = ParseArguments(words);
+std::string ErrorOf(const std::vector<std::string>& args) {
+  const auto arguments = ParseArguments(args);
   return arguments.ok() ? "" : arguments.error().message;
 }
 
@@ -114,15 +114,15 @@ TEST(Arguments, AreReadInAnyOrder) {
 }
 
 TEST(Arguments, ThatAreWrongAreRefused) {
-  EXPECT_EQ(Complaint({"--widow", "64"}), "what is --widow? Did you mean --window?");
-  EXPECT_THAT(Complaint({"--xyzzyq"}), HasSubstr("Known: --checkpoint, "));
-  EXPECT_EQ(Complaint({"--window", "60"}), "--window is 60, and must be a multiple of 16 pixels, at most 16384.");
-  EXPECT_THAT(Complaint({"--window", "0"}), HasSubstr("--window is 0"));
-  EXPECT_THAT(Complaint({"--stride", "1e3"}), HasSubstr("--stride is 1e3, and must be a whole number"));
-  EXPECT_EQ(Complaint({"--output"}), "--output needs a value.");
-  EXPECT_THAT(Complaint({"a.png"}), HasSubstr("--checkpoint DIR is missing"));
-  EXPECT_THAT(Complaint({"--checkpoint", "x"}), HasSubstr("there is no image"));
-  EXPECT_EQ(Complaint({"--help"}), "");
+  EXPECT_EQ(ErrorOf({"--widow", "64"}), "what is --widow? Did you mean --window?");
+  EXPECT_THAT(ErrorOf({"--xyzzyq"}), HasSubstr("Known: --checkpoint, "));
+  EXPECT_EQ(ErrorOf({"--window", "60"}), "--window is 60, and must be a multiple of 16 pixels, at most 16384.");
+  EXPECT_THAT(ErrorOf({"--window", "0"}), HasSubstr("--window is 0"));
+  EXPECT_THAT(ErrorOf({"--stride", "1e3"}), HasSubstr("--stride is 1e3, and must be a whole number"));
+  EXPECT_EQ(ErrorOf({"--output"}), "--output needs a value.");
+  EXPECT_THAT(ErrorOf({"a.png"}), HasSubstr("--checkpoint DIR is missing"));
+  EXPECT_THAT(ErrorOf({"--checkpoint", "x"}), HasSubstr("there is no image"));
+  EXPECT_EQ(ErrorOf({"--help"}), "");
 }
 
 // ---- finding the model ----
@@ -148,7 +148,7 @@ TEST(TrainedModel, IsNotFoundWhereThereIsNone) {
 
 // ---- results ----
 
-TEST(ResultNames, NeverMeetAndNeverOverwriteAnImage) {
+TEST(ResultNames, NeverCollideAndNeverOverwriteAnImage) {
   const testing::TemporaryFolder folder;
   const std::string out = folder.string();
   folder.Write("b_mask.png", "an image");
@@ -162,7 +162,7 @@ TEST(ResultNames, NeverMeetAndNeverOverwriteAnImage) {
   EXPECT_THAT(refused.error().message, HasSubstr("would overwrite the image"));
 }
 
-TEST(Overlay, MixesImageAndColours) {
+TEST(Overlay, BlendsImageAndColors) {
   const auto palette = report::PaletteOf({"background", "water"});
   const imagery::Mask mask{2, 1, 1, {0, 1}};
   const imagery::Image8 from_rgb = Overlay(imagery::Image8{2, 1, 3, {0, 100, 200, 10, 20, 30}}, mask, palette);
@@ -189,11 +189,11 @@ TEST(Findings, CountEveryPixelAndListTheLargestFirst) {
             "  -> a_mask.png\n  -> a_overlay.png\n");
 }
 
-TEST(Findings, NameTheLikeliestCategories) {
-  const auto guesses = LikeliestOf({0.1F, 0.6F, 0.3F}, {"a", "b", "c"}, 2);
-  ASSERT_EQ(guesses.size(), 2U);
-  EXPECT_EQ(guesses[0].name, "b");
-  EXPECT_EQ(guesses[1].name, "c");
+TEST(Findings, NameTheTopClasses) {
+  const auto top_classes = TopK({0.1F, 0.6F, 0.3F}, {"a", "b", "c"}, 2);
+  ASSERT_EQ(top_classes.size(), 2U);
+  EXPECT_EQ(top_classes[0].name, "b");
+  EXPECT_EQ(top_classes[1].name, "c");
 }
 
 TEST(Findings, AreJsonWhateverTheNamesAre) {

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostLookedAt = 100000;  // values of a band, for its percentiles
+constexpr std::size_t kMaxSampledValues = 100000;  // values of a band, for its percentiles
 
 // How the values of one band become 0 … 255.
 struct Stretch {
@@ -27,7 +27,7 @@ struct Stretch {
 
 Stretch StretchOf(const imagery::ImageFloat& image, int band) {
   const std::size_t pixels = static_cast<std::size_t>(image.width) * image.height;
-  const std::size_t distance = std::max<std::size_t>(pixels / kMostLookedAt, 1);
+  const std::size_t distance = std::max<std::size_t>(pixels / kMaxSampledValues, 1);
   std::vector<float> values;
   for (std::size_t i = 0; i < pixels; i += distance) {
     const float value = image.values[i * image.bands + band];
@@ -95,22 +95,22 @@ imagery::Image8 Overlay(const dataset::SampleImage& image, const imagery::Mask& 
   }
   CHECK(mask.values.size() * 3 == overlay.values.size());
   for (std::size_t i = 0; i < mask.values.size(); ++i) {
-    const report::LegendEntry& colour = palette[mask.values[i]];
+    const report::LegendEntry& color = palette[mask.values[i]];
     std::uint8_t* pixel = overlay.values.data() + 3 * i;
-    pixel[0] = static_cast<std::uint8_t>((pixel[0] + colour.red + 1) / 2);
-    pixel[1] = static_cast<std::uint8_t>((pixel[1] + colour.green + 1) / 2);
-    pixel[2] = static_cast<std::uint8_t>((pixel[2] + colour.blue + 1) / 2);
+    pixel[0] = static_cast<std::uint8_t>((pixel[0] + color.red + 1) / 2);
+    pixel[1] = static_cast<std::uint8_t>((pixel[1] + color.green + 1) / 2);
+    pixel[2] = static_cast<std::uint8_t>((pixel[2] + color.blue + 1) / 2);
   }
   return overlay;
 }
 
 base::Result<void> WriteResults(const ResultFiles& files, const dataset::SampleImage& image, const imagery::Mask& mask,
                                 const std::vector<report::LegendEntry>& palette, const imagery::GeoTags& tags) {
-  std::vector<imagery::Colour> colours;
-  for (const report::LegendEntry& entry : palette) colours.push_back({entry.red, entry.green, entry.blue});
-  if (auto written = imagery::WritePng(files.mask, mask, colours); !written) return written;
+  std::vector<imagery::Color> colors;
+  for (const report::LegendEntry& entry : palette) colors.push_back({entry.red, entry.green, entry.blue});
+  if (auto written = imagery::WritePng(files.mask, mask, colors); !written) return written;
   if (auto written = imagery::WritePng(files.overlay, Overlay(image, mask, palette)); !written) return written;
-  return files.tiff ? imagery::WriteTiff(*files.tiff, mask, colours, tags) : base::Result<void>();
+  return files.tiff ? imagery::WriteTiff(*files.tiff, mask, colors, tags) : base::Result<void>();
 }
 
 }  // namespace fulldeck::predict

@@ -34,7 +34,7 @@ class ResultNames {
   std::set<std::string> taken_;
 };
 
-// The image in eight bits with half of each pixel in the colour of its class. Images of one or two bands are gray, of
+// The image in eight bits with half of each pixel in the color of its class. Images of one or two bands are gray, of
 // three and more the first three are red, green and blue. What is not 8-bit is stretched from its 2nd to its 98th
 // percentile, band by band.
 imagery::Image8 Overlay(const dataset::SampleImage& image, const imagery::Mask& mask,

@@ -18,9 +18,9 @@ using base::Result;
 using checkpoint::CheckpointReader;
 
 constexpr char kManifest[] = "manifest.json";
-constexpr char kRecipe[] = "recipe.resolved";
+constexpr char kResolvedConfig[] = "recipe.resolved";
 constexpr char kTrainedWith[] = "trained_with.txt";
-constexpr std::int64_t kMostClasses = 100000;
+constexpr std::int64_t kMaxClasses = 100000;
 
 bool Exists(const fs::path& path) {
   std::error_code ignored;
@@ -63,11 +63,11 @@ Result<std::vector<Candidate>> Candidates(checkpoint::Files& files, const std::s
 }
 
 // Of the head's last layer; the rows of its weights are the classes.
-std::optional<std::int64_t> CountClasses(const CheckpointReader::PartReader& part) {
-  for (const checkpoint::TensorEntry& tensor : part.header.tensors) {
+std::optional<std::int64_t> CountClasses(const CheckpointReader::PartReader& tensors_file) {
+  for (const checkpoint::TensorEntry& tensor : tensors_file.header.tensors) {
     if (tensor.name != "head.classifier.weight" || tensor.shape.empty()) continue;
     const std::uint64_t rows = tensor.shape[0];
-    if (rows >= 1 && rows <= kMostClasses) return static_cast<std::int64_t>(rows);
+    if (rows >= 1 && rows <= kMaxClasses) return static_cast<std::int64_t>(rows);
   }
   return std::nullopt;
 }
@@ -90,7 +90,7 @@ std::vector<std::string> NamesInCheckpoint(const CheckpointReader& reader) {
 std::vector<std::string> NamesInJob(checkpoint::Files& files, const fs::path& job) {
   constexpr std::string_view kBegin = "classes = ";
   std::vector<std::string> names;
-  const auto text = checkpoint::ReadWhole(files, (job / kTrainedWith).string(), config::kLargestRecipe);
+  const auto text = checkpoint::ReadWhole(files, (job / kTrainedWith).string(), config::kMaxConfigBytes);
   if (!text) return names;
   for (std::string_view line : base::Split(*text, '\n')) {
     if (line.substr(0, kBegin.size()) != kBegin) continue;
@@ -102,9 +102,9 @@ std::vector<std::string> NamesInJob(checkpoint::Files& files, const fs::path& jo
 
 // The first list that has as many names as the model has classes.
 std::vector<std::string> NamesOf(checkpoint::Files& files, const CheckpointReader& reader, const fs::path& job,
-                                 const config::Recipe& recipe, std::size_t count) {
+                                 const config::Config& config, std::size_t count) {
   std::vector<std::string> names = NamesInCheckpoint(reader);
-  if (names.size() != count) names = recipe.data.classes;
+  if (names.size() != count) names = config.data.classes;
   if (names.size() != count) names = NamesInJob(files, job);
   if (names.size() != count) {
     names.clear();
@@ -114,39 +114,39 @@ std::vector<std::string> NamesOf(checkpoint::Files& files, const CheckpointReade
   return names;
 }
 
-Result<config::Recipe> ReadRecipe(checkpoint::Files& files, const std::string& checkpoint_folder) {
+Result<config::Config> ReadConfig(checkpoint::Files& files, const std::string& checkpoint_folder) {
   const fs::path job = JobOf(checkpoint_folder);
-  const fs::path path = job / kRecipe;
+  const fs::path path = job / kResolvedConfig;
   if (!Exists(path)) {
-    return Error{"there is no " + std::string(kRecipe) + " in " + Shown(job.empty() ? "." : job) +
+    return Error{"there is no " + std::string(kResolvedConfig) + " in " + Shown(job.empty() ? "." : job) +
                  ", so it is not known what model the checkpoint " + Shown(checkpoint_folder) +
                  " is of. A checkpoint must stand in the folder of its job: JOB/checkpoints/STEP."};
   }
-  const auto text = checkpoint::ReadWhole(files, path.string(), config::kLargestRecipe);
+  const auto text = checkpoint::ReadWhole(files, path.string(), config::kMaxConfigBytes);
   if (!text) return text.error();
   return config::FromResolvedText(*text, path.string());
 }
 
-Result<TrainedModel> Load(checkpoint::Files& files, const Candidate& candidate, config::Recipe recipe) {
+Result<TrainedModel> Load(checkpoint::Files& files, const Candidate& candidate, config::Config config) {
   const auto reader = CheckpointReader::Open(files, candidate.folder);
   if (!reader) return reader.error();
-  const CheckpointReader::PartReader* part = recipe.model.ema > 0 ? reader->Find("ema") : nullptr;
+  const CheckpointReader::PartReader* tensors_file = config.model.ema > 0 ? reader->Find("ema") : nullptr;
   TrainedModel model;
-  model.averaged = part != nullptr;
-  if (part == nullptr) part = reader->Find("model");
-  const std::optional<std::int64_t> classes = part != nullptr ? CountClasses(*part) : std::nullopt;
+  model.is_ema = tensors_file != nullptr;
+  if (tensors_file == nullptr) tensors_file = reader->Find("model");
+  const std::optional<std::int64_t> classes = tensors_file != nullptr ? CountClasses(*tensors_file) : std::nullopt;
   if (!classes)
     return Error{Shown(candidate.folder) +
                  " is a checkpoint, but not one of `fulldeck train`: it has no head.classifier.weight."};
-  std::vector<CheckpointReader::Wish> wishes;
-  for (std::size_t i = 0; i < part->header.tensors.size(); ++i) wishes.push_back({part, i, nullptr});
-  if (auto verified = reader->ReadTensors(wishes); !verified) return verified.error();
+  std::vector<CheckpointReader::TensorRequest> requests;
+  for (std::size_t i = 0; i < tensors_file->header.tensors.size(); ++i) requests.push_back({tensors_file, i, nullptr});
+  if (auto verified = reader->ReadTensors(requests); !verified) return verified.error();
   model.folder = candidate.folder;
   model.step = reader->manifest().step;
   model.score = reader->manifest().score;
-  model.weights_path = part->path;
-  model.classes = NamesOf(files, *reader, JobOf(candidate.folder), recipe, static_cast<std::size_t>(*classes));
-  model.recipe = std::move(recipe);
+  model.weights_path = tensors_file->path;
+  model.classes = NamesOf(files, *reader, JobOf(candidate.folder), config, static_cast<std::size_t>(*classes));
+  model.config = std::move(config);
   return model;
 }
 
@@ -162,9 +162,9 @@ Result<TrainedModel> FindTrainedModel(const std::string& path, bool newest) {
     return Error{Shown(path) + (Exists(given) ? " is no folder" : " does not exist") +
                  ". A checkpoint is the folder of a job (work_dirs/NAME) or of one of its checkpoints."};
   if (Exists(given / kManifest)) {
-    auto recipe = ReadRecipe(files, given.string());
-    if (!recipe) return recipe.error();
-    return Load(files, {given.string(), 0, std::nullopt}, std::move(*recipe));
+    auto config = ReadConfig(files, given.string());
+    if (!config) return config.error();
+    return Load(files, {given.string(), 0, std::nullopt}, std::move(*config));
   }
   const fs::path directory = Exists(given / "checkpoints") ? given / "checkpoints" : given;
   std::vector<std::string> notes;
@@ -175,9 +175,9 @@ Result<TrainedModel> FindTrainedModel(const std::string& path, bool newest) {
                  " nor a folder step-… in it. A checkpoint is the folder of a job (work_dirs/NAME) or of one of its "
                  "checkpoints."};
   for (const Candidate& candidate : *candidates) {
-    auto recipe = ReadRecipe(files, candidate.folder);
-    if (!recipe) return recipe.error();
-    auto model = Load(files, candidate, std::move(*recipe));
+    auto config = ReadConfig(files, candidate.folder);
+    if (!config) return config.error();
+    auto model = Load(files, candidate, std::move(*config));
     if (model) {
       model->notes = std::move(notes);
       return model;

@@ -18,7 +18,7 @@ constexpr double kLeft = 54;
 constexpr double kRight = 14;
 constexpr double kTop = 12;
 constexpr double kBottom = 40;
-constexpr std::size_t kMostBuckets = 350;
+constexpr std::size_t kMaxBuckets = 350;
 
 // Not NaN, and not so great that differences overflow.
 bool Drawable(double value) {
@@ -116,23 +116,23 @@ std::vector<double> NiceTicks(double low, double high, int wanted) {
   return ticks;
 }
 
-std::vector<Point> Thinned(const std::vector<Point>& points, std::size_t buckets) {
+std::vector<Point> Downsampled(const std::vector<Point>& points, std::size_t buckets) {
   if (points.size() <= 2 * buckets || buckets == 0) return points;
-  std::vector<Point> thinned;
+  std::vector<Point> downsampled;
   for (std::size_t i = 0; i < buckets; ++i) {
     const auto begin = points.begin() + static_cast<std::ptrdiff_t>(points.size() * i / buckets);
     const auto end = points.begin() + static_cast<std::ptrdiff_t>(points.size() * (i + 1) / buckets);
     const auto less = [](const Point& a, const Point& b) { return a.value < b.value; };
     const auto hole = std::find_if(begin, end, [](const Point& point) { return !Drawable(point.value); });
     if (hole != end) {
-      thinned.push_back(*hole);
+      downsampled.push_back(*hole);
       continue;
     }
     const auto [least, greatest] = std::minmax_element(begin, end, less);
-    thinned.push_back(std::min(least, greatest)[0]);
-    if (least != greatest) thinned.push_back(std::max(least, greatest)[0]);
+    downsampled.push_back(std::min(least, greatest)[0]);
+    if (least != greatest) downsampled.push_back(std::max(least, greatest)[0]);
   }
-  return thinned;
+  return downsampled;
 }
 
 std::vector<Point> Smoothed(const std::vector<Point>& points) {
@@ -187,18 +187,18 @@ std::string CurveChart(const Curve& curve, const ChartStyle& style) {
   std::string svg =
       fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} over the steps\">", kWidth, kHeight, name);
   svg += Axes(x, y, x_ticks, NiceTicks(low, high, 5));
-  const std::vector<Point> drawn = Thinned(curve.points, kMostBuckets);
-  svg += fmt::format("<path class=\"line {}{}\" d=\"{}\"/>", style.colour_class, style.smoothed ? " raw" : "",
+  const std::vector<Point> drawn = Downsampled(curve.points, kMaxBuckets);
+  svg += fmt::format("<path class=\"line {}{}\" d=\"{}\"/>", style.color_class, style.smoothed ? " raw" : "",
                      PathOf(drawn, x, y));
   if (style.smoothed)
-    svg += fmt::format("<path class=\"line {}\" d=\"{}\"/>", style.colour_class,
-                       PathOf(Thinned(Smoothed(curve.points), kMostBuckets), x, y));
+    svg += fmt::format("<path class=\"line {}\" d=\"{}\"/>", style.color_class,
+                       PathOf(Downsampled(Smoothed(curve.points), kMaxBuckets), x, y));
   if (style.marks && drawn.size() <= 60) {
     for (const Point& point : drawn) {
       if (!Drawable(point.value)) continue;
       svg += fmt::format(
           "<circle class=\"dot {}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"><title>step {}: {:.6g}</title></circle>",
-          style.colour_class, x(static_cast<double>(point.step)), y(point.value), point.step, point.value);
+          style.color_class, x(static_cast<double>(point.step)), y(point.value), point.step, point.value);
     }
   }
   svg += "</svg>";

@@ -16,7 +16,7 @@
 namespace fulldeck::report {
 namespace {
 
-constexpr std::size_t kMostWaiting = 64 << 10;
+constexpr std::size_t kMaxWaiting = 64 << 10;
 
 // Protobuf, as far as an event needs it. Field numbers are those of TensorFlow's event.proto, summary.proto and
 // tensor.proto.
@@ -112,14 +112,14 @@ base::Result<EventFile> EventFile::Create(const std::string& folder, std::option
   EventFile file(base::UniqueFd(fd), path);
   std::string version = EventHead(0);
   AppendBytes(version, 3, "brain.Event:2");
-  AppendRecord(file.waiting_, version);
+  AppendRecord(file.buffer_, version);
   if (resumed_at) {
     // A session log with the status START: what earlier files have from this step on is left out by the reader.
     std::string log;
     AppendInteger(log, 1, 1);
     std::string start = EventHead(*resumed_at + 1);
     AppendBytes(start, 7, log);
-    AppendRecord(file.waiting_, start);
+    AppendRecord(file.buffer_, start);
   }
   if (auto flushed = file.Flush(); !flushed) return flushed.error();
   return file;
@@ -130,8 +130,8 @@ base::Result<void> EventFile::Write(std::int64_t step, const std::string& summar
   AppendBytes(summary, 1, summary_value);
   std::string event = EventHead(step);
   AppendBytes(event, 5, summary);
-  AppendRecord(waiting_, event);
-  return waiting_.size() >= kMostWaiting ? Flush() : base::Result<void>();
+  AppendRecord(buffer_, event);
+  return buffer_.size() >= kMaxWaiting ? Flush() : base::Result<void>();
 }
 
 base::Result<void> EventFile::Scalar(const std::string& tag, std::int64_t step, double value) {
@@ -164,11 +164,11 @@ base::Result<void> EventFile::Text(const std::string& tag, std::int64_t step, co
 
 base::Result<void> EventFile::Png(const std::string& tag, std::int64_t step, int width, int height,
                                   const std::string& png) {
-  constexpr int kColourspaceRgb = 3;
+  constexpr int kColorSpaceRgb = 3;
   std::string image;
   AppendInteger(image, 1, height);
   AppendInteger(image, 2, width);
-  AppendInteger(image, 3, kColourspaceRgb);
+  AppendInteger(image, 3, kColorSpaceRgb);
   AppendBytes(image, 4, png);
   std::string summary;
   AppendBytes(summary, 1, tag);
@@ -177,10 +177,10 @@ base::Result<void> EventFile::Png(const std::string& tag, std::int64_t step, int
 }
 
 base::Result<void> EventFile::Flush() {
-  if (waiting_.empty()) return {};
+  if (buffer_.empty()) return {};
   // What could not be written is not kept: a disk that is full for hours would fill the memory too.
-  const std::string bytes = std::move(waiting_);
-  waiting_.clear();
+  const std::string bytes = std::move(buffer_);
+  buffer_.clear();
   return base::WriteAllTo(file_.get(), bytes, path_);
 }
 

@@ -34,7 +34,7 @@ class EventFile {
   base::Result<void> Write(std::int64_t step, const std::string& summary_value);
   base::UniqueFd file_;
   std::string path_;
-  std::string waiting_;
+  std::string buffer_;
 };
 
 }  // namespace fulldeck::report

@@ -15,8 +15,8 @@
 namespace fulldeck::report {
 namespace {
 
-constexpr std::size_t kFewestToSmooth = 60;
-constexpr std::size_t kMostMarks = 25;
+constexpr std::size_t kMinPointsToSmooth = 60;
+constexpr std::size_t kMaxMarks = 25;
 constexpr std::size_t kLongFact = 60;  // bytes; takes two columns
 
 std::string Percent(double share) {
@@ -76,9 +76,9 @@ std::string Curves(const RunReport& report) {
   int number = 0;
   for (const Curve& curve : report.curves) {
     ChartStyle style;
-    style.colour_class = fmt::format("c{}", number++ % 4 + 1);
-    style.smoothed = curve.name.find("loss") != std::string::npos && curve.points.size() >= kFewestToSmooth;
-    style.marks = curve.points.size() <= kMostMarks && curve.name != "lr";
+    style.color_class = fmt::format("c{}", number++ % 4 + 1);
+    style.smoothed = curve.name.find("loss") != std::string::npos && curve.points.size() >= kMinPointsToSmooth;
+    style.marks = curve.points.size() <= kMaxMarks && curve.name != "lr";
     style.to_one = curve.name == report.metric_name;
     style.from_zero = true;
     const std::string chart = CurveChart(curve, style);
@@ -107,10 +107,10 @@ std::string Classes(const RunReport& report) {
   if (!report.scores) return {};
   const Scores& scores = *report.scores;
   std::int64_t all = 0;
-  for (const ClassScores& one : scores.of_classes) all += one.truth;
+  for (const ClassScores& one : scores.per_class) all += one.truth;
   std::string rows;
-  for (std::size_t i = 0; i < scores.of_classes.size(); ++i) {
-    const ClassScores& one = scores.of_classes[i];
+  for (std::size_t i = 0; i < scores.per_class.size(); ++i) {
+    const ClassScores& one = scores.per_class[i];
     const std::string swatch = i < report.legend.size() ? Swatch(report.legend[i]) : "";
     rows += fmt::format("<tr><th>{}{}</th>{}<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", swatch,
                         Escaped(one.name), Bar(one.iou), Percent(one.dice), Percent(one.precision), Percent(one.recall),
@@ -125,7 +125,7 @@ std::string Classes(const RunReport& report) {
 
 std::string Picture(const std::string& png, const char* title, const std::string& name) {
   if (png.empty()) return {};
-  return fmt::format("<figure><img src=\"{}\" alt=\"{} of {}\"><figcaption>{}</figcaption></figure>", PngAddress(png),
+  return fmt::format("<figure><img src=\"{}\" alt=\"{} of {}\"><figcaption>{}</figcaption></figure>", PngDataUri(png),
                      title, Escaped(name), title);
 }
 
@@ -198,7 +198,7 @@ std::string Times(const RunReport& report) {
 std::string ScalingSection(const RunReport& report) {
   const std::optional<Scaling> scaling = ScalingOf(report);
   if (!scaling) return {};
-  const double ideal = scaling->one_card * scaling->cards;
+  const double ideal = scaling->single_card * scaling->cards;
   const double longest = std::max(ideal, report.samples_per_second);
   const auto row = [&](const std::string& name, double speed, const char* kind) {
     return fmt::format(
@@ -210,7 +210,7 @@ std::string ScalingSection(const RunReport& report) {
                      scaling->cards, scaling->factor, 100 * scaling->efficiency, scaling->cards) +
          "<div class=\"wide\"><table "
          "class=\"times\"><thead><tr><th></th><th></th><th>samples/s</th></tr></thead><tbody>" +
-         row("one card", scaling->one_card, "t4") +
+         row("one card", scaling->single_card, "t4") +
          row(fmt::format("{} cards", scaling->cards), report.samples_per_second, "t1") +
          row(fmt::format("{} × one card", scaling->cards), ideal, "hollow") + "</tbody></table></div>";
 }

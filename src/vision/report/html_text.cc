@@ -30,7 +30,7 @@ std::string Escaped(std::string_view text) {
   return escaped;
 }
 
-std::string PngAddress(std::string_view png) {
+std::string PngDataUri(std::string_view png) {
   constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string address = "data:image/png;base64,";
   address.reserve(address.size() + png.size() / 3 * 4 + 4);

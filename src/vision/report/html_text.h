@@ -10,7 +10,7 @@ namespace fulldeck::report {
 std::string Escaped(std::string_view text);
 
 // "data:image/png;base64,…", for the src of an image.
-std::string PngAddress(std::string_view png);
+std::string PngDataUri(std::string_view png);
 
 // "303,129,600".
 std::string Grouped(long long number);

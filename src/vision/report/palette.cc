@@ -16,7 +16,7 @@ struct Rgb {
 
 struct Known {
   const char* name;
-  Rgb colour;
+  Rgb color;
 };
 
 // Close to what LoveDA and the ISPRS data sets are shown in.
@@ -64,10 +64,10 @@ std::string Plain(const std::string& name) {
   return plain;
 }
 
-std::optional<Rgb> ColourOf(const std::string& name) {
+std::optional<Rgb> ColorOf(const std::string& name) {
   const std::string plain = Plain(name);
   for (const Known& known : kKnown) {
-    if (plain == known.name) return known.colour;
+    if (plain == known.name) return known.color;
   }
   return std::nullopt;
 }
@@ -88,7 +88,7 @@ Rgb FromHue(double hue, double saturation, double value) {
   return {byte(side[0]), byte(side[1]), byte(side[2])};
 }
 
-// Hues go round by the golden ratio, so that neighbours in number are far apart in colour.
+// Hues go round by the golden ratio, so that neighbours in number are far apart in color.
 Rgb Distinct(std::size_t number) {
   constexpr double kGoldenRatio = 0.6180339887498949;
   const double hue = std::fmod(0.58 + static_cast<double>(number) * kGoldenRatio, 1.0);
@@ -104,37 +104,37 @@ bool Near(const Rgb& a, const Rgb& b, int distance) {
 
 // One that is far from those that are taken, or less far where there are very many.
 Rgb Free(const std::vector<Rgb>& taken, std::size_t& next) {
-  Rgb colour;
+  Rgb color;
   for (const int distance : {24, 8, 1}) {
     for (int tries = 0; tries < 1000; ++tries) {
-      colour = Distinct(next++);
-      if (std::none_of(taken.begin(), taken.end(), [&](const Rgb& other) { return Near(colour, other, distance); }))
-        return colour;
+      color = Distinct(next++);
+      if (std::none_of(taken.begin(), taken.end(), [&](const Rgb& other) { return Near(color, other, distance); }))
+        return color;
     }
   }
-  return colour;
+  return color;
 }
 
 }  // namespace
 
 std::vector<LegendEntry> PaletteOf(const std::vector<std::string>& classes) {
-  std::vector<std::optional<Rgb>> colours;
+  std::vector<std::optional<Rgb>> colors;
   std::vector<Rgb> taken;
   for (const std::string& name : classes) {
-    std::optional<Rgb> colour = ColourOf(name);
+    std::optional<Rgb> color = ColorOf(name);
     // "river" and "water" in one list: the second gets another.
-    if (colour && std::find(taken.begin(), taken.end(), *colour) != taken.end()) colour.reset();
-    if (colour) taken.push_back(*colour);
-    colours.push_back(colour);
+    if (color && std::find(taken.begin(), taken.end(), *color) != taken.end()) color.reset();
+    if (color) taken.push_back(*color);
+    colors.push_back(color);
   }
   std::vector<LegendEntry> palette;
   std::size_t next = 0;
   for (std::size_t i = 0; i < classes.size(); ++i) {
-    if (!colours[i]) {
-      colours[i] = Free(taken, next);
-      taken.push_back(*colours[i]);
+    if (!colors[i]) {
+      colors[i] = Free(taken, next);
+      taken.push_back(*colors[i]);
     }
-    palette.push_back({classes[i], colours[i]->red, colours[i]->green, colours[i]->blue});
+    palette.push_back({classes[i], colors[i]->red, colors[i]->green, colors[i]->blue});
   }
   return palette;
 }

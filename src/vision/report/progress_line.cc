@@ -12,45 +12,46 @@
 namespace fulldeck::report {
 namespace {
 
-struct Part {
+struct Field {
   std::string text;
-  int weight = 0;  // the part with the least goes first where there is no room
+  int weight = 0;  // the field with the least goes first where there is no room
 };
 
-std::vector<Part> PartsOf(const Progress& progress) {
-  std::vector<Part> parts;
+std::vector<Field> FieldsOf(const Progress& progress) {
+  std::vector<Field> fields;
   if (progress.total > 0) {
-    parts.push_back({fmt::format("step {}/{}", progress.step, progress.total), 9});
+    fields.push_back({fmt::format("step {}/{}", progress.step, progress.total), 9});
     const double share = std::clamp(static_cast<double>(progress.step) / static_cast<double>(progress.total), 0.0, 1.0);
     // Downwards: 100 % is said only of what is over.
-    parts.push_back({fmt::format("{}%", static_cast<int>(share * 100)), 2});
+    fields.push_back({fmt::format("{}%", static_cast<int>(share * 100)), 2});
   } else {
-    parts.push_back({fmt::format("step {}", progress.step), 9});
+    fields.push_back({fmt::format("step {}", progress.step), 9});
   }
-  if (progress.loss) parts.push_back({fmt::format("loss {:.4f}", *progress.loss), 8});
-  if (progress.lr) parts.push_back({fmt::format("lr {:.2g}", *progress.lr), 1});
+  if (progress.loss) fields.push_back({fmt::format("loss {:.4f}", *progress.loss), 8});
+  if (progress.lr) fields.push_back({fmt::format("lr {:.2g}", *progress.lr), 1});
   if (progress.samples_per_second) {
     const double speed = *progress.samples_per_second;
-    parts.push_back({speed < 10 ? fmt::format("{:.2f} samples/s", speed) : fmt::format("{:.0f} samples/s", speed), 4});
+    fields.push_back({speed < 10 ? fmt::format("{:.2f} samples/s", speed) : fmt::format("{:.0f} samples/s", speed), 4});
   }
-  if (progress.seconds_left) parts.push_back({"ETA " + FormatDuration(*progress.seconds_left), 7});
+  if (progress.seconds_left) fields.push_back({"ETA " + FormatDuration(*progress.seconds_left), 7});
   if (progress.cards_busy) {
-    parts.push_back({fmt::format("cards {}/{} busy{}", *progress.cards_busy, progress.ranks,
-                                 progress.cards_unknown > 0 ? fmt::format(", {} unknown", progress.cards_unknown) : ""),
-                     5});
+    fields.push_back(
+        {fmt::format("cards {}/{} busy{}", *progress.cards_busy, progress.ranks,
+                     progress.cards_unknown > 0 ? fmt::format(", {} unknown", progress.cards_unknown) : ""),
+         5});
   } else if (progress.ranks_busy) {
-    parts.push_back({fmt::format("ranks {}/{}", *progress.ranks_busy, progress.ranks), 5});
+    fields.push_back({fmt::format("ranks {}/{}", *progress.ranks_busy, progress.ranks), 5});
   }
   if (progress.metric)
-    parts.push_back({fmt::format("{} {:.4f}", base::Printable(progress.metric_name), *progress.metric), 3});
-  return parts;
+    fields.push_back({fmt::format("{} {:.4f}", base::Printable(progress.metric_name), *progress.metric), 3});
+  return fields;
 }
 
-std::string Joined(const std::vector<Part>& parts) {
+std::string Joined(const std::vector<Field>& fields) {
   std::string line;
-  for (const Part& part : parts) {
+  for (const Field& field : fields) {
     if (!line.empty()) line += "  ";
-    line += part.text;
+    line += field.text;
   }
   return line;
 }
@@ -58,18 +59,18 @@ std::string Joined(const std::vector<Part>& parts) {
 }  // namespace
 
 std::string ProgressLine(const Progress& progress) {
-  return Joined(PartsOf(progress));
+  return Joined(FieldsOf(progress));
 }
 
 std::string TerminalProgress(const Progress& progress, int columns) {
-  std::vector<Part> parts = PartsOf(progress);
+  std::vector<Field> fields = FieldsOf(progress);
   // In the last column some terminals go on to the next row.
   const std::size_t room = static_cast<std::size_t>(std::max(columns - 1, 1));
-  while (parts.size() > 1 && DisplayWidth(Joined(parts)) > room) {
-    parts.erase(
-        std::min_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.weight < b.weight; }));
+  while (fields.size() > 1 && DisplayWidth(Joined(fields)) > room) {
+    fields.erase(std::min_element(fields.begin(), fields.end(),
+                                  [](const Field& a, const Field& b) { return a.weight < b.weight; }));
   }
-  std::string line = Joined(parts);
+  std::string line = Joined(fields);
   if (DisplayWidth(line) > room) line.resize(std::min(line.size(), room));
   return "\r" + line + "\x1b[K";
 }

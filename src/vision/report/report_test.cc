@@ -37,33 +37,33 @@ std::string Contents(const std::string& path) {
 TEST(Scores, AreThoseThatAHandComputes) {
   // Truth in rows: 8 of class 0 (6 found), 2 of class 1 (1 found).
   const Scores scores = ScoresOf({2, {6, 2, 1, 1}}, {"field", "water"});
-  EXPECT_DOUBLE_EQ(*scores.of_classes[0].iou, 6.0 / 9);
-  EXPECT_DOUBLE_EQ(*scores.of_classes[1].iou, 1.0 / 4);
-  EXPECT_DOUBLE_EQ(*scores.of_classes[0].dice, 12.0 / 15);
-  EXPECT_DOUBLE_EQ(*scores.of_classes[1].precision, 1.0 / 3);
-  EXPECT_DOUBLE_EQ(*scores.of_classes[1].recall, 1.0 / 2);
-  EXPECT_DOUBLE_EQ(*scores.of_classes[1].fscore, 2 * (1.0 / 3) * 0.5 / (1.0 / 3 + 0.5));
+  EXPECT_DOUBLE_EQ(*scores.per_class[0].iou, 6.0 / 9);
+  EXPECT_DOUBLE_EQ(*scores.per_class[1].iou, 1.0 / 4);
+  EXPECT_DOUBLE_EQ(*scores.per_class[0].dice, 12.0 / 15);
+  EXPECT_DOUBLE_EQ(*scores.per_class[1].precision, 1.0 / 3);
+  EXPECT_DOUBLE_EQ(*scores.per_class[1].recall, 1.0 / 2);
+  EXPECT_DOUBLE_EQ(*scores.per_class[1].fscore, 2 * (1.0 / 3) * 0.5 / (1.0 / 3 + 0.5));
   EXPECT_DOUBLE_EQ(scores.miou, (6.0 / 9 + 0.25) / 2);
   EXPECT_DOUBLE_EQ(scores.accuracy, 0.7);
   EXPECT_DOUBLE_EQ(scores.mean_accuracy, (0.75 + 0.5) / 2);
-  EXPECT_EQ(scores.of_classes[0].truth, 8);
+  EXPECT_EQ(scores.per_class[0].truth, 8);
 }
 
 TEST(Scores, LeaveAClassOutThatIsNeitherThereNorPredicted) {
   const Scores scores = ScoresOf({3, {5, 0, 0, 0, 0, 0, 0, 0, 5}}, {"a"});
-  EXPECT_FALSE(scores.of_classes[1].iou.has_value());
-  EXPECT_FALSE(scores.of_classes[1].dice.has_value());
+  EXPECT_FALSE(scores.per_class[1].iou.has_value());
+  EXPECT_FALSE(scores.per_class[1].dice.has_value());
   EXPECT_DOUBLE_EQ(scores.miou, 1);
   EXPECT_DOUBLE_EQ(scores.mean_accuracy, 1);
-  EXPECT_EQ(scores.of_classes[2].name, "class 2");
+  EXPECT_EQ(scores.per_class[2].name, "class 2");
   EXPECT_THAT(ScoresText(scores), HasSubstr("class 1       –"));
 }
 
 TEST(Scores, CountAClassThatIsPredictedButNotThereAsAMiss) {
   const Scores scores = ScoresOf({2, {6, 2, 0, 0}}, {});
-  EXPECT_DOUBLE_EQ(*scores.of_classes[1].iou, 0);
-  EXPECT_DOUBLE_EQ(*scores.of_classes[1].precision, 0);
-  EXPECT_FALSE(scores.of_classes[1].recall.has_value());
+  EXPECT_DOUBLE_EQ(*scores.per_class[1].iou, 0);
+  EXPECT_DOUBLE_EQ(*scores.per_class[1].precision, 0);
+  EXPECT_FALSE(scores.per_class[1].recall.has_value());
   EXPECT_DOUBLE_EQ(scores.miou, 0.375);
   EXPECT_DOUBLE_EQ(scores.mean_accuracy, 0.75);
 }
@@ -72,7 +72,7 @@ TEST(Scores, OfNothingAreZero) {
   const Scores scores = ScoresOf({2, {0, 0, 0, 0}}, {"a", "b"});
   EXPECT_DOUBLE_EQ(scores.miou, 0);
   EXPECT_DOUBLE_EQ(scores.accuracy, 0);
-  EXPECT_TRUE(ScoresOf({}, {}).of_classes.empty());
+  EXPECT_TRUE(ScoresOf({}, {}).per_class.empty());
 }
 
 // ---- event files ----
@@ -97,7 +97,7 @@ TEST(EventFile, KeepsLittleInMemoryAndTheRestIsInTheFile) {
   EXPECT_THAT(Contents(file->path()), HasSubstr("loss"));
 }
 
-TEST(EventFile, SaysWhichFolderItCannotMake) {
+TEST(EventFile, NamesTheFolderItCannotMake) {
   const testing::TemporaryFolder folder;
   folder.Write("file", "");
   const auto file = EventFile::Create(folder.string() + "/file/events");
@@ -173,7 +173,7 @@ Progress Example() {
   return progress;
 }
 
-TEST(ProgressLine, SaysEverythingInALog) {
+TEST(ProgressLine, ShowsEverythingInALog) {
   EXPECT_EQ(ProgressLine(Example()),
             "step 120/300  40%  loss 0.4312  lr 9.2e-05  152 samples/s  ETA 1:42  cards 7/8 busy  mIoU 0.7812");
   EXPECT_EQ(ProgressLine({.step = 3}), "step 3");
@@ -191,7 +191,7 @@ TEST(ProgressLine, FitsTheTerminalAndKeepsWhatMattersMost) {
   EXPECT_EQ(TerminalProgress(Example(), 40), "\rstep 120/300  loss 0.4312  ETA 1:42\x1b[K");
 }
 
-TEST(ProgressLine, WritesDurationsAsPeopleSayThem) {
+TEST(ProgressLine, FormatsDurations) {
   EXPECT_EQ(FormatDuration(6.6), "0:07");
   EXPECT_EQ(FormatDuration(3 * 3600 + 5 * 60 + 9), "3:05:09");
   EXPECT_EQ(FormatDuration(2 * 86400 + 4 * 3600 + 7), "2 d 4 h");
@@ -201,7 +201,7 @@ TEST(ProgressLine, WritesDurationsAsPeopleSayThem) {
 
 // ---- palette ----
 
-TEST(Palette, GivesLandCoverTheColoursOfMaps) {
+TEST(Palette, GivesLandCoverTheColorsOfMaps) {
   const auto palette = PaletteOf({"background", "Building", "road", "water", "barren", "forest", "agricultural"});
   EXPECT_EQ(palette[0].red, 255);
   EXPECT_GT(palette[1].red, palette[1].green + 100);
@@ -209,12 +209,12 @@ TEST(Palette, GivesLandCoverTheColoursOfMaps) {
   EXPECT_GT(palette[5].green, palette[5].red + 50);
 }
 
-TEST(Palette, GivesEveryClassAColourOfItsOwn) {
+TEST(Palette, GivesEveryClassItsOwnColor) {
   std::vector<std::string> names = {"water", "river", "road"};
   for (int i = 0; i < 252; ++i) names.push_back("class " + std::to_string(i));
-  std::set<std::vector<int>> colours;
-  for (const LegendEntry& entry : PaletteOf(names)) colours.insert({entry.red, entry.green, entry.blue});
-  EXPECT_EQ(colours.size(), names.size());
+  std::set<std::vector<int>> colors;
+  for (const LegendEntry& entry : PaletteOf(names)) colors.insert({entry.red, entry.green, entry.blue});
+  EXPECT_EQ(colors.size(), names.size());
 }
 
 // ---- the report ----
@@ -236,7 +236,7 @@ TEST(Report, HasTheLineThatProgramsRead) {
   EXPECT_THAT(TextOf(other), Not(HasSubstr("accuracy")));
 }
 
-TEST(Report, NeverTakesWhatItIsToldForMarkup) {
+TEST(Report, EscapesMarkup) {
   const std::string evil = "\"'><script>alert(1)</script>&\x1b[31m\xff";
   RunReport report = Small();
   report.title = report.outcome = report.metric_name = evil;
@@ -278,12 +278,12 @@ TEST(Report, LeavesOutWhatThereIsNotAndDrawsWhatIsOdd) {
   EXPECT_THAT(html, HasSubstr("2 of 4 values are not finite"));
 }
 
-TEST(Report, ComparesWithOneCardOnlyWhereItWasMeasured) {
+TEST(Report, ComparesWithASingleCardOnlyIfItWasMeasured) {
   RunReport report = Small();
   report.samples_per_second = 60;
   report.ranks.resize(4);
   EXPECT_FALSE(ScalingOf(report).has_value());
-  report.one_card_samples_per_second = 20;
+  report.single_card_samples_per_second = 20;
   EXPECT_DOUBLE_EQ(ScalingOf(report)->factor, 3);
   EXPECT_DOUBLE_EQ(ScalingOf(report)->efficiency, 0.75);
   EXPECT_THAT(TextOf(report), HasSubstr("4 cards are 3.00 times as fast, 75 % of 4 times"));
@@ -319,25 +319,25 @@ TEST(Chart, WritesSmallAndGreatNumbersShort) {
   EXPECT_THAT(CurveChart({"n", {{1, 0.0}, {2, 40000}}}, {}), HasSubstr(">40,000<"));
 }
 
-TEST(Chart, LosesNoPeakWhenItThinsPointsOut) {
+TEST(Chart, KeepsPeaksWhenItDownsamples) {
   std::vector<Point> points;
   for (int i = 0; i < 100000; ++i) points.push_back({i, i == 54321 ? 99.0 : std::sin(i * 0.01)});
-  const std::vector<Point> thinned = Thinned(points, 350);
-  EXPECT_LE(thinned.size(), 700U);
+  const std::vector<Point> downsampled = Downsampled(points, 350);
+  EXPECT_LE(downsampled.size(), 700U);
   double greatest = 0;
-  for (std::size_t i = 0; i < thinned.size(); ++i) {
-    greatest = std::max(greatest, thinned[i].value);
+  for (std::size_t i = 0; i < downsampled.size(); ++i) {
+    greatest = std::max(greatest, downsampled[i].value);
     if (i > 0) {
-      ASSERT_LT(thinned[i - 1].step, thinned[i].step);
+      ASSERT_LT(downsampled[i - 1].step, downsampled[i].step);
     }
   }
   EXPECT_EQ(greatest, 99.0);
 }
 
 TEST(Html, WritesBase64AsItIsPublished) {
-  EXPECT_EQ(PngAddress("foobar"), "data:image/png;base64,Zm9vYmFy");
-  EXPECT_EQ(PngAddress("fooba"), "data:image/png;base64,Zm9vYmE=");
-  EXPECT_EQ(PngAddress("foob"), "data:image/png;base64,Zm9vYg==");
+  EXPECT_EQ(PngDataUri("foobar"), "data:image/png;base64,Zm9vYmFy");
+  EXPECT_EQ(PngDataUri("fooba"), "data:image/png;base64,Zm9vYmE=");
+  EXPECT_EQ(PngDataUri("foob"), "data:image/png;base64,Zm9vYg==");
   EXPECT_EQ(Grouped(-1234567), "-1,234,567");
   EXPECT_EQ(Grouped(999), "999");
 }

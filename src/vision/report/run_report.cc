@@ -43,8 +43,9 @@ std::string TextOf(const RunReport& report) {
   if (!report.ranks.empty()) AppendTimes(text, report);
   if (report.samples_per_second > 0) text += fmt::format("\nSpeed: {:.1f} samples/s\n", report.samples_per_second);
   if (const std::optional<Scaling> scaling = ScalingOf(report)) {
-    text += fmt::format("One card: {:.1f} samples/s; {} cards are {:.2f} times as fast, {:.0f} % of {} times\n",
-                        scaling->one_card, scaling->cards, scaling->factor, 100 * scaling->efficiency, scaling->cards);
+    text +=
+        fmt::format("One card: {:.1f} samples/s; {} cards are {:.2f} times as fast, {:.0f} % of {} times\n",
+                    scaling->single_card, scaling->cards, scaling->factor, 100 * scaling->efficiency, scaling->cards);
   }
   if (!report.verified.empty()) {
     text += "\nVerified\n";
@@ -61,11 +62,11 @@ std::string TextOf(const RunReport& report) {
 
 std::optional<Scaling> ScalingOf(const RunReport& report) {
   const auto cards = static_cast<int>(report.ranks.size());
-  if (!report.one_card_samples_per_second || *report.one_card_samples_per_second <= 0 || cards < 2 ||
+  if (!report.single_card_samples_per_second || *report.single_card_samples_per_second <= 0 || cards < 2 ||
       report.samples_per_second <= 0)
     return std::nullopt;
-  const double factor = report.samples_per_second / *report.one_card_samples_per_second;
-  return Scaling{cards, *report.one_card_samples_per_second, factor, factor / cards};
+  const double factor = report.samples_per_second / *report.single_card_samples_per_second;
+  return Scaling{cards, *report.single_card_samples_per_second, factor, factor / cards};
 }
 
 base::Result<void> WriteReport(const std::string& folder, const RunReport& report) {

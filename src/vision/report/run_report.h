@@ -58,7 +58,7 @@ struct RunReport {
   std::vector<Example> examples;
   std::vector<RankTimes> ranks;
   double samples_per_second = 0;
-  std::optional<double> one_card_samples_per_second;  // measured before the run; scaling is against it
+  std::optional<double> single_card_samples_per_second;  // measured before the run; scaling is against it
   std::vector<Verified> verified;
   std::vector<std::string> warnings;  // corrupt files and such
 };
@@ -66,9 +66,9 @@ struct RunReport {
 // How much faster the run was than one card. Absent where one card was not measured, or is all there was.
 struct Scaling {
   int cards = 0;
-  double one_card = 0;    // samples/s
-  double factor = 0;      // of all cards against one
-  double efficiency = 0;  // factor / cards
+  double single_card = 0;  // samples/s
+  double factor = 0;       // of all cards against one
+  double efficiency = 0;   // factor / cards
 };
 std::optional<Scaling> ScalingOf(const RunReport& report);
 

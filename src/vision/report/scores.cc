@@ -76,7 +76,7 @@ Scores ScoresOf(const ConfusionMatrix& matrix, const std::vector<std::string>& n
     dice.Add(one.dice);
     fscore.Add(one.fscore);
     accuracy.Add(one.accuracy);
-    scores.of_classes.push_back(std::move(one));
+    scores.per_class.push_back(std::move(one));
   }
   scores.miou = iou.value();
   scores.mdice = dice.value();
@@ -89,8 +89,8 @@ Scores ScoresOf(const ConfusionMatrix& matrix, const std::vector<std::string>& n
 std::string ScoresText(const Scores& scores) {
   TextTable table({"class", "IoU %", "Dice %", "precision %", "recall %", "share of truth %"});
   std::int64_t all = 0;
-  for (const ClassScores& one : scores.of_classes) all += one.truth;
-  for (const ClassScores& one : scores.of_classes) {
+  for (const ClassScores& one : scores.per_class) all += one.truth;
+  for (const ClassScores& one : scores.per_class) {
     table.AddRow({base::Printable(one.name), Percent(one.iou), Percent(one.dice), Percent(one.precision),
                   Percent(one.recall), Percent(Share(one.truth, all))});
   }

@@ -23,7 +23,7 @@ struct ClassScores {
 };
 
 struct Scores {
-  std::vector<ClassScores> of_classes;
+  std::vector<ClassScores> per_class;
   double miou = 0, mdice = 0, mfscore = 0;  // means over the classes that have one; 0 where none has
   double accuracy = 0;                      // of all pixels
   double mean_accuracy = 0;

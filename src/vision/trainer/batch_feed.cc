@@ -16,7 +16,7 @@ namespace fulldeck::trainer {
 namespace {
 
 // The simulated cards compute in the caller's thread, as the processors do: nothing would go on meanwhile.
-bool ComputesByItself(c10::Device device) {
+bool RunsAsynchronously(c10::Device device) {
   return device.is_cuda() || device.is_xpu();
 }
 
@@ -52,33 +52,35 @@ std::int64_t CountLabels(const std::uint8_t* mask, std::int64_t pixels, std::int
 
 }  // namespace
 
-std::int64_t LabelledBatch::all_labelled() const {
-  return std::accumulate(labelled.begin(), labelled.end(), std::int64_t{0});
+std::int64_t LabeledBatch::all_labeled() const {
+  return std::accumulate(labeled.begin(), labeled.end(), std::int64_t{0});
 }
 
-LabelledBatch OnDevice(const dataset::Batch& batch, const dataset::Source& source, std::int64_t classes,
-                       c10::Device device, bool aside) {
-  LabelledBatch made;
-  made.samples = batch.indices;
-  made.images = View(batch.images, {batch.count, batch.channels, batch.height, batch.width}, at::kFloat);
+LabeledBatch ToDevice(const dataset::Batch& batch, const dataset::Source& source, std::int64_t classes,
+                      c10::Device device, bool non_blocking) {
+  LabeledBatch labeled_batch;
+  labeled_batch.samples = batch.indices;
+  labeled_batch.images = View(batch.images, {batch.count, batch.channels, batch.height, batch.width}, at::kFloat);
   if (batch.masks != nullptr) {
     const std::int64_t pixels = batch.height * batch.width;
     for (std::int64_t row = 0; row < batch.count; ++row) {
       const auto sample = batch.indices[static_cast<std::size_t>(row)];
-      made.labelled.push_back(CountLabels(batch.masks.get() + row * pixels, pixels, classes, source.Name(sample)));
+      labeled_batch.labeled.push_back(
+          CountLabels(batch.masks.get() + row * pixels, pixels, classes, source.Name(sample)));
     }
-    made.labels = View(batch.masks, {batch.count, batch.height, batch.width}, at::kByte);
+    labeled_batch.labels = View(batch.masks, {batch.count, batch.height, batch.width}, at::kByte);
   } else {
     for (std::size_t row = 0; row < batch.categories.size(); ++row) {
       const std::int64_t category = batch.categories[row];
       if (category < 0 || category >= classes) NoSuchClass(category, source.Name(batch.indices[row]), classes);
-      made.labelled.push_back(1);
+      labeled_batch.labeled.push_back(1);
     }
-    made.labels = at::tensor(batch.categories, at::kLong);
+    labeled_batch.labels = at::tensor(batch.categories, at::kLong);
   }
-  made.images = made.images.to(device, made.images.scalar_type(), aside);
-  made.labels = made.labels.to(device, made.labels.scalar_type(), aside).to(at::kLong);
-  return made;
+  labeled_batch.images = labeled_batch.images.to(device, labeled_batch.images.scalar_type(), non_blocking);
+  labeled_batch.labels =
+      labeled_batch.labels.to(device, labeled_batch.labels.scalar_type(), non_blocking).to(at::kLong);
+  return labeled_batch;
 }
 
 struct BatchFeed::Staged {
@@ -93,8 +95,8 @@ BatchFeed::BatchFeed(const dataset::Source& source, const config::Data& data, Sa
       device_(device),
       classes_(classes),
       sampler_(std::move(sampler)),
-      left_(batches),
-      ahead_(static_cast<std::size_t>(std::max<std::int64_t>(data.prefetch, 1))) {
+      remaining_(batches),
+      prefetch_(static_cast<std::size_t>(std::max<std::int64_t>(data.prefetch, 1))) {
   dataset::PipelineOptions options;
   options.augment = true;
   options.seed = seed;
@@ -107,62 +109,62 @@ BatchFeed::BatchFeed(const dataset::Source& source, const config::Data& data, Sa
 BatchFeed::~BatchFeed() {
   // What is still being copied reads the host's memory.
   if (staged_ && staged_->copied) staged_->copied->synchronize();
-  if (before_ && before_->copied) before_->copied->synchronize();
+  if (previous_ && previous_->copied) previous_->copied->synchronize();
 }
 
 void BatchFeed::RequestAhead() {
-  while (left_ > 0 && asked_.size() < ahead_) {
+  while (remaining_ > 0 && pending_.size() < prefetch_) {
     auto batch = sampler_.Next();
     if (!batch) {
       sampler_.NextEpoch();
       continue;
     }
     pipeline_->Request({sampler_.epoch(), batch->indices});
-    asked_.push_back({sampler_.epoch(), *std::move(batch)});
-    --left_;
+    pending_.push_back({sampler_.epoch(), *std::move(batch)});
+    --remaining_;
   }
 }
 
 TrainingBatch BatchFeed::Next() {
   if (staged_ == nullptr) return Fetch(false)->batch;
-  before_ = std::move(staged_);
+  previous_ = std::move(staged_);
   const c10::impl::VirtualGuardImpl device(device_.type());
   const c10::Stream current = device.getStream(device_);
-  before_->copied->block(current);
+  previous_->copied->block(current);
   // They were allocated for the copying stream and are used on this one.
-  before_->batch.images.record_stream(current);
-  before_->batch.labels.record_stream(current);
-  return std::move(before_->batch);
+  previous_->batch.images.record_stream(current);
+  previous_->batch.labels.record_stream(current);
+  return std::move(previous_->batch);
 }
 
-std::unique_ptr<BatchFeed::Staged> BatchFeed::Fetch(bool aside) {
-  if (asked_.empty()) throw Error("more batches are asked for than the training has.");
+std::unique_ptr<BatchFeed::Staged> BatchFeed::Fetch(bool non_blocking) {
+  if (pending_.empty()) throw Error("more batches are asked for than the training has.");
   auto got = pipeline_->Next();
   if (!got.ok()) throw Error(got.error().message);
   auto staged = std::make_unique<Staged>();
   staged->host = *std::move(got);
   const dataset::Batch& host = staged->host;
-  const Asked asked = std::move(asked_.front());
-  asked_.pop_front();
+  const PendingRequest request = std::move(pending_.front());
+  pending_.pop_front();
   RequestAhead();
   TrainingBatch& batch = staged->batch;
-  static_cast<LabelledBatch&>(batch) = OnDevice(host, source_, classes_, device_, aside);
-  batch.epoch = asked.epoch;
-  batch.number = asked.batch.number;
-  batch.after = asked.batch.after;
-  batch.first_of_epoch = asked.batch.after.consumed == asked.batch.global_size;
+  static_cast<LabeledBatch&>(batch) = ToDevice(host, source_, classes_, device_, non_blocking);
+  batch.epoch = request.epoch;
+  batch.number = request.batch.number;
+  batch.after = request.batch.after;
+  batch.first_of_epoch = request.batch.after.consumed == request.batch.global_size;
   batch.fingerprint = host.fingerprint;
   batch.wait_seconds = host.wait_seconds;
-  for (const std::uint64_t sample : host.left_out) batch.left_out.push_back(source_.Name(sample));
+  for (const std::uint64_t sample : host.skipped) batch.skipped.push_back(source_.Name(sample));
   return staged;
 }
 
 void BatchFeed::Stage() {
-  if (!ComputesByItself(device_) || staged_ != nullptr || asked_.empty()) return;
+  if (!RunsAsynchronously(device_) || staged_ != nullptr || pending_.empty()) return;
   if (!stream_) stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_);
   // A step that needs it was handed over since, so that this hardly ever waits.
-  if (before_) before_->copied->synchronize();
-  before_.reset();
+  if (previous_) previous_->copied->synchronize();
+  previous_.reset();
   const c10::StreamGuard on_copy_stream(*stream_);
   staged_ = Fetch(true);
   staged_->copied.emplace(device_.type());

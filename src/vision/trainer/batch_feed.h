@@ -21,27 +21,27 @@
 namespace fulldeck::trainer {
 
 // What a rank gets to see of a batch.
-struct LabelledBatch {
+struct LabeledBatch {
   at::Tensor images;                   // [rows, channels, H, W] on the device
   at::Tensor labels;                   // [rows, H, W] or [rows], int64; 255 ignored
-  std::vector<std::int64_t> labelled;  // pixels (samples) that count, by row
+  std::vector<std::int64_t> labeled;   // pixels (samples) that count, by row
   std::vector<std::uint64_t> samples;  // index in the data set, by row
-  std::int64_t all_labelled() const;
+  std::int64_t all_labeled() const;
 };
 
-// Puts a batch of the pipeline on a device. A label that is no class is an Error that names the sample. `aside`: the
-// copy may go on after the call, and the batch must stay until it is done.
-LabelledBatch OnDevice(const dataset::Batch& batch, const dataset::Source& source, std::int64_t classes,
-                       c10::Device device, bool aside = false);
+// Puts a batch of the pipeline on a device. A label that is no class is an Error that names the sample. `non_blocking`:
+// the copy may go on after the call, and the batch must stay until it is done.
+LabeledBatch ToDevice(const dataset::Batch& batch, const dataset::Source& source, std::int64_t classes,
+                      c10::Device device, bool non_blocking = false);
 
-struct TrainingBatch : LabelledBatch {
+struct TrainingBatch : LabeledBatch {
   std::uint64_t epoch = 0;
-  std::uint64_t number = 0;           // of the global batch, in its epoch
-  std::uint64_t fingerprint = 0;      // of indices and pixels
-  bool first_of_epoch = false;        // begins it (a batch after which a resume took place does not)
-  SamplerState after;                 // the position once this batch was trained on
-  double wait_seconds = 0;            // that the loop stood still for it
-  std::vector<std::string> left_out;  // names of samples whose files are corrupt
+  std::uint64_t number = 0;          // of the global batch, in its epoch
+  std::uint64_t fingerprint = 0;     // of indices and pixels
+  bool first_of_epoch = false;       // begins it (a batch after which a resume took place does not)
+  SamplerState after;                // the position once this batch was trained on
+  double wait_seconds = 0;           // that the loop stood still for it
+  std::vector<std::string> skipped;  // names of samples whose files are corrupt
 };
 
 class BatchFeed {
@@ -62,23 +62,23 @@ class BatchFeed {
  private:
   void RequestAhead();
   struct Staged;
-  std::unique_ptr<Staged> Fetch(bool aside);
+  std::unique_ptr<Staged> Fetch(bool non_blocking);
 
   const dataset::Source& source_;
   const c10::Device device_;
   const std::int64_t classes_;
   Sampler sampler_;
-  std::int64_t left_;  // batches to be requested
-  std::size_t ahead_;
-  struct Asked {
+  std::int64_t remaining_;  // batches to be requested
+  std::size_t prefetch_;
+  struct PendingRequest {
     std::uint64_t epoch = 0;
     SampleBatch batch;
   };
-  std::deque<Asked> asked_;
+  std::deque<PendingRequest> pending_;
   std::vector<std::string> corrupt_;
   std::unique_ptr<dataset::Pipeline> pipeline_;
   std::unique_ptr<Staged> staged_;
-  std::unique_ptr<Staged> before_;  // keeps the host's memory until its copy is done
+  std::unique_ptr<Staged> previous_;  // keeps the host's memory until its copy is done
   std::optional<c10::Stream> stream_;
 };
 

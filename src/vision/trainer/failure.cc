@@ -16,19 +16,19 @@ namespace {
 
 constexpr char kCount[] = "fulldeck-train failed";
 constexpr std::chrono::milliseconds kRankZeroFirst(150);
-constexpr std::chrono::milliseconds kFarewell(500);
-constexpr std::chrono::seconds kUntilEnded(3);
+constexpr std::chrono::milliseconds kPeerWait(500);
+constexpr std::chrono::seconds kLauncherGrace(3);
 constexpr std::size_t kLongest = 2000;  // of the reason that the others are given
 
-enum class Place { kFirst, kLater, kAlone };
+enum class FailureOrder { kFirst, kLater, kStoreLost };
 
-Place PlaceOf(Session& session) {
+FailureOrder FailureOrderOf(Session& session) {
   // What all ranks find out at the same time, rank 0 says.
-  if (!session.is_main() && StopSignals::Noted() == 0) std::this_thread::sleep_for(kRankZeroFirst);
+  if (!session.is_main() && StopSignals::Received() == 0) std::this_thread::sleep_for(kRankZeroFirst);
   try {
-    return session.team().store->add(kCount, 1) == 1 ? Place::kFirst : Place::kLater;
+    return session.team().store->add(kCount, 1) == 1 ? FailureOrder::kFirst : FailureOrder::kLater;
   } catch (const std::exception&) {
-    return Place::kAlone;  // rank 0, which serves the store, is gone
+    return FailureOrder::kStoreLost;  // rank 0, which serves the store, is gone
   }
 }
 
@@ -38,13 +38,13 @@ std::string TextOf(const std::exception& error) {
   return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
 }
 
-void Say(const std::string& text) {
+void LogError(const std::string& text) {
   for (const std::string_view line : base::Split(text, '\n')) base::Log(base::Severity::kError, base::Printable(line));
 }
 
 // The others ask rank 0's store who was first.
-void WaitForTheOthers(Session& session) {
-  const auto end = std::chrono::steady_clock::now() + kFarewell;
+void WaitForOtherRanks(Session& session) {
+  const auto end = std::chrono::steady_clock::now() + kPeerWait;
   while (session.team().store->add(kCount, 0) < session.world_size() && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -55,17 +55,18 @@ void WaitForTheOthers(Session& session) {
 void FailAndExit(Session& session, const std::exception& error) noexcept {
   try {
     const std::string text = TextOf(error);
-    const Place place = PlaceOf(session);
-    if (place == Place::kFirst) {
-      Say(text);
+    const FailureOrder order = FailureOrderOf(session);
+    if (order == FailureOrder::kFirst) {
+      LogError(text);
       if (session.world_size() > 1) session.AbortGroup(text.substr(0, kLongest));
     }
-    if (place == Place::kAlone) {
-      Say("rank " + std::to_string(session.rank()) + " stops, and rank 0 is gone: " + text.substr(0, text.find('\n')));
+    if (order == FailureOrder::kStoreLost) {
+      LogError("rank " + std::to_string(session.rank()) +
+               " stops, and rank 0 is gone: " + text.substr(0, text.find('\n')));
     }
-    if (session.is_main() && session.world_size() > 1) WaitForTheOthers(session);
+    if (session.is_main() && session.world_size() > 1) WaitForOtherRanks(session);
     // One that came before was for this, and nobody sends another.
-    if (place == Place::kLater && StopSignals::Noted() == 0) std::this_thread::sleep_for(kUntilEnded);
+    if (order == FailureOrder::kLater && StopSignals::Received() == 0) std::this_thread::sleep_for(kLauncherGrace);
   } catch (const std::exception& second) {
     std::fprintf(stderr, "fulldeck: error: %s\n", second.what());
   }

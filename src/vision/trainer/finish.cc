@@ -34,8 +34,8 @@ imagery::Image8 Shown(const dataset::Batch& batch, const config::Data& data) {
   return image;
 }
 
-imagery::Image8 Coloured(const std::uint8_t* mask, const dataset::Batch& batch,
-                         const std::vector<report::LegendEntry>& legend) {
+imagery::Image8 Colored(const std::uint8_t* mask, const dataset::Batch& batch,
+                        const std::vector<report::LegendEntry>& legend) {
   imagery::Image8 image{static_cast<int>(batch.width), static_cast<int>(batch.height), 3, {}};
   for (std::int64_t i = 0; i < batch.height * batch.width; ++i) {
     // What is ignored is black.
@@ -45,19 +45,19 @@ imagery::Image8 Coloured(const std::uint8_t* mask, const dataset::Batch& batch,
   return image;
 }
 
-report::Example ExampleOf(Learner& learner, const dataset::Batch& batch, const dataset::Source& val,
-                          const config::Recipe& recipe, c10::Device device) {
+report::Example ExampleOf(TrainStep& train_step, const dataset::Batch& batch, const dataset::Source& val,
+                          const config::Config& config, c10::Device device) {
   const auto classes = static_cast<std::int64_t>(val.classes().size());
-  const LabelledBatch sample = OnDevice(batch, val, classes, device);
-  const at::Tensor logits = learner.Logits(sample.images).to(at::kCPU, at::kFloat);
+  const LabeledBatch sample = ToDevice(batch, val, classes, device);
+  const at::Tensor logits = train_step.Logits(sample.images).to(at::kCPU, at::kFloat);
   report::Example example;
   example.name = val.Name(batch.indices[0]);
-  example.image_png = imagery::EncodePng(Shown(batch, recipe.data));
+  example.image_png = imagery::EncodePng(Shown(batch, config.data));
   if (batch.masks != nullptr) {
     const std::vector<report::LegendEntry> legend = report::PaletteOf(val.classes());
     const at::Tensor predicted = logits[0].argmax(0).to(at::kByte).contiguous();
-    example.truth_png = imagery::EncodePng(Coloured(batch.masks.get(), batch, legend));
-    example.prediction_png = imagery::EncodePng(Coloured(predicted.const_data_ptr<std::uint8_t>(), batch, legend));
+    example.truth_png = imagery::EncodePng(Colored(batch.masks.get(), batch, legend));
+    example.prediction_png = imagery::EncodePng(Colored(predicted.const_data_ptr<std::uint8_t>(), batch, legend));
   } else {
     const auto predicted = logits[0].argmax(0).item<std::int64_t>();
     char share[40];
@@ -90,22 +90,22 @@ std::vector<report::RankTimes> GatherTimes(Session& session, const LoopTimes& mi
   return ranks;
 }
 
-std::vector<report::Example> Examples(Learner& learner, Session& session, const dataset::Source& val,
-                                      const config::Recipe& recipe) {
+std::vector<report::Example> Examples(TrainStep& train_step, Session& session, const dataset::Source& val,
+                                      const config::Config& config) {
   std::vector<report::Example> examples;
-  const auto wanted = std::min<std::uint64_t>(static_cast<std::uint64_t>(recipe.log.examples), val.size());
+  const auto wanted = std::min<std::uint64_t>(static_cast<std::uint64_t>(config.log.examples), val.size());
   if (wanted == 0) return examples;
-  const Learner::EvaluationMode evaluation(learner);
+  const TrainStep::EvaluationMode evaluation(train_step);
   const c10::NoGradGuard no_grad;
   dataset::PipelineOptions options;
   options.augment = false;
-  options.whole = recipe.data.task == config::Task::kSegmentation;
-  options.seed = recipe.seed;
-  dataset::Pipeline pipeline(val, recipe.data, std::move(options));
+  options.whole = config.data.task == config::Task::kSegmentation;
+  options.seed = config.seed;
+  dataset::Pipeline pipeline(val, config.data, std::move(options));
   for (std::uint64_t i = 0; i < wanted; ++i) {
     pipeline.Request({0, {val.size() * i / wanted}});
     const auto batch = pipeline.Next();
-    if (batch.ok()) examples.push_back(ExampleOf(learner, *batch, val, recipe, session.device()));
+    if (batch.ok()) examples.push_back(ExampleOf(train_step, *batch, val, config, session.device()));
   }
   return examples;
 }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/learner.h"
 #include "trainer/torch_free_layers.h"
+#include "trainer/train_step.h"
 #include "trainer/validation.h"
 
 namespace fulldeck::trainer {
@@ -24,7 +24,7 @@ std::vector<report::RankTimes> GatherTimes(Session& session, const LoopTimes& mi
 
 // Tiles of the val part with truth and prediction, spread evenly over it. On one rank alone; leaves out what cannot be
 // read.
-std::vector<report::Example> Examples(Learner& learner, Session& session, const dataset::Source& val,
-                                      const config::Recipe& recipe);
+std::vector<report::Example> Examples(TrainStep& train_step, Session& session, const dataset::Source& val,
+                                      const config::Config& config);
 
 }  // namespace fulldeck::trainer

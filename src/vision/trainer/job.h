@@ -1,7 +1,7 @@
-// The training job from its recipe to its report, as one rank runs it. docs/train.md tells what happens in which order.
+// The training job from its config to its report, as one rank runs it. docs/train.md tells what happens in which order.
 #pragma once
 
-#include "config/recipe.h"
+#include "config/config.h"
 
 namespace fulldeck::trainer {
 
@@ -12,6 +12,6 @@ struct JobOptions {
 
 // Trains to the end (or until it is told to stop) and returns the exit code. A failure is told, and ends the process.
 // Throws only what the session throws while the ranks meet.
-int RunJob(const config::Recipe& recipe, const JobOptions& options);
+int RunJob(const config::Config& config, const JobOptions& options);
 
 }  // namespace fulldeck::trainer

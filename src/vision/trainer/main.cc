@@ -42,11 +42,11 @@ int main(int argc, char** argv) try {
     }
   }
   if (path.empty()) return Usage("--recipe FILE is missing.");
-  const auto text = fulldeck::base::ReadWholeFile(path, fulldeck::config::kLargestRecipe);
+  const auto text = fulldeck::base::ReadWholeFile(path, fulldeck::config::kMaxConfigBytes);
   if (!text.ok()) return Usage(text.error().message + ".");
-  const auto recipe = fulldeck::config::FromResolvedText(*text, path);
-  if (!recipe.ok()) return Usage(recipe.error().message);
-  return fulldeck::trainer::RunJob(*recipe, options);
+  const auto config = fulldeck::config::FromResolvedText(*text, path);
+  if (!config.ok()) return Usage(config.error().message);
+  return fulldeck::trainer::RunJob(*config, options);
 } catch (const std::exception& error) {
   fulldeck::base::Log(fulldeck::base::Severity::kError, error.what());
   return 1;

@@ -34,12 +34,12 @@ void Progress::Note(const base::Result<void>& done) {
   base::Log(base::Severity::kWarning, done.error().message);
 }
 
-void Progress::Step(const Measured& measured) {
+void Progress::Step(const IntervalMetrics& measured) {
   const auto steps = static_cast<double>(std::max<std::int64_t>(measured.step - last_step_, 1));
   last_step_ = measured.step;
-  const double of_step = measured.seconds / steps;
+  const double per_step = measured.seconds / steps;
   // Smoothed: one slow step is no news about the hour at which it will end.
-  seconds_of_step_ = seconds_of_step_ == 0 ? of_step : 0.7 * seconds_of_step_ + 0.3 * of_step;
+  seconds_per_step_ = seconds_per_step_ == 0 ? per_step : 0.7 * seconds_per_step_ + 0.3 * per_step;
   const double speed = measured.seconds > 0 ? measured.samples / measured.seconds : 0;
 
   report::Progress shown;
@@ -48,7 +48,7 @@ void Progress::Step(const Measured& measured) {
   shown.loss = measured.loss;
   shown.lr = measured.lr;
   shown.samples_per_second = speed;
-  shown.seconds_left = seconds_of_step_ * static_cast<double>(total_ - measured.step);
+  shown.seconds_left = seconds_per_step_ * static_cast<double>(total_ - measured.step);
   shown.ranks = ranks_;
   shown.ranks_busy = measured.ranks_busy;
   if (measured.cards) {
@@ -103,7 +103,7 @@ void Progress::Validated(std::int64_t step, const ValidationResult& result, doub
         .Number("accuracy", scores.accuracy)
         .Number("mean_accuracy", scores.mean_accuracy)
         .Integer("samples", static_cast<std::int64_t>(result.samples))
-        .Integer("left_out", static_cast<std::int64_t>(result.left_out));
+        .Integer("left_out", static_cast<std::int64_t>(result.skipped));
     Note(lines_->Append(line));
   }
   if (events_) {

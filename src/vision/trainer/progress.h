@@ -13,7 +13,7 @@
 namespace fulldeck::trainer {
 
 // Over all ranks, since the last such line.
-struct Measured {
+struct IntervalMetrics {
   std::int64_t step = 0;  // steps done
   double loss = 0;        // means
   double main_loss = 0;
@@ -36,7 +36,7 @@ class Progress {
   Progress(std::string folder, std::int64_t total_steps, int ranks, config::Task task,
            std::optional<std::int64_t> resumed_at);
 
-  void Step(const Measured& measured);
+  void Step(const IntervalMetrics& measured);
   void Validated(std::int64_t step, const ValidationResult& result, double seconds);
 
   // Also those of before a resume.
@@ -53,7 +53,7 @@ class Progress {
   std::optional<report::JsonLines> lines_;
   std::optional<report::EventFile> events_;
   std::optional<double> metric_;
-  double seconds_of_step_ = 0;
+  double seconds_per_step_ = 0;
   std::int64_t last_step_;
   std::vector<std::string> warnings_;
 };

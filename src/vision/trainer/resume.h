@@ -1,5 +1,5 @@
-// What the ranks know of a job that goes on, and the recipe does not tell: the classes that were found in the data, the
-// cards. (What changed in the recipe itself, `fulldeck train` compares before a rank starts.) Pure.
+// What the ranks know of a job that goes on, and the config does not tell: the classes that were found in the data, the
+// cards. (What changed in the config itself, `fulldeck train` compares before a rank starts.) Pure.
 #pragma once
 
 #include <cstdint>

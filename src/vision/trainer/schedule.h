@@ -21,7 +21,7 @@ struct Schedule {
   double At(std::int64_t step) const;
 };
 
-// `peak`: the recipe's lr, as it was scaled to the global batch (config::StepShape::lr).
+// `peak`: the config's lr, as it was scaled to the global batch (config::StepShape::lr).
 Schedule ScheduleOf(const config::Train& train, double peak, std::int64_t total_steps);
 
 }  // namespace fulldeck::trainer

@@ -7,12 +7,12 @@ namespace fulldeck::trainer {
 namespace {
 
 // Written by the handler, read by the loop; nothing else is published with it.
-std::atomic<int> noted{0};
+std::atomic<int> received{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
 
-void Note(int number) {
+void OnSignal(int number) {
   int none = 0;
-  noted.compare_exchange_strong(none, number, std::memory_order_relaxed);
+  received.compare_exchange_strong(none, number, std::memory_order_relaxed);
 }
 
 void Handle(int number, void (*handler)(int)) {
@@ -25,9 +25,9 @@ void Handle(int number, void (*handler)(int)) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  noted.store(0, std::memory_order_relaxed);
-  Handle(SIGTERM, Note);
-  Handle(SIGUSR1, Note);
+  received.store(0, std::memory_order_relaxed);
+  Handle(SIGTERM, OnSignal);
+  Handle(SIGUSR1, OnSignal);
 }
 
 StopSignals::~StopSignals() {
@@ -36,8 +36,8 @@ StopSignals::~StopSignals() {
   Handle(SIGUSR1, SIG_IGN);
 }
 
-int StopSignals::Noted() {
-  return noted.load(std::memory_order_relaxed);
+int StopSignals::Received() {
+  return received.load(std::memory_order_relaxed);
 }
 
 std::string SignalName(int number) {

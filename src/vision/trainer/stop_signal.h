@@ -15,7 +15,7 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   // The first that came while the last of these lived (or lives); 0: none. Any thread.
-  static int Noted();
+  static int Received();
 };
 
 // "SIGTERM", "SIGUSR1", "signal 7".

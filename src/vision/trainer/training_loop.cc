@@ -40,43 +40,43 @@ std::vector<report::Verified> VerifiedFromText(const std::string& text) {
 
 }  // namespace
 
-TrainingLoop::TrainingLoop(const config::Recipe& recipe, Session& session, Learner& learner,
+TrainingLoop::TrainingLoop(const config::Config& config, Session& session, TrainStep& train_step,
                            const dataset::Source& train, const dataset::Source& val, const config::StepShape& shape,
                            std::int64_t steps, std::vector<report::Verified> verified)
-    : recipe_(recipe),
+    : config_(config),
       session_(session),
-      learner_(learner),
+      train_step_(train_step),
       train_(train),
       val_(val),
       shape_(shape),
       steps_(steps),
-      schedule_(ScheduleOf(recipe.train, shape.lr, steps)),
+      schedule_(ScheduleOf(config.train, shape.lr, steps)),
       verified_(std::move(verified)) {
-  learner_.AddTo(state_);
+  train_step_.AddTo(state_);
   state_.Value("step", step_)
       .Value("position", position_)
       .Value("best_score", best_score_)
       .Value("best_step", best_step_)
       .Value("worse_in_a_row", worse_in_a_row_)
-      .Value("one_card", one_card_);
+      .Value("one_card", single_card_);
   state_.Text(
       "verified", [this] { return ToText(verified_); },
       [this](const std::string& text) { verified_ = VerifiedFromText(text); });
   CheckpointOptions options;
-  options.keep_last = static_cast<int>(recipe.checkpoint.keep_last);
-  options.keep_best = static_cast<int>(recipe.checkpoint.keep_best);
+  options.keep_last = static_cast<int>(config.checkpoint.keep_last);
+  options.keep_best = static_cast<int>(config.checkpoint.keep_best);
   options.announce = false;
-  checkpoints_ = std::make_unique<Checkpoints>(config::WorkFolder(recipe).checkpoints(), session.team(), options);
+  checkpoints_ = std::make_unique<Checkpoints>(config::JobFolder(config).checkpoints(), session.team(), options);
 }
 
-void TrainingLoop::Resume(bool asked) {
+void TrainingLoop::Resume(bool requested) {
   session_.EnterPhase(Phase::kLoading);
   // What this start has looked at counts more than what an earlier one has.
   const std::vector<report::Verified> of_this_start = verified_;
   const auto loaded = checkpoints_->Load(state_);
   if (!of_this_start.empty()) verified_ = of_this_start;
   if (!loaded) {
-    if (session_.is_main() && asked) {
+    if (session_.is_main() && requested) {
       base::Log(base::Severity::kWarning, "there is no checkpoint in " + base::Printable(checkpoints_->directory()) +
                                               ": the job begins at step 0.");
     }
@@ -100,19 +100,20 @@ void TrainingLoop::Sum(std::vector<double>& values) {
   times_.communication += SecondsSince(begin);
 }
 
-void TrainingLoop::OneStep(BatchFeed& feed, FirstSteps& gates) {
+void TrainingLoop::RunStep(BatchFeed& feed, EarlyChecks& sanity_checks) {
   auto clock = session_.BeginStep();
   const auto begin = Clock::now();
   TrainingBatch batch = feed.Next();
   times_.data += SecondsSince(begin);
-  gates.LookAtBatch(batch);
-  for (const std::string& name : batch.left_out) corrupt_here_.push_back(name);
+  sanity_checks.OnBatch(batch);
+  for (const std::string& name : batch.skipped) corrupt_here_.push_back(name);
   session_.SetFingerprints(batch.fingerprint, 0);
 
   clock.Enter(Phase::kCompute);
   // Everybody hears in the same step that somebody was told to stop.
-  std::vector<double> agreed = {static_cast<double>(batch.all_labelled()), StopSignals::Noted() == SIGTERM ? 1.0 : 0.0,
-                                StopSignals::Noted() == SIGUSR1 ? 1.0 : 0.0};
+  std::vector<double> agreed = {static_cast<double>(batch.all_labeled()),
+                                StopSignals::Received() == SIGTERM ? 1.0 : 0.0,
+                                StopSignals::Received() == SIGUSR1 ? 1.0 : 0.0};
   const auto before = Clock::now();
   Sum(agreed);
   session_.AddCommunicationTime(Clock::now() - before);
@@ -122,9 +123,9 @@ void TrainingLoop::OneStep(BatchFeed& feed, FirstSteps& gates) {
   }
 
   const auto compute = Clock::now();
-  learner_.Step(batch, step_, schedule_.At(step_), agreed[0]);
+  train_step_.Step(batch, step_, schedule_.At(step_), agreed[0]);
   const double waited =
-      std::chrono::duration<double>(learner_.replicas().communication_wait().value_or(std::chrono::nanoseconds(0)))
+      std::chrono::duration<double>(train_step_.replicas().communication_wait().value_or(std::chrono::nanoseconds(0)))
           .count();
   times_.communication += waited;
   times_.compute += SecondsSince(compute) - waited;
@@ -138,20 +139,20 @@ void TrainingLoop::OneStep(BatchFeed& feed, FirstSteps& gates) {
   const auto add = [](at::Tensor& sum, const at::Tensor& value) {
     if (value.defined()) sum = sum.defined() ? sum + value : value;
   };
-  add(interval_.total, learner_.losses().total);
-  add(interval_.main, learner_.losses().main);
-  add(interval_.auxiliary, learner_.losses().auxiliary);
-  const bool ends_interval = IsDue(step_, config::LogInterval(recipe_.log, steps_)) || step_ == steps_;
-  if (ends_interval || gates.wants_loss()) Measure(ends_interval, gates);
+  add(interval_.total, train_step_.losses().total);
+  add(interval_.main, train_step_.losses().main);
+  add(interval_.auxiliary, train_step_.losses().auxiliary);
+  const bool ends_interval = IsDue(step_, config::LogInterval(config_.log, steps_)) || step_ == steps_;
+  if (ends_interval || sanity_checks.wants_loss()) Measure(ends_interval, sanity_checks);
   clock.Done(last_loss_, samples);
 }
 
-void TrainingLoop::Measure(bool ends_interval, FirstSteps& gates) {
-  if (gates.wants_loss()) {
-    std::vector<double> loss = {learner_.losses().total.to(at::kCPU, at::kDouble).item<double>()};
+void TrainingLoop::Measure(bool ends_interval, EarlyChecks& sanity_checks) {
+  if (sanity_checks.wants_loss()) {
+    std::vector<double> loss = {train_step_.losses().total.to(at::kCPU, at::kDouble).item<double>()};
     Sum(loss);
     last_loss_ = loss[0] / session_.world_size();
-    gates.LookAtLoss(last_loss_);
+    sanity_checks.OnLoss(last_loss_);
   }
   if (!ends_interval) return;
   const auto number = [](const at::Tensor& value) { return value.defined() ? value.to(at::kCPU).item<double>() : 0.0; };
@@ -178,7 +179,7 @@ void TrainingLoop::Measure(bool ends_interval, FirstSteps& gates) {
   Sum(sums);
   const double ranks = session_.world_size();
   const double steps = static_cast<double>(interval_.steps);
-  Measured measured;
+  IntervalMetrics measured;
   measured.step = step_;
   measured.loss = sums[0] / ranks / steps;
   measured.main_loss = sums[1] / ranks / steps;
@@ -191,7 +192,7 @@ void TrainingLoop::Measure(bool ends_interval, FirstSteps& gates) {
   measured.seconds = sums[5] / ranks;
   measured.data_share = sums[5] > 0 ? sums[6] / sums[5] : 0;
   measured.communication_share = sums[5] > 0 ? sums[7] / sums[5] : 0;
-  if (learner_.scaler().state().enabled) measured.scale = learner_.scaler().scale();
+  if (train_step_.scaler().state().enabled) measured.scale = train_step_.scaler().scale();
   last_loss_ = measured.loss;
   training_seconds_ += measured.seconds;
   all_samples_ += measured.samples;
@@ -209,9 +210,9 @@ void TrainingLoop::CountCorrupt() {
     }
   }
   corrupt_here_.clear();
-  if (corrupt_.size() <= static_cast<std::size_t>(recipe_.data.corrupt_allowed)) return;
+  if (corrupt_.size() <= static_cast<std::size_t>(config_.data.corrupt_allowed)) return;
   throw Error(std::to_string(corrupt_.size()) + " files cannot be read, and data.corrupt_allowed is " +
-              std::to_string(recipe_.data.corrupt_allowed) + ": " +
+              std::to_string(config_.data.corrupt_allowed) + ": " +
               base::Printable(base::Join({corrupt_.begin(), corrupt_.end()}, ", ")) +
               ". Repair or remove them, or allow as many.");
 }
@@ -219,14 +220,14 @@ void TrainingLoop::CountCorrupt() {
 void TrainingLoop::ValidateNow() {
   const auto begin = Clock::now();
   std::vector<std::string> corrupt;
-  auto result = Validate(learner_, session_, val_, recipe_, corrupt);
+  auto result = Validate(train_step_, session_, val_, config_, corrupt);
   const double seconds = SecondsSince(begin);
   times_.other += seconds;
   for (std::string& why : corrupt) warnings_.push_back("validation: " + std::move(why));
   if (!result) return;
   validated_step_ = step_;
   validation_ = std::move(result);
-  const double score = MetricOf(recipe_.data.task, validation_->scores);
+  const double score = MetricOf(config_.data.task, validation_->scores);
   if (best_step_ < 0 || score > best_score_) {
     best_score_ = score;
     best_step_ = step_;
@@ -242,7 +243,7 @@ void TrainingLoop::Save(bool has_score) {
   session_.EnterPhase(Phase::kCheckpoint);
   const SaveReport report = checkpoints_->Save(
       step_, state_,
-      has_score ? std::optional<double>(MetricOf(recipe_.data.task, validation_->scores)) : std::nullopt);
+      has_score ? std::optional<double>(MetricOf(config_.data.task, validation_->scores)) : std::nullopt);
   if (report.earlier_failure) warnings_.push_back("a checkpoint was not saved: " + *report.earlier_failure);
   saved_step_ = step_;
   times_.other += SecondsSince(begin);
@@ -250,47 +251,47 @@ void TrainingLoop::Save(bool has_score) {
 
 TrainingLoop::Next TrainingLoop::AfterStep() {
   const bool is_last = step_ == steps_;
-  if (is_last || IsDue(step_, recipe_.validation.every)) ValidateNow();
+  if (is_last || IsDue(step_, config_.validation.every)) ValidateNow();
   const bool validated = validated_step_ == step_;
-  const bool gives_up = validated && recipe_.validation.patience > 0 && worse_in_a_row_ >= recipe_.validation.patience;
+  const bool gives_up = validated && config_.validation.patience > 0 && worse_in_a_row_ >= config_.validation.patience;
   // The best model is kept even where no checkpoint is due.
-  const bool is_best = validated && best_step_ == step_ && recipe_.checkpoint.keep_best > 0;
-  if (is_last || gives_up || is_best || IsDue(step_, recipe_.checkpoint.every)) Save(validated);
+  const bool is_best = validated && best_step_ == step_ && config_.checkpoint.keep_best > 0;
+  if (is_last || gives_up || is_best || IsDue(step_, config_.checkpoint.every)) Save(validated);
   if (gives_up && !is_last) {
     if (session_.is_main()) {
       std::printf("stopped early at step %lld: no better %s than %.4f (step %lld) in %lld validations\n",
-                  static_cast<long long>(step_), MetricName(recipe_.data.task).c_str(), best_score_,
+                  static_cast<long long>(step_), MetricName(config_.data.task).c_str(), best_score_,
                   static_cast<long long>(best_step_), static_cast<long long>(worse_in_a_row_));
       std::fflush(stdout);
     }
     return Next::kStop;
   }
-  return is_last ? Next::kStop : Next::kGoOn;
+  return is_last ? Next::kStop : Next::kContinue;
 }
 
 LoopResult TrainingLoop::Run() {
   if (session_.is_main()) {
-    progress_ = std::make_unique<Progress>(config::WorkFolder(recipe_).path, steps_, session_.world_size(),
-                                           recipe_.data.task, resumed_at_);
+    progress_ = std::make_unique<Progress>(config::JobFolder(config_).path, steps_, session_.world_size(),
+                                           config_.data.task, resumed_at_);
   }
   Sampler sampler(
-      {.size = train_.size(), .global_batch = static_cast<std::uint64_t>(shape_.global_batch), .seed = recipe_.seed},
+      {.size = train_.size(), .global_batch = static_cast<std::uint64_t>(shape_.global_batch), .seed = config_.seed},
       session_.team());
   if (!position_.empty()) sampler.FromText(position_);
-  FirstSteps gates(session_, learner_.replicas(), recipe_.model.drop_path > 0);
-  learner_.look_at_gradients = [&gates] { gates.LookAtGradients(); };
+  EarlyChecks sanity_checks(session_, train_step_.replicas(), config_.model.drop_path > 0);
+  train_step_.on_gradients = [&sanity_checks] { sanity_checks.OnGradients(); };
   session_.SetProgress(static_cast<std::uint64_t>(step_), static_cast<std::uint64_t>(steps_), sampler.epoch());
   checkpoints_->Prepare(state_);
 
   LoopResult result;
   {
     const StopSignals signals;
-    BatchFeed feed(train_, recipe_.data, std::move(sampler), static_cast<std::int64_t>(train_.classes().size()),
-                   recipe_.seed, steps_ - step_, session_.device());
+    BatchFeed feed(train_, config_.data, std::move(sampler), static_cast<std::int64_t>(train_.classes().size()),
+                   config_.seed, steps_ - step_, session_.device());
     if (step_ >= steps_) ValidateNow();
     bool stopped_early = false;
     while (step_ < steps_) {
-      OneStep(feed, gates);
+      RunStep(feed, sanity_checks);
       if (stop_signal_ != 0) break;
       checkpoints_->Check();
       if (AfterStep() == Next::kStop) {
@@ -311,18 +312,18 @@ LoopResult TrainingLoop::Run() {
     }
     checkpoints_->Finish();
   }
-  learner_.look_at_gradients = nullptr;
+  train_step_.on_gradients = nullptr;
 
   result.step = step_;
   if (validated_step_ == step_) result.validation = validation_;
   if (best_step_ >= 0) result.best = report::Point{best_step_, best_score_};
   result.times = times_;
   result.samples_per_second = training_seconds_ > 0 ? all_samples_ / training_seconds_ : 0;
-  if (one_card_ > 0) result.one_card = one_card_;
+  if (single_card_ > 0) result.single_card = single_card_;
   result.verified = verified_;
-  for (const report::Verified& each : gates.verified()) result.verified.push_back(each);
-  const auto compared = recipe_.train.hash_every > 0
-                            ? learner_.replicas().steps() / static_cast<std::uint64_t>(recipe_.train.hash_every)
+  for (const report::Verified& each : sanity_checks.verified()) result.verified.push_back(each);
+  const auto compared = config_.train.hash_every > 0
+                            ? train_step_.replicas().steps() / static_cast<std::uint64_t>(config_.train.hash_every)
                             : 0;
   if (session_.world_size() > 1 && compared > 0) {
     result.verified.push_back(
@@ -333,7 +334,7 @@ LoopResult TrainingLoop::Run() {
     result.verified.push_back(
         {"validation saw every sample exactly once", std::to_string(result.validation->samples) + " samples over " +
                                                          std::to_string(session_.world_size()) + " ranks, " +
-                                                         std::to_string(result.validation->left_out) + " left out"});
+                                                         std::to_string(result.validation->skipped) + " left out"});
   }
   result.warnings = warnings_;
   if (progress_) {

@@ -16,11 +16,11 @@
 
 #include "trainer/batch_feed.h"
 #include "trainer/finish.h"
-#include "trainer/gates.h"
-#include "trainer/learner.h"
 #include "trainer/progress.h"
+#include "trainer/sanity_checks.h"
 #include "trainer/schedule.h"
 #include "trainer/torch_free_layers.h"
+#include "trainer/train_step.h"
 #include "trainer/validation.h"
 
 namespace fulldeck::trainer {
@@ -33,7 +33,7 @@ struct LoopResult {
   std::optional<report::Point> best;           // the best score, and its step
   LoopTimes times;
   double samples_per_second = 0;  // of all ranks, while they trained
-  std::optional<double> one_card;
+  std::optional<double> single_card;
   std::vector<report::Verified> verified;
   std::vector<std::string> warnings;
 };
@@ -41,14 +41,14 @@ struct LoopResult {
 class TrainingLoop {
  public:
   // A collective. Everything lives longer. `verified`: what was checked before; goes into the checkpoints too.
-  TrainingLoop(const config::Recipe& recipe, Session& session, Learner& learner, const dataset::Source& train,
+  TrainingLoop(const config::Config& config, Session& session, TrainStep& train_step, const dataset::Source& train,
                const dataset::Source& val, const config::StepShape& shape, std::int64_t steps,
                std::vector<report::Verified> verified);
 
   // Samples/s of one card alone, for the report; kept in the checkpoints.
-  void set_one_card(double samples_per_second) { one_card_ = samples_per_second; }
-  // Goes on from the newest checkpoint. Without one it begins at 0, which is said where the resume was `asked` for.
-  void Resume(bool asked);
+  void set_single_card(double samples_per_second) { single_card_ = samples_per_second; }
+  // Goes on from the newest checkpoint. Without one it begins at 0, which is said where the resume was `requested` for.
+  void Resume(bool requested);
   LoopResult Run();
 
   // Rank 0's, once Run has begun; else null.
@@ -56,10 +56,10 @@ class TrainingLoop {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Next { kGoOn, kStop };
+  enum class Next { kContinue, kStop };
 
-  void OneStep(BatchFeed& feed, FirstSteps& gates);
-  void Measure(bool ends_interval, FirstSteps& gates);
+  void RunStep(BatchFeed& feed, EarlyChecks& sanity_checks);
+  void Measure(bool ends_interval, EarlyChecks& sanity_checks);
   void CountCorrupt();
   void ValidateNow();
   void Save(bool has_score);
@@ -67,9 +67,9 @@ class TrainingLoop {
   // Sums over the ranks, in place; the time counts as communication.
   void Sum(std::vector<double>& values);
 
-  const config::Recipe& recipe_;
+  const config::Config& config_;
   Session& session_;
-  Learner& learner_;
+  TrainStep& train_step_;
   const dataset::Source& train_;
   const dataset::Source& val_;
   const config::StepShape shape_;
@@ -86,7 +86,7 @@ class TrainingLoop {
   std::int64_t best_step_ = -1;
   std::int64_t worse_in_a_row_ = 0;
   std::vector<report::Verified> verified_;
-  double one_card_ = 0;  // 0: not measured
+  double single_card_ = 0;  // 0: not measured
 
   // ---- of this process ----
   std::optional<std::int64_t> resumed_at_;

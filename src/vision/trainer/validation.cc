@@ -23,52 +23,53 @@ at::Tensor CountsOf(const at::Tensor& logits, const at::Tensor& labels, std::int
 
 }  // namespace
 
-std::vector<std::uint64_t> ShareOf(std::uint64_t samples, int rank, int ranks) {
-  std::vector<std::uint64_t> share;
+std::vector<std::uint64_t> ShardOf(std::uint64_t samples, int rank, int ranks) {
+  std::vector<std::uint64_t> shard;
   for (auto i = static_cast<std::uint64_t>(rank); i < samples; i += static_cast<std::uint64_t>(ranks))
-    share.push_back(i);
-  return share;
+    shard.push_back(i);
+  return shard;
 }
 
-std::optional<ValidationResult> Validate(Learner& learner, Session& session, const dataset::Source& val,
-                                         const config::Recipe& recipe, std::vector<std::string>& corrupt) {
+std::optional<ValidationResult> Validate(TrainStep& train_step, Session& session, const dataset::Source& val,
+                                         const config::Config& config, std::vector<std::string>& corrupt) {
   const auto classes = static_cast<std::int64_t>(val.classes().size());
-  const Learner::EvaluationMode evaluation(learner);
+  const TrainStep::EvaluationMode evaluation(train_step);
   const c10::NoGradGuard no_grad;
   session.EnterPhase(Phase::kValidation);
 
   dataset::PipelineOptions options;
   options.augment = false;
-  options.whole = recipe.data.task == config::Task::kSegmentation;
-  options.seed = recipe.seed;
+  options.whole = config.data.task == config::Task::kSegmentation;
+  options.seed = config.seed;
   options.on_corrupt = [&](const dataset::CorruptFile& file) { corrupt.push_back(base::Printable(file.why)); };
-  dataset::Pipeline pipeline(val, recipe.data, std::move(options));
-  const std::vector<std::uint64_t> share = ShareOf(val.size(), session.rank(), session.world_size());
-  const auto batch_size = static_cast<std::size_t>(recipe.validation.batch);
-  std::size_t asked = 0;
-  const auto ask = [&] {
-    if (asked >= share.size()) return;
-    const std::size_t end = std::min(asked + batch_size, share.size());
+  dataset::Pipeline pipeline(val, config.data, std::move(options));
+  const std::vector<std::uint64_t> shard = ShardOf(val.size(), session.rank(), session.world_size());
+  const auto batch_size = static_cast<std::size_t>(config.validation.batch);
+  std::size_t requested = 0;
+  const auto request_next = [&] {
+    if (requested >= shard.size()) return;
+    const std::size_t end = std::min(requested + batch_size, shard.size());
     pipeline.Request(
-        {0, {share.begin() + static_cast<std::ptrdiff_t>(asked), share.begin() + static_cast<std::ptrdiff_t>(end)}});
-    asked = end;
+        {0,
+         {shard.begin() + static_cast<std::ptrdiff_t>(requested), shard.begin() + static_cast<std::ptrdiff_t>(end)}});
+    requested = end;
   };
-  for (std::int64_t i = 0; i < std::max<std::int64_t>(recipe.data.prefetch, 1); ++i) ask();
+  for (std::int64_t i = 0; i < std::max<std::int64_t>(config.data.prefetch, 1); ++i) request_next();
 
   // counts, then: samples, left out, ranks that were told to stop
   at::Tensor sums = at::zeros({classes * classes + 3}, at::kLong);
   auto* extra = sums.data_ptr<std::int64_t>() + classes * classes;
   while (pipeline.requested() > 0) {
-    if (StopSignals::Noted() != 0) break;
+    if (StopSignals::Received() != 0) break;
     auto got = pipeline.Next();
     if (!got.ok()) throw Error(got.error().message);
-    if (got->last) ask();
-    const LabelledBatch batch = OnDevice(*got, val, classes, session.device());
-    sums.narrow(0, 0, classes * classes) += CountsOf(learner.Logits(batch.images), batch.labels, classes);
+    if (got->last) request_next();
+    const LabeledBatch batch = ToDevice(*got, val, classes, session.device());
+    sums.narrow(0, 0, classes * classes) += CountsOf(train_step.Logits(batch.images), batch.labels, classes);
     extra[0] += got->count;
-    extra[1] += static_cast<std::int64_t>(got->left_out.size());
+    extra[1] += static_cast<std::int64_t>(got->skipped.size());
   }
-  extra[2] = StopSignals::Noted() != 0 ? 1 : 0;
+  extra[2] = StopSignals::Received() != 0 ? 1 : 0;
   std::vector<at::Tensor> all = {sums};
   session.team().group->allreduce(all)->wait();
   if (extra[2] != 0) return std::nullopt;
@@ -77,10 +78,10 @@ std::optional<ValidationResult> Validate(Learner& learner, Session& session, con
   result.matrix.classes = classes;
   result.matrix.counts.assign(sums.data_ptr<std::int64_t>(), extra);
   result.samples = static_cast<std::uint64_t>(extra[0]);
-  result.left_out = static_cast<std::uint64_t>(extra[1]);
-  if (result.samples + result.left_out != val.size()) {
+  result.skipped = static_cast<std::uint64_t>(extra[1]);
+  if (result.samples + result.skipped != val.size()) {
     throw Error("validation saw " + std::to_string(result.samples) + " samples and left " +
-                std::to_string(result.left_out) + " out, but the val part has " + std::to_string(val.size()) +
+                std::to_string(result.skipped) + " out, but the val part has " + std::to_string(val.size()) +
                 ". The ranks do not see the same files: check the data folder on every host.");
   }
   result.scores = report::ScoresOf(result.matrix, val.classes());

@@ -9,25 +9,25 @@
 #include <string>
 #include <vector>
 
-#include "trainer/learner.h"
 #include "trainer/torch_free_layers.h"
+#include "trainer/train_step.h"
 
 namespace fulldeck::trainer {
 
 struct ValidationResult {
   report::ConfusionMatrix matrix;
   report::Scores scores;
-  std::uint64_t samples = 0;   // over all ranks
-  std::uint64_t left_out = 0;  // whose files are corrupt
+  std::uint64_t samples = 0;  // over all ranks
+  std::uint64_t skipped = 0;  // whose files are corrupt
 };
 
 // The share of a rank: sample i goes to rank i mod ranks.
-std::vector<std::uint64_t> ShareOf(std::uint64_t samples, int rank, int ranks);
+std::vector<std::uint64_t> ShardOf(std::uint64_t samples, int rank, int ranks);
 
 // A collective; the same numbers on all ranks. Nothing: some rank was told to stop, and the result would be of a part
 // alone. `corrupt` gets a line for each file that cannot be read.
-std::optional<ValidationResult> Validate(Learner& learner, Session& session, const dataset::Source& val,
-                                         const config::Recipe& recipe, std::vector<std::string>& corrupt);
+std::optional<ValidationResult> Validate(TrainStep& train_step, Session& session, const dataset::Source& val,
+                                         const config::Config& config, std::vector<std::string>& corrupt);
 
 // The number by which checkpoints are compared: mIoU of segmentation, accuracy of classification.
 std::string MetricName(config::Task task);

@@ -133,14 +133,14 @@ wire::ExitCode RunBench(const Options& options) {
     base::Log(base::Severity::kError, plan.error().message + ". See: fulldeck bench --help");
     return wire::ExitCode::kUsage;
   }
-  const auto tell = [](const std::string& line) { base::Log(base::Severity::kWarning, line); };
-  const auto figures = bench::RunCollectivesBench(*plan, base::Environment::OfThisProcess(), tell);
+  const auto log_line = [](const std::string& line) { base::Log(base::Severity::kWarning, line); };
+  const auto figures = bench::RunCollectivesBench(*plan, base::Environment::OfThisProcess(), log_line);
   if (!figures) {
     base::Log(base::Severity::kError, figures.error().message);
     return wire::ExitCode::kFailed;
   }
   const wire::ExitCode printed =
-      Print(options.json ? BenchJson(*plan, *figures) : BenchText(*plan, *figures, StdoutWantsColour()));
+      Print(options.json ? BenchJson(*plan, *figures) : BenchText(*plan, *figures, StdoutWantsColor()));
   for (const std::string& failure : figures->failures) base::Log(base::Severity::kError, failure);
   for (const std::string& wrong : figures->wrong_values) base::Log(base::Severity::kError, "WRONG VALUE: " + wrong);
   if (figures->interrupted) base::Log(base::Severity::kError, "interrupted; what was measured until then stands above");

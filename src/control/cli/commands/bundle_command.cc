@@ -13,8 +13,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/confirm.h"
 #include "cli/options.h"
-#include "cli/question.h"
 #include "cli/run_report.h"
 #include "cli/support_bundle.h"
 #include "cli/table.h"
@@ -82,7 +82,7 @@ std::string ListText(const SupportBundle& bundle) {
     table.AddRow({{base::Printable(file.name)}, {base::FormatByteSize(file.text.size())}});
     total += file.text.size();
   }
-  std::string text = table.Render(StdoutWantsColour());
+  std::string text = table.Render(StdoutWantsColor());
   for (const std::string& each : bundle.left_out) text += "not in it: " + each + "\n";
   return text + fmt::format("{}, {} together. Secrets, homes and the user's name are taken out.\n",
                             base::Counted(bundle.files.size(), "file"), base::FormatByteSize(total));
@@ -101,17 +101,17 @@ ExitCode Bundle(const Options& options) {
   std::error_code ignored;
   const auto run = job::FindRunLogs(registry, options.run, std::filesystem::current_path(ignored).string());
   if (!run) return Refuse(ExitCode::kFailed, run.error().message);
-  const bool can_ask = isatty(STDIN_FILENO) == 1;
-  if (!options.yes && !can_ask) {
+  const bool can_confirm = isatty(STDIN_FILENO) == 1;
+  if (!options.yes && !can_confirm) {
     return Refuse(ExitCode::kUsage,
                   "nothing was written: there is no terminal to ask on. Give --yes to write it without being asked");
   }
   const std::string path = options.output.empty() ? DefaultName(run->name) : options.output;
   auto file = OutputFile::Make(path);
   if (!file) return Refuse(ExitCode::kFailed, file.error().message);
-  const SupportBundle bundle = GatherBundle(*run, job::Redaction::OfThisProcess(environment));
+  const SupportBundle bundle = CollectBundle(*run, job::Redaction::OfThisProcess(environment));
   if (Print(ListText(bundle)) != ExitCode::kOk) return ExitCode::kFailed;
-  if (!options.yes && !Ask(fmt::format("write this to {}?", base::Printable(path)))) {
+  if (!options.yes && !Confirm(fmt::format("write this to {}?", base::Printable(path)))) {
     return Refuse(ExitCode::kFailed, "nothing was written");
   }
   const auto written = file->Write(TarArchive(bundle.files, UnixSecondsNow()));

@@ -10,7 +10,7 @@
 #include "base/files/whole_file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/usable_processors.h"
+#include "base/usable_cpus.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/watch.h"
@@ -54,7 +54,7 @@ ExitCode Config(const Options& options) {
   job::LaunchFlags flags;
   flags.devices = options.devices;
   if (options.ranks > 0) flags.nproc = options.ranks;
-  auto selection = job::SelectCards(flags, *inventory, base::UsableProcessors());
+  auto selection = job::SelectCards(flags, *inventory, base::UsableCpus());
   if (!selection) return Refuse(ExitCode::kRefusedCards, selection.error().message);
   const int cards = static_cast<int>(selection->cards.size());
   if (cards > 0 && selection->ranks > cards) {
@@ -82,7 +82,7 @@ Action AddConfig(CLI::App& app) {
       .TypeName("")
       .Required()
       .OneOf(job::LaunchFileNames());
-  command.Option("--nnodes", options->request.hosts, "How many machines like this one").TypeName("N").InRange(1, 65536);
+  command.Option("--nnodes", options->request.nodes, "How many machines like this one").TypeName("N").InRange(1, 65536);
   command.Option("--nproc-per-node", options->ranks, "Ranks on each; default: one a card, one where there is none")
       .TypeName("N")
       .InRange(1, 4096);

@@ -16,7 +16,7 @@ struct Options {
   bool json = false;
   bool all = false;
   double watch_seconds = 0;
-  double timeout_seconds = std::chrono::duration<double>(device::kDefaultPatience).count();
+  double timeout_seconds = std::chrono::duration<double>(device::kDefaultTimeout).count();
   std::string root = "/";
 };
 
@@ -47,8 +47,8 @@ class DevicesCommand {
       base::Log(base::Severity::kError, inventory.error().message);
       return wire::ExitCode::kBadEnvironment;
     }
-    const bool colours = StdoutWantsColour();
-    const std::string text = options_.json ? DevicesJson(*inventory) : DevicesText(*inventory, {colours, options_.all});
+    const bool colors = StdoutWantsColor();
+    const std::string text = options_.json ? DevicesJson(*inventory) : DevicesText(*inventory, {colors, options_.all});
     const wire::ExitCode printed = watching() ? PrintFrame(options_.json ? text : text + "\n") : Print(text);
     const wire::ExitCode code = ReportTrouble(*inventory);
     return printed == wire::ExitCode::kOk ? code : printed;
@@ -65,7 +65,7 @@ class DevicesCommand {
   static device::InventoryReader MakeReader(const Options& options) {
     device::InventoryOptions inventory;
     inventory.root = base::SystemRoot(options.root);
-    inventory.patience = Seconds(options.timeout_seconds);
+    inventory.timeout = Seconds(options.timeout_seconds);
     return device::InventoryReader(std::move(inventory));
   }
 

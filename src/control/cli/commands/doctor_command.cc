@@ -16,7 +16,7 @@
 #include "cli/watch.h"
 #include "device/inventory.h"
 #include "doctor/check.h"
-#include "doctor/machine/kernel.h"
+#include "doctor/machine/system_calls.h"
 #include "doctor/network/peer_listener.h"
 #include "doctor/run_checks.h"
 #include "net/host_address.h"
@@ -27,7 +27,7 @@ namespace {
 
 using doctor::Check;
 using doctor::CheckReport;
-using doctor::Subject;
+using doctor::MachineUnderTest;
 
 struct Options {
   bool deep = false;
@@ -38,9 +38,9 @@ struct Options {
   int workers = -1;
   std::string work_dir = ".";
   int nnodes = 1;
-  std::string hosts;
+  std::string nodes;
   std::string python;
-  double timeout_seconds = std::chrono::duration<double>(Subject().patience).count();
+  double timeout_seconds = std::chrono::duration<double>(MachineUnderTest().timeout).count();
   bool list = false;
   bool collectives = false;
   ProofOptions proof;  // what only --collectives and --script take; the rest is copied
@@ -85,43 +85,43 @@ base::Result<std::vector<Check>> Chosen(const std::vector<std::string>& only) {
 }
 
 // The interpreter that `fulldeck run script.py` would take.
-std::string FindPython(const Options& options, const Subject& subject) {
+std::string FindPython(const Options& options, const MachineUnderTest& machine) {
   std::string name = options.python;
-  if (name.empty()) name = subject.environment.Get("PYTHON_EXEC").value_or("");
+  if (name.empty()) name = machine.environment.Get("PYTHON_EXEC").value_or("");
   if (name.empty()) name = "python3";
   if (name.find('/') != std::string::npos) return name;
-  return subject.root.FindProgram(name, subject.environment).value_or("");
+  return machine.root.FindProgram(name, machine.environment).value_or("");
 }
 
-base::Result<Subject> MakeSubject(const Options& options) {
-  Subject subject;
-  subject.root = base::SystemRoot(options.root);
-  subject.environment = base::Environment::OfThisProcess();
-  device::InventoryOptions asked;
-  asked.root = subject.root;
-  asked.environment = subject.environment;
-  auto inventory = device::InventoryReader(std::move(asked)).Read();
+base::Result<MachineUnderTest> MakeSubject(const Options& options) {
+  MachineUnderTest machine;
+  machine.root = base::SystemRoot(options.root);
+  machine.environment = base::Environment::OfThisProcess();
+  device::InventoryOptions inventory_options;
+  inventory_options.root = machine.root;
+  inventory_options.environment = machine.environment;
+  auto inventory = device::InventoryReader(std::move(inventory_options)).Read();
   if (!inventory) return inventory.error();
-  subject.inventory = std::move(*inventory);
-  const auto cards = subject.inventory.Cards();
+  machine.inventory = std::move(*inventory);
+  const auto cards = machine.inventory.Cards();
   const auto visible =
       std::count_if(cards.begin(), cards.end(), [](const device::Card* card) { return card->visible; });
-  subject.ranks = options.nproc > 0 ? options.nproc : std::max(static_cast<int>(visible), 1);
-  subject.workers = options.workers;
-  for (const std::string_view host : base::Split(options.hosts, ',')) {
-    if (!host.empty()) subject.peers.emplace_back(host);
+  machine.ranks = options.nproc > 0 ? options.nproc : std::max(static_cast<int>(visible), 1);
+  machine.workers = options.workers;
+  for (const std::string_view host : base::Split(options.nodes, ',')) {
+    if (!host.empty()) machine.peers.emplace_back(host);
   }
-  subject.hosts = std::max(options.nnodes, static_cast<int>(subject.peers.size()) + (subject.peers.empty() ? 0 : 1));
+  machine.nodes = std::max(options.nnodes, static_cast<int>(machine.peers.size()) + (machine.peers.empty() ? 0 : 1));
   std::error_code error;
   std::filesystem::path folder = std::filesystem::absolute(options.work_dir, error).lexically_normal();
   if (error) return base::Error{"the folder in which you are is gone: " + error.message()};
   if (!folder.has_filename() && folder.has_relative_path()) folder = folder.parent_path();
-  subject.work_dir = folder.string();
-  subject.python = FindPython(options, subject);
-  subject.program = base::OwnProgram();
-  subject.deep = options.deep;
-  subject.patience = Seconds(options.timeout_seconds);
-  return subject;
+  machine.work_dir = folder.string();
+  machine.python = FindPython(options, machine);
+  machine.program = base::ExecutablePath();
+  machine.deep = options.deep;
+  machine.timeout = Seconds(options.timeout_seconds);
+  return machine;
 }
 
 wire::ExitCode Examine(const Options& options) {
@@ -131,17 +131,18 @@ wire::ExitCode Examine(const Options& options) {
   if (options.list) return Print(ChecksTable(*checks, chinese));
 
   const base::TimePoint begin = base::SteadyClock::Instance().Now();
-  const auto subject = MakeSubject(options);
-  if (!subject) {
-    base::Log(base::Severity::kError, subject.error().message);
+  const auto machine = MakeSubject(options);
+  if (!machine) {
+    base::Log(base::Severity::kError, machine.error().message);
     return wire::ExitCode::kBadEnvironment;
   }
-  const std::vector<CheckReport> reports = doctor::RunChecks(*checks, *subject);
-  DoctorReportOptions look;
-  look.colours = StdoutWantsColour();
-  look.chinese = chinese;
-  look.took = base::SteadyClock::Instance().Now() - begin;
-  const wire::ExitCode printed = Print(options.json ? DoctorJson(reports, *subject, look) : DoctorText(reports, look));
+  const std::vector<CheckReport> reports = doctor::RunChecks(*checks, *machine);
+  DoctorReportOptions report_options;
+  report_options.colors = StdoutWantsColor();
+  report_options.chinese = chinese;
+  report_options.took = base::SteadyClock::Instance().Now() - begin;
+  const wire::ExitCode printed =
+      Print(options.json ? DoctorJson(reports, *machine, report_options) : DoctorText(reports, report_options));
   if (printed != wire::ExitCode::kOk) return printed;
   const bool failed = std::any_of(reports.begin(), reports.end(), [](const CheckReport& report) {
     return doctor::Worst(report.findings) == doctor::Verdict::kFail;
@@ -157,9 +158,9 @@ wire::ExitCode Prove(const Options& options) {
         wire::ExitCode::kUsage,
         "--collectives and --script are two questions: ask them one after the other. See: fulldeck doctor --help");
   }
-  device::InventoryOptions asked;
-  asked.root = base::SystemRoot(options.root);
-  const auto inventory = device::InventoryReader(std::move(asked)).Read();
+  device::InventoryOptions inventory_options;
+  inventory_options.root = base::SystemRoot(options.root);
+  const auto inventory = device::InventoryReader(std::move(inventory_options)).Read();
   if (!inventory) {
     base::Log(base::Severity::kError, inventory.error().message);
     return wire::ExitCode::kBadEnvironment;
@@ -175,7 +176,7 @@ wire::ExitCode Prove(const Options& options) {
 
 // For the checks of another host's doctor.
 wire::ExitCode Listen(int port, const std::string& named) {
-  const std::string node = named.empty() ? doctor::Kernel::OfThisMachine().HostName() : named;
+  const std::string node = named.empty() ? doctor::SystemCalls::OfThisMachine().HostName() : named;
   const auto addresses = net::ResolveHost(node, port);
   if (!addresses) {
     return Refuse(wire::ExitCode::kFailed,
@@ -188,7 +189,7 @@ wire::ExitCode Listen(int port, const std::string& named) {
   }
   net::HostAddress address = addresses->front();
   if (!net::IsNumericAddress(node) && node != "localhost") {
-    const auto reachable = doctor::ReachableAddress(node, address, doctor::Kernel::OfThisMachine().Interfaces());
+    const auto reachable = doctor::ReachableAddress(node, address, doctor::SystemCalls::OfThisMachine().Interfaces());
     if (!reachable) return Refuse(wire::ExitCode::kFailed, reachable.error().message);
     const auto resolved = net::ResolveHost(*reachable, port);
     if (!resolved) return Refuse(wire::ExitCode::kFailed, resolved.error().message);
@@ -233,7 +234,7 @@ Action AddDoctor(CLI::App& app) {
       .NotEmpty("--work-dir: the name of the folder is empty");
   command.Option("--nnodes", options->nnodes, "Hosts of the run").TypeName("N").InRange(1, 4096);
   command
-      .Option("--hosts", options->hosts,
+      .Option("--hosts", options->nodes,
               "The other hosts, each of which runs fulldeck doctor --listen PORT with the same FULLDECK_TOKEN")
       .TypeName("HOST[:PORT],...");
   command.Option("--python", options->python, "Interpreter of the ranks; default: $PYTHON_EXEC, else python3")

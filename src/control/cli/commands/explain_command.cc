@@ -41,7 +41,7 @@ struct ExplainedLog {
   std::vector<Finding> findings;
 };
 
-const char* ConfidenceWord(Confidence confidence, bool chinese) {
+const char* ConfidenceLabel(Confidence confidence, bool chinese) {
   switch (confidence) {
     case Confidence::kCertain:
       return chinese ? "确定" : "certain";
@@ -53,7 +53,7 @@ const char* ConfidenceWord(Confidence confidence, bool chinese) {
   return "";
 }
 
-const char* WeightWord(Weight weight) {
+const char* WeightLabel(Weight weight) {
   switch (weight) {
     case Weight::kCause:
       return "cause";
@@ -104,9 +104,9 @@ std::string Text(const ExplainedLog& log, bool chinese) {
     const std::string place = chinese ? fmt::format("第 {} 行，共 {} 次", finding.first_line, finding.times)
                                       : fmt::format("line {}, {} in all", finding.first_line, finding.times);
     text += fmt::format("\n{} {} ({}; {})\n  > {}\n", finding.entry->id, finding.entry->title,
-                        ConfidenceWord(finding.entry->confidence, chinese), place, finding.excerpt);
-    text += chinese ? fmt::format("  原因：{}\n  处理：{}\n", explanation.cause, explanation.cure)
-                    : fmt::format("  Cause: {}\n  Cure:  {}\n", explanation.cause, explanation.cure);
+                        ConfidenceLabel(finding.entry->confidence, chinese), place, finding.excerpt);
+    text += chinese ? fmt::format("  原因：{}\n  处理：{}\n", explanation.cause, explanation.fix)
+                    : fmt::format("  Cause: {}\n  Cure:  {}\n", explanation.cause, explanation.fix);
   }
   return text;
 }
@@ -117,13 +117,13 @@ Json ToJson(const ExplainedLog& log, bool chinese) {
     const Explanation& explanation = InLanguage(finding, chinese);
     object["findings"].push_back({{"id", finding.entry->id},
                                   {"title", finding.entry->title},
-                                  {"weight", WeightWord(finding.entry->weight)},
-                                  {"confidence", ConfidenceWord(finding.entry->confidence, false)},
+                                  {"weight", WeightLabel(finding.entry->weight)},
+                                  {"confidence", ConfidenceLabel(finding.entry->confidence, false)},
                                   {"line", finding.first_line},
                                   {"times", finding.times},
                                   {"excerpt", finding.excerpt},
                                   {"cause", explanation.cause},
-                                  {"cure", explanation.cure}});
+                                  {"cure", explanation.fix}});
   }
   return object;
 }

@@ -42,10 +42,10 @@ std::string VariablesTable() {
 }
 
 // One table for each table of the TOML file.
-std::string RecipeTables() {
+std::string ConfigTables() {
   std::string text;
   std::string last = "?";
-  const config::Recipe defaults;
+  const config::Config defaults;
   for (const config::Key& key : config::Keys()) {
     const std::string_view name = key.name;
     const std::size_t dot = name.rfind('.');
@@ -56,16 +56,16 @@ std::string RecipeTables() {
       text += "| key | value | default | meaning |\n|---|---|---|---|\n";
       last = table;
     }
-    const std::string range = key.RangeInWords();
+    const std::string range = key.RangeToString();
     text += fmt::format("| `{}` | {}{} | `{}` | {}{} |\n", dot == std::string_view::npos ? name : name.substr(dot + 1),
-                        Cell(key.TypeInWords()), range.empty() ? "" : ", " + range, Cell(key.Get(defaults)),
-                        Cell(key.sentence), key.rules.fixed ? " (†)" : "");
+                        Cell(key.TypeToString()), range.empty() ? "" : ", " + range, Cell(key.Get(defaults)),
+                        Cell(key.description), key.rules.fixed ? " (†)" : "");
   }
   return text;
 }
 
 std::string Table(const std::string& topic) {
-  if (topic == "recipe") return RecipeTables();
+  if (topic == "recipe") return ConfigTables();
   return topic == "environment" ? VariablesTable() : ExitCodesTable();
 }
 

@@ -41,7 +41,7 @@ struct Options {
 
 constexpr std::uint64_t kLinesWhenFollowing = 100;
 // Where the kernel cannot tell of new bytes or of the end of a process.
-constexpr std::chrono::milliseconds kLookEvery{250};
+constexpr std::chrono::milliseconds kPollInterval{250};
 
 class LogsCommand {
  public:
@@ -83,10 +83,10 @@ class LogsCommand {
 
   // A good part of what is there now, so that a flood does not keep Ctrl-C waiting; more_ says whether there may be
   // more. False when it cannot be read or nobody reads it.
-  bool Look() {
+  bool Poll() {
     more_ = false;
     for (job::TailedFile& file : files_) {
-      const auto more = file.Look([&](std::string_view bytes) { Pass(file, bytes); });
+      const auto more = file.Poll([&](std::string_view bytes) { Pass(file, bytes); });
       if (!more) {
         Log(Severity::kError, more.error().message);
         return false;
@@ -97,15 +97,15 @@ class LogsCommand {
     return std::ferror(stdout) == 0;
   }
 
-  bool LookAtAll() {
+  bool PollAll() {
     do {
-      if (!Look()) return false;
+      if (!Poll()) return false;
     } while (more_);
     return true;
   }
 
   ExitCode ShowOnce() {
-    if (!LookAtAll()) return ExitCode::kFailed;
+    if (!PollAll()) return ExitCode::kFailed;
     for (const job::TailedFile& file : files_) {
       if (file.opened()) return ExitCode::kOk;
     }
@@ -117,22 +117,22 @@ class LogsCommand {
     const auto signals = loop.OnSignals({SIGINT, SIGTERM}, [&](int) { loop.Stop(); });
     if (!signals) return Refuse(ExitCode::kFailed, signals.error().message);
     notifier_.Reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-    bool is_told = notifier_.valid();
-    if (is_told) {
+    bool is_watching = notifier_.valid();
+    if (is_watching) {
       const auto watch = loop.WhenReadable(notifier_.get(), [&] {
         DrainNotifier();
-        LookAgain(loop);
+        PollAgain(loop);
       });
-      is_told = watch.ok() && WatchFolders();
+      is_watching = watch.ok() && WatchFolders();
     }
-    if (!is_told) LookOnTimer(loop);
-    LookAgain(loop);
+    if (!is_watching) PollOnTimer(loop);
+    PollAgain(loop);
     AwaitEnd(loop);
     loop.Run();
     return code_;
   }
 
-  void LookAgain(base::EventLoop& loop) {
+  void PollAgain(base::EventLoop& loop) {
     WatchFolders();
     const auto latest = job::LatestAttempt(logs_.directory);
     bool fine = true;
@@ -142,23 +142,23 @@ class LogsCommand {
       fine = OpenFiles(std::nullopt).ok();
       WatchFolders();
     }
-    fine = fine && Look();
+    fine = fine && Poll();
     // A restart goes on in files of its own.
     if (fine && !more_ && choice_.rank && latest && *latest > *attempt_) {
       Log(Severity::kInfo, fmt::format("run {}: attempt {} begins", logs_.name, *latest + 1));
       fine = OpenFiles(std::nullopt).ok();
       WatchFolders();
-      fine = fine && Look();
+      fine = fine && Poll();
     }
     if (!fine) {
       code_ = ExitCode::kFailed;
       return loop.Stop();
     }
-    if (!more_ || looks_soon_) return;
-    looks_soon_ = true;
+    if (!more_ || poll_scheduled_) return;
+    poll_scheduled_ = true;
     loop.After(base::Duration(0), [this, &loop] {
-      looks_soon_ = false;
-      LookAgain(loop);
+      poll_scheduled_ = false;
+      PollAgain(loop);
     });
   }
 
@@ -182,10 +182,10 @@ class LogsCommand {
     }
   }
 
-  void LookOnTimer(base::EventLoop& loop) {
-    loop.After(kLookEvery, [this, &loop] {
-      LookAgain(loop);
-      LookOnTimer(loop);
+  void PollOnTimer(base::EventLoop& loop) {
+    loop.After(kPollInterval, [this, &loop] {
+      PollAgain(loop);
+      PollOnTimer(loop);
     });
   }
 
@@ -197,13 +197,13 @@ class LogsCommand {
       if (waiting && wire::IsAlive(process)) return;
       // Its pid may have become another's just now; or this kernel cannot wait for it.
       if (waiting) loop.Remove(*waiting);
-      loop.After(kLookEvery, [this, &loop] { AwaitEnd(loop); });
+      loop.After(kPollInterval, [this, &loop] { AwaitEnd(loop); });
       return;
     }
     // After whatever still stands in the notifier.
     loop.After(base::Duration(0), [this, &loop] {
-      LookAgain(loop);
-      if (code_ == ExitCode::kOk && !LookAtAll()) code_ = ExitCode::kFailed;
+      PollAgain(loop);
+      if (code_ == ExitCode::kOk && !PollAll()) code_ = ExitCode::kFailed;
       if (code_ == ExitCode::kOk) Log(Severity::kInfo, fmt::format("run {} has ended", logs_.name));
       loop.Stop();
     });
@@ -221,7 +221,7 @@ class LogsCommand {
   std::vector<job::TailedFile> files_;
   std::string last_shown_;
   bool more_ = false;
-  bool looks_soon_ = false;
+  bool poll_scheduled_ = false;
   base::UniqueFd notifier_;
   ExitCode code_ = ExitCode::kOk;
 };

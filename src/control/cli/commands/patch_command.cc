@@ -20,7 +20,7 @@ using base::Severity;
 using wire::ExitCode;
 
 // A Python on a slow network file system takes its time.
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeout{60};
 
 struct Options {
   std::string package;
@@ -30,7 +30,7 @@ struct Options {
   bool status = false;
 };
 
-std::string StatusWords(const patch::PatchStatus& status) {
+std::string DescribeStatus(const patch::PatchStatus& status) {
   switch (status.state) {
     case patch::PatchState::kNotPatched:
       return status.leftovers ? "not patched; files of an interrupted call lie beside it (--restore removes them)"
@@ -53,7 +53,7 @@ ExitCode Status(const patch::PatchedFile& file, const patch::PythonInstall& inst
   std::string text =
       fmt::format("python    {}\nversion   {}\nfile      {}\nstate     {}\n", base::Printable(install.python),
                   install.version.empty() ? "unknown" : base::Printable(install.version), base::Printable(file.path()),
-                  StatusWords(*status));
+                  DescribeStatus(*status));
   if (const auto why = file.WhyNotWritable()) text += fmt::format("rights    {}\n", *why);
   if (!install.has_fulldeck)
     text += "fulldeck  this Python cannot import it: the lines would do nothing outside of fulldeck run\n";
@@ -68,7 +68,7 @@ ExitCode Patch(const Options& options) {
   }
   const auto python = patch::FindPython(options.python, base::Environment::OfThisProcess());
   if (!python) return Refuse(ExitCode::kFailed, python.error().message);
-  const auto install = patch::AskPython(*python, "mmengine", kPatience);
+  const auto install = patch::QueryPython(*python, "mmengine", kTimeout);
   if (!install) return Refuse(ExitCode::kFailed, install.error().message);
   patch::PatchedFile file(install->folder + "/runner/runner.py");
   if (options.status) return Status(file, *install);
@@ -83,7 +83,7 @@ ExitCode Patch(const Options& options) {
         name + (*restored ? " is as it was before the patch" : " was not patched; nothing was changed"));
     return ExitCode::kOk;
   }
-  const auto patched = file.Patch(options.always ? patch::TraceWhen::kAlways : patch::TraceWhen::kAsked);
+  const auto patched = file.Patch(options.always ? patch::TraceWhen::kAlways : patch::TraceWhen::kOnRequest);
   if (!patched) return Refuse(ExitCode::kFailed, patched.error().message);
   const char* const when = options.always ? "in every run" : "in runs with FULLDECK_TRACE_DDP=1";
   Log(Severity::kInfo, *patched

@@ -29,14 +29,14 @@ class PsCommand {
 
  private:
   std::string Text() {
-    std::vector<std::string> complaints;
+    std::vector<std::string> warnings;
     std::vector<job::RunStatus> runs;
-    for (const auto& entry : registry_.List(&complaints)) runs.push_back(reader_.Read(entry));
+    for (const auto& entry : registry_.List(&warnings)) runs.push_back(reader_.Read(entry));
     // Said once, not every second.
-    if (!warned_) WarnOf(complaints);
+    if (!warned_) WarnOf(warnings);
     warned_ = true;
     if (options_.json) return RunsJson(runs, nullptr);
-    return RunsText(runs, StdoutWantsColour()) + (options_.watch_seconds > 0 ? "\n" : "");
+    return RunsText(runs, StdoutWantsColor()) + (options_.watch_seconds > 0 ? "\n" : "");
   }
 
   const Options options_;

@@ -11,7 +11,7 @@
 #include "cli/version.h"
 #include "job/launch/cluster.h"
 #include "job/launch/launch_flags.h"
-#include "launcher/front.h"
+#include "launcher/launcher_proxy.h"
 
 namespace fulldeck::cli {
 namespace {
@@ -67,12 +67,12 @@ int RunLaunch(job::LaunchStyle style, const std::vector<std::string>& arguments)
     const auto applied = job::ApplyCluster(**cluster, *flags);
     if (!applied) return Refuse(wire::ExitCode::kUsage, applied.error().message, style);
   }
-  if (const auto hint = job::HintForLoneLauncher(environment); hint && !flags->hosts_given) {
+  if (const auto hint = job::HintForLoneLauncher(environment); hint && !flags->nodes_given) {
     base::Log(base::Severity::kInfo, *hint);
   }
   const auto complete = job::CheckComplete(*flags);
   if (!complete) return Refuse(wire::ExitCode::kUsage, complete.error().message, style);
-  return launcher::RunFront(*flags, environment, *cluster);
+  return launcher::RunLauncherProxy(*flags, environment, *cluster);
 }
 
 }  // namespace fulldeck::cli

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/confirm.h"
 #include "cli/options.h"
-#include "cli/question.h"
 #include "cli/run_report.h"
 #include "cli/table.h"
 #include "cli/watch.h"
@@ -37,26 +37,26 @@ struct Options {
 };
 
 constexpr std::chrono::seconds kHolderGrace{5};
-constexpr std::chrono::seconds kKillPatience{5};
+constexpr std::chrono::seconds kKillTimeout{5};
 
 // ---- runs ----
 
 ExitCode StopEntries(const job::RunRegistry& registry, const Entries& entries, const Options& options) {
   job::StopOptions stop;
   if (options.timeout_seconds >= 0) stop.timeout = Seconds(options.timeout_seconds);
-  stop.say = [](const std::string& sentence) { Log(Severity::kInfo, sentence); };
+  stop.log_line = [](const std::string& sentence) { Log(Severity::kInfo, sentence); };
   ExitCode code = ExitCode::kOk;
   for (const job::StoppedRun& run : job::StopRuns(registry, entries, stop)) {
-    Log(run.ok ? Severity::kInfo : Severity::kError, fmt::format("run {}: {}", run.run_id, run.words));
+    Log(run.ok ? Severity::kInfo : Severity::kError, fmt::format("run {}: {}", run.run_id, run.message));
     if (!run.ok) code = ExitCode::kFailed;
   }
   return code;
 }
 
 ExitCode StopAll(const job::RunRegistry& registry, const Options& options) {
-  std::vector<std::string> complaints;
-  const Entries entries = registry.List(&complaints);
-  WarnOf(complaints);
+  std::vector<std::string> warnings;
+  const Entries entries = registry.List(&warnings);
+  WarnOf(warnings);
   if (entries.empty()) Log(Severity::kInfo, "no run of yours is on this machine");
   return StopEntries(registry, entries, options);
 }
@@ -81,7 +81,7 @@ ExitCode StopNamed(const job::RunRegistry& registry, const Options& options) {
 
 // ---- holders of a card ----
 
-std::string HoldersTable(const std::vector<job::CardHolder>& holders, bool colours) {
+std::string HoldersTable(const std::vector<job::CardHolder>& holders, bool colors) {
   Table table;
   table.AddColumn("PID", Align::kRight);
   table.AddColumn("OWNER", Align::kLeft);
@@ -96,10 +96,10 @@ std::string HoldersTable(const std::vector<job::CardHolder>& holders, bool colou
                   {each.run_id.value_or(kAbsent)},
                   {holder.command.value_or(kAbsent)}});
   }
-  return table.Render(colours);
+  return table.Render(colors);
 }
 
-ExitCode Tell(const job::CardHolder& holder, job::StopOutcome outcome) {
+ExitCode ReportOutcome(const job::CardHolder& holder, job::StopOutcome outcome) {
   const int pid = holder.process.pid;
   switch (outcome) {
     case job::StopOutcome::kEnded:
@@ -115,7 +115,7 @@ ExitCode Tell(const job::CardHolder& holder, job::StopOutcome outcome) {
       return Refuse(ExitCode::kFailed,
                     fmt::format("process {} is not yours to stop: permission is lacking. Ask {}, or root", pid,
                                 holder.holder.user.value_or("its owner")));
-    case job::StopOutcome::kRemains:
+    case job::StopOutcome::kUnkillable:
       return Refuse(ExitCode::kFailed,
                     fmt::format("process {} does not end, not even after SIGKILL: it hangs in the kernel, often in the "
                                 "card's driver. Reset the card, or restart the machine",
@@ -135,7 +135,7 @@ ExitCode StopHolders(const job::RunRegistry& registry, const Options& options) {
   const std::string name = device::NameOf(**card);
   if (holders->empty()) return Print(fmt::format("Nobody holds {}.\n", name));
 
-  if (Print(fmt::format("{} is held by:\n{}", name, HoldersTable(*holders, StdoutWantsColour()))) != ExitCode::kOk) {
+  if (Print(fmt::format("{} is held by:\n{}", name, HoldersTable(*holders, StdoutWantsColor()))) != ExitCode::kOk) {
     return ExitCode::kFailed;
   }
   ExitCode code = ExitCode::kOk;
@@ -171,13 +171,13 @@ ExitCode StopHolders(const job::RunRegistry& registry, const Options& options) {
     }
     const std::string question = to_stop.size() == 1 ? std::string("stop this process?")
                                                      : fmt::format("stop these {} processes?", to_stop.size());
-    if (!Ask(question)) return Refuse(ExitCode::kFailed, "nothing was stopped");
+    if (!Confirm(question)) return Refuse(ExitCode::kFailed, "nothing was stopped");
   }
   std::vector<wire::ProcessIdentity> processes;
   for (const job::CardHolder& holder : to_stop) processes.push_back(holder.process);
-  const auto outcomes = job::StopProcesses(processes, kHolderGrace, kKillPatience);
+  const auto outcomes = job::StopProcesses(processes, kHolderGrace, kKillTimeout);
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    if (Tell(to_stop[i], outcomes[i]) != ExitCode::kOk) code = ExitCode::kFailed;
+    if (ReportOutcome(to_stop[i], outcomes[i]) != ExitCode::kOk) code = ExitCode::kFailed;
   }
   return code;
 }

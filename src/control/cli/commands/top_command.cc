@@ -103,7 +103,7 @@ class TopCommand {
     std::string text;
     for (const job::RunStatus& run : runs) {
       if (!text.empty()) text += "\n";
-      text += RanksText(run, cards, StdoutWantsColour());
+      text += RanksText(run, cards, StdoutWantsColor());
     }
     return text;
   }

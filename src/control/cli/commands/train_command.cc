@@ -1,4 +1,4 @@
-// fulldeck train: the job that a recipe describes, from its file to the launcher that runs fulldeck-train on every
+// fulldeck train: the job that a config describes, from its file to the launcher that runs fulldeck-train on every
 // card. Whatever can be found wrong without a rank is found before one starts.
 #include <fmt/format.h>
 #include <sys/statvfs.h>
@@ -14,7 +14,7 @@
 #include "base/files/whole_file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/usable_processors.h"
+#include "base/usable_cpus.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/program_beside.h"
@@ -79,8 +79,8 @@ class TrainCommand {
     }
     if (options_.json && !options_.dry_run)
       return Refuse(ExitCode::kUsage, "--json shows the plan: give --dry-run with it");
-    for (const auto step : {&TrainCommand::ReadRecipe, &TrainCommand::ChooseCards, &TrainCommand::MakePlan,
-                            &TrainCommand::LookAtFolder, &TrainCommand::FindTrainer}) {
+    for (const auto step : {&TrainCommand::ReadConfig, &TrainCommand::ChooseCards, &TrainCommand::MakePlan,
+                            &TrainCommand::InspectFolder, &TrainCommand::FindTrainer}) {
       const ExitCode code = (this->*step)();
       if (code != ExitCode::kOk) return code;
     }
@@ -89,8 +89,8 @@ class TrainCommand {
   }
 
  private:
-  ExitCode ReadRecipe() {
-    auto text = base::ReadWholeFile(options_.config, config::kLargestRecipe);
+  ExitCode ReadConfig() {
+    auto text = base::ReadWholeFile(options_.config, config::kMaxConfigBytes);
     if (!text) {
       return Refuse(ExitCode::kUsage,
                     text.error().message + (text.error().system_error == ENOENT ? NearFile(options_.config) : ""));
@@ -98,21 +98,21 @@ class TrainCommand {
     config_text_ = std::move(*text);
     auto read = config::ReadToml(config_text_, options_.config, options_.assignments, &notes_);
     if (!read) return Refuse(ExitCode::kUsage, read.error().message);
-    recipe_ = std::move(*read);
-    const std::vector<std::string> problems = config::PathProblems(recipe_);
+    config_ = std::move(*read);
+    const std::vector<std::string> problems = config::PathProblems(config_);
     if (!problems.empty()) return Refuse(ExitCode::kUsage, base::Join(problems, "\n"));
     return ExitCode::kOk;
   }
 
   // The line of `fulldeck run` that does it.
   std::vector<std::string> LaunchLine(const std::string& run_id) const {
-    const config::WorkFolder folder(recipe_);
+    const config::JobFolder folder(config_);
     std::vector<std::string> line = {
         "--standalone", "--no-python", "--log-dir",      folder.logs(),
         "--rdzv-id",    run_id,        "--max-restarts", std::to_string(options_.max_restarts)};
     const auto add = [&](std::initializer_list<std::string> words) { line.insert(line.end(), words); };
     if (options_.share_cards) add({"--share-cards"});
-    add({"--nproc-per-node", ranks_asked_ ? std::to_string(*ranks_asked_) : "auto"});
+    add({"--nproc-per-node", ranks_requested_ ? std::to_string(*ranks_requested_) : "auto"});
     add({"--devices", devices_});
     if (options_.idle_card != "warn") add({"--idle-card", options_.idle_card});
     if (options_.detach) add({"--detach"});
@@ -125,7 +125,7 @@ class TrainCommand {
     device::InventoryReader reader({.root = base::SystemRoot(), .environment = environment_});
     const auto inventory = reader.Read();
     if (!inventory) return Refuse(ExitCode::kBadEnvironment, inventory.error().message);
-    machine_.cores = base::UsableProcessors();
+    machine_.cores = base::UsableCpus();
 
     devices_ = options_.devices;
     const auto choice = job::ParseDeviceChoice(devices_);
@@ -136,7 +136,7 @@ class TrainCommand {
     // More ranks than cards, where that is wanted: all cards of the kind, and the number is of ranks.
     if (options_.share_cards && choice->count) {
       devices_ = choice->kind.value_or("auto");
-      ranks_asked_ = choice->count;
+      ranks_requested_ = choice->count;
     }
     const auto flags = job::ParseLaunchFlags(job::LaunchStyle::kFulldeck, LaunchLine("plan"), environment_);
     if (!flags) return Refuse(ExitCode::kUsage, flags.error().message);
@@ -148,7 +148,7 @@ class TrainCommand {
     if (options_.dry_run) notes_.insert(notes_.end(), selection->notes.begin(), selection->notes.end());
     machine_.ranks = selection->ranks;
     // From here on it is a number: a card that another run takes meanwhile must not make the global batch smaller.
-    ranks_asked_ = selection->ranks;
+    ranks_requested_ = selection->ranks;
     machine_.cards =
         static_cast<int>(std::min<std::size_t>(selection->cards.size(), static_cast<std::size_t>(machine_.ranks)));
     if (selection->cards.empty() && !choice->cpu) {
@@ -179,7 +179,7 @@ class TrainCommand {
   }
 
   ExitCode MakePlan() {
-    std::filesystem::path nearest = config::WorkFolder(recipe_).path;
+    std::filesystem::path nearest = config::JobFolder(config_).path;
     std::error_code error;
     nearest = std::filesystem::absolute(nearest, error);
     while (!std::filesystem::exists(nearest, error) && nearest.has_relative_path()) nearest = nearest.parent_path();
@@ -187,8 +187,8 @@ class TrainCommand {
     if (statvfs(nearest.c_str(), &disk) == 0) {
       machine_.disk_free = static_cast<std::uint64_t>(disk.f_bavail) * static_cast<std::uint64_t>(disk.f_frsize);
     }
-    machine_.training_samples = config::CountTrainingSamples(recipe_);
-    auto plan = config::MakePlan(recipe_, machine_);
+    machine_.training_samples = config::CountTrainingSamples(config_);
+    auto plan = config::MakePlan(config_, machine_);
     if (!plan) return Refuse(ExitCode::kUsage, plan.error().message);
     plan_ = std::move(*plan);
     // A dry run shows the whole plan first.
@@ -201,8 +201,8 @@ class TrainCommand {
     return options_.resume ? Earlier::kResume : options_.fresh ? Earlier::kSetAside : Earlier::kRefuse;
   }
 
-  ExitCode LookAtFolder() {
-    const auto fits = CheckFolder(recipe_, WhatOfEarlier(), &notes_);
+  ExitCode InspectFolder() {
+    const auto fits = CheckFolder(config_, WhatOfEarlier(), &notes_);
     if (fits) return ExitCode::kOk;
     if (!options_.dry_run) return Refuse(ExitCode::kUsage, fits.error().message);
     notes_.push_back("it would not start: " + fits.error().message);
@@ -217,14 +217,14 @@ class TrainCommand {
     return ExitCode::kOk;
   }
 
-  void SayNotes() const {
+  void PrintNotes() const {
     for (const std::string& note : notes_) Log(Severity::kInfo, note);
     for (const std::string& warning : plan_.warnings) Log(Severity::kWarning, warning);
   }
 
   ExitCode ShowPlan() const {
-    std::fputs((options_.json ? PlanJson() : plan_.ToText(recipe_, machine_)).c_str(), stdout);
-    SayNotes();
+    std::fputs((options_.json ? PlanJson() : plan_.ToText(config_, machine_)).c_str(), stdout);
+    PrintNotes();
     if (plan_.errors.empty()) return ExitCode::kOk;
     return Refuse(ExitCode::kCannotStart, base::Join(plan_.errors, "\n"));
   }
@@ -234,8 +234,8 @@ class TrainCommand {
     const config::MemoryEstimate& memory = plan_.memory;
     const Json plan = {
         {"version", kJsonVersion},
-        {"name", recipe_.name},
-        {"folder", config::WorkFolder(recipe_).path},
+        {"name", config_.name},
+        {"folder", config::JobFolder(config_).path},
         {"ranks", machine_.ranks},
         {"cards", machine_.cards},
         {"card_kind", machine_.cards > 0 ? Json(machine_.card_kind) : Json(nullptr)},
@@ -246,17 +246,17 @@ class TrainCommand {
         {"accumulation", plan_.shape.accumulation},
         {"lr", plan_.shape.lr},
         {"steps", known(plan_.steps)},
-        {"steps_of_epoch", known(plan_.steps_of_epoch)},
+        {"steps_of_epoch", known(plan_.steps_per_epoch)},
         {"epochs", known(plan_.epochs)},
         {"training_samples", known(machine_.training_samples)},
         {"parameters", memory.parameters},
-        {"learning_parameters", memory.learning},
+        {"learning_parameters", memory.trainable},
         {"card_memory_estimate",
          {{"total", memory.total()},
           {"weights", memory.weights},
           {"gradients", memory.gradients},
           {"optimizer", memory.optimizer},
-          {"averaged", memory.averaged},
+          {"averaged", memory.ema},
           {"activations", memory.activations},
           {"rest", memory.rest}}},
         {"card_memory", known(machine_.card_memory)},
@@ -277,19 +277,19 @@ class TrainCommand {
   ExitCode Start() {
     const std::string run_id = launcher::NewRunId();
     // Held until this process and the launcher's are gone.
-    auto lock = PrepareFolder(recipe_, config_text_, WhatOfEarlier(), run_id, &notes_);
+    auto lock = PrepareFolder(config_, config_text_, WhatOfEarlier(), run_id, &notes_);
     if (!lock) return Refuse(ExitCode::kCannotStart, lock.error().message);
-    SayNotes();
-    const config::WorkFolder folder(recipe_);
+    PrintNotes();
+    const config::JobFolder folder(config_);
     Log(Severity::kInfo,
         base::Printable(fmt::format(
-            "{}: {} rank{} on {}, global batch {}, {}; log: {}", recipe_.name, machine_.ranks,
+            "{}: {} rank{} on {}, global batch {}, {}; log: {}", config_.name, machine_.ranks,
             machine_.ranks == 1 ? "" : "s",
             machine_.cards == 0 ? std::string("the processors")
                                 : fmt::format("{} {} card{}{}", machine_.cards, machine_.card_kind,
                                               machine_.cards == 1 ? "" : "s", machine_.simulated ? " (simulated)" : ""),
             plan_.shape.global_batch,
-            plan_.steps ? fmt::format("{} steps", *plan_.steps) : fmt::format("{} epochs", recipe_.epochs),
+            plan_.steps ? fmt::format("{} steps", *plan_.steps) : fmt::format("{} epochs", config_.epochs),
             folder.merged_log())));
     return static_cast<ExitCode>(RunLaunch(job::LaunchStyle::kFulldeck, LaunchLine(run_id)));
   }
@@ -297,10 +297,10 @@ class TrainCommand {
   const Options options_;
   const base::Environment environment_;
   std::string config_text_;
-  config::Recipe recipe_;
+  config::Config config_;
   std::string trainer_;
   std::string devices_;  // for the launcher
-  std::optional<int> ranks_asked_;
+  std::optional<int> ranks_requested_;
   config::MachineFacts machine_;
   config::Plan plan_;
   std::vector<std::string> notes_;

@@ -53,10 +53,10 @@ struct Process {
 };
 static_assert(sizeof(Process) == 16);
 
-constexpr int kMostBoards = 64;
-constexpr int kMostChipsOnABoard = 16;
-constexpr int kMostProcesses = 32;
-constexpr int kUtilisationOfAiCores = 2;
+constexpr int kMaxBoards = 64;
+constexpr int kMaxChipsOnABoard = 16;
+constexpr int kMaxProcesses = 32;
+constexpr int kUtilizationOfAiCores = 2;
 constexpr int kNpuDevice = 0;  // the others on a board are its microcontroller and its control processor
 constexpr int kVirtualDie = 1;
 constexpr double kWattsPerPowerUnit = 0.1;
@@ -90,7 +90,7 @@ class DcmiReader : public LibraryReader {
  public:
   explicit DcmiReader(base::DynamicLibrary library) : library_(std::move(library)) {}
 
-  base::Result<void> Initialise();
+  base::Result<void> Initialize();
   base::Result<SourceReading> Read() override;
 
  private:
@@ -117,14 +117,14 @@ class DcmiReader : public LibraryReader {
   int (*get_label_)(int, BoardLabel*) = nullptr;
   int (*get_die_)(int, int, int, DieId*) = nullptr;
   int (*get_memory_)(int, int, Memory*) = nullptr;
-  int (*get_utilisation_)(int, int, int, unsigned int*) = nullptr;
+  int (*get_utilization_)(int, int, int, unsigned int*) = nullptr;
   GetNumber* get_power_ = nullptr;
   GetNumber* get_temperature_ = nullptr;
   int (*get_health_)(int, int, unsigned int*) = nullptr;
   int (*get_processes_)(int, int, Process*, int*) = nullptr;
 };
 
-base::Result<void> DcmiReader::Initialise() {
+base::Result<void> DcmiReader::Initialize() {
   const auto init = library_.Find<int()>("dcmi_init");
   get_boards_ = library_.Find<int(int*, int*, int)>("dcmi_get_card_list");
   if (get_boards_ == nullptr) get_boards_ = library_.Find<int(int*, int*, int)>("dcmi_get_card_num_list");
@@ -143,14 +143,14 @@ base::Result<void> DcmiReader::Initialise() {
   get_label_ = library_.Find<int(int, BoardLabel*)>("dcmi_get_card_elabel_v2");
   get_die_ = library_.Find<int(int, int, int, DieId*)>("dcmi_get_device_die_v2");
   get_memory_ = library_.Find<int(int, int, Memory*)>("dcmi_get_device_hbm_info");
-  get_utilisation_ = library_.Find<int(int, int, int, unsigned int*)>("dcmi_get_device_utilization_rate");
+  get_utilization_ = library_.Find<int(int, int, int, unsigned int*)>("dcmi_get_device_utilization_rate");
   get_power_ = library_.Find<GetNumber>("dcmi_get_device_power_info");
   get_temperature_ = library_.Find<GetNumber>("dcmi_get_device_temperature");
   get_health_ = library_.Find<int(int, int, unsigned int*)>("dcmi_get_device_health");
   get_processes_ = library_.Find<int(int, int, Process*, int*)>("dcmi_get_device_resource_info");
 
   if (const int code = init(); code != 0) {
-    return base::Error{"DCMI does not start: " + CodeInWords(kCodes, code)};
+    return base::Error{"DCMI does not start: " + DescribeCode(kCodes, code)};
   }
   return {};
 }
@@ -165,10 +165,10 @@ base::Result<SourceReading> DcmiReader::Read() {
   reading.driver_version = SystemText("driver version", "dcmi_get_driver_version", check);
 
   // Room for more boards than the call is told of.
-  std::vector<int> boards(kMostCardsOnAHost);
+  std::vector<int> boards(kMaxCardsPerHost);
   int count = 0;
-  if (const int code = get_boards_(&count, boards.data(), kMostBoards); code != 0) {
-    return base::Error{"DCMI cannot count the cards: " + CodeInWords(kCodes, code)};
+  if (const int code = get_boards_(&count, boards.data(), kMaxBoards); code != 0) {
+    return base::Error{"DCMI cannot count the cards: " + DescribeCode(kCodes, code)};
   }
   if (!check.CardCount(static_cast<std::uint64_t>(static_cast<std::int64_t>(count)))) return reading;
   boards.resize(static_cast<std::size_t>(count));
@@ -192,10 +192,10 @@ std::optional<int> DcmiReader::ChipsOnBoard(int board, const AnswerCheck& check)
   if (code != 0 && get_chip_count_ != nullptr) code = get_chip_count_(board, &chips);
   const std::string which = "board " + std::to_string(board);
   if (code != 0) {
-    check.Note("cannot count the chips of " + which + ": " + CodeInWords(kCodes, code) + ".");
+    check.Note("cannot count the chips of " + which + ": " + DescribeCode(kCodes, code) + ".");
     return std::nullopt;
   }
-  if (chips < 0 || chips > kMostChipsOnABoard) {
+  if (chips < 0 || chips > kMaxChipsOnABoard) {
     check.Note("counts " + std::to_string(chips) + " chips on " + which + ", which cannot be; they are left out.");
     return std::nullopt;
   }
@@ -210,12 +210,12 @@ CardReading DcmiReader::ReadChip(Chip chip, int chips_on_board) const {
   Memory memory = {};
   if (get_memory_ != nullptr && get_memory_(chip.board, chip.number, &memory) == 0) {
     // Beyond 2^43 MiB the product would wrap round into a figure that looks true.
-    constexpr unsigned long long kMostMib = 1ull << 43;
-    check.Memory(std::min(memory.total_mib, kMostMib) << 20, std::min(memory.used_mib, kMostMib) << 20, &card);
+    constexpr unsigned long long kMaxMib = 1ull << 43;
+    check.Memory(std::min(memory.total_mib, kMaxMib) << 20, std::min(memory.used_mib, kMaxMib) << 20, &card);
   }
   unsigned int percent = 0;
-  if (get_utilisation_ != nullptr && get_utilisation_(chip.board, chip.number, kUtilisationOfAiCores, &percent) == 0) {
-    card.utilisation_percent = check.UtilisationPercent(percent);
+  if (get_utilization_ != nullptr && get_utilization_(chip.board, chip.number, kUtilizationOfAiCores, &percent) == 0) {
+    card.utilization_percent = check.UtilizationPercent(percent);
   }
   int power = 0;
   if (get_power_ != nullptr && get_power_(chip.board, chip.number, &power) == 0) {
@@ -239,7 +239,7 @@ CardReading DcmiReader::ReadChip(Chip chip, int chips_on_board) const {
 void DcmiReader::ReadIdentity(Chip chip, int chips_on_board, CardReading* card, const AnswerCheck& check) const {
   int index = 0;
   if (get_logic_id_ != nullptr && get_logic_id_(&index, chip.board, chip.number) == 0) {
-    if (index >= 0 && static_cast<std::uint64_t>(index) < kMostCardsOnAHost) {
+    if (index >= 0 && static_cast<std::uint64_t>(index) < kMaxCardsPerHost) {
       card->index = index;
     } else {
       check.Note("gives this card the number " + std::to_string(index) + ", which cannot be; it is left out.");
@@ -269,12 +269,12 @@ void DcmiReader::ReadIdentity(Chip chip, int chips_on_board, CardReading* card, 
 
 std::optional<std::vector<ProcessOnCard>> DcmiReader::ReadProcesses(Chip chip, const AnswerCheck& check) const {
   // Four times what the interface promises to write.
-  std::vector<Process> entries(std::size_t{4} * kMostProcesses);
+  std::vector<Process> entries(std::size_t{4} * kMaxProcesses);
   int count = 0;
   if (get_processes_ == nullptr || get_processes_(chip.board, chip.number, entries.data(), &count) != 0) {
     return std::nullopt;
   }
-  if (count < 0 || count > kMostProcesses) {
+  if (count < 0 || count > kMaxProcesses) {
     check.Note("lists " + std::to_string(count) + " processes, which cannot be; they are left out.");
     return std::nullopt;
   }
@@ -298,7 +298,7 @@ std::optional<std::string> DcmiReader::SystemText(const char* what, const char* 
 
 base::Result<std::unique_ptr<LibraryReader>> OpenDcmi(base::DynamicLibrary library) {
   auto reader = std::make_unique<DcmiReader>(std::move(library));
-  if (const auto started = reader->Initialise(); !started) return started.error();
+  if (const auto started = reader->Initialize(); !started) return started.error();
   return std::unique_ptr<LibraryReader>(std::move(reader));
 }
 

@@ -47,7 +47,7 @@ TEST(DcmiReader, ReadsEveryValueOfACardInItsOwnUnit) {
   EXPECT_EQ(card.pci_address, "0000:01:00.0");
   EXPECT_EQ(card.memory_total_bytes, 65536 * kMib);
   EXPECT_EQ(card.memory_used_bytes, 60001 * kMib);
-  EXPECT_EQ(card.utilisation_percent, 99);
+  EXPECT_EQ(card.utilization_percent, 99);
   EXPECT_THAT(card.power_watts.value_or(-1), DoubleNear(310.5, 1e-9));
   EXPECT_EQ(card.power_limit_watts, std::nullopt);
   EXPECT_EQ(card.temperature_celsius, 63);
@@ -57,7 +57,7 @@ TEST(DcmiReader, ReadsEveryValueOfACardInItsOwnUnit) {
   EXPECT_EQ(card.processes->at(0).memory_bytes, 59000 * kMib);
 }
 
-TEST(DcmiReader, SaysTheHealthInTheWordsOfNpuSmi) {
+TEST(DcmiReader, ReportsTheHealthAsNpuSmiDoes) {
   const SourceReading reading = MustRead("good");
   ASSERT_EQ(reading.cards.size(), 8u);
   EXPECT_EQ(reading.cards[0].state, "OK");
@@ -86,7 +86,7 @@ TEST(DcmiReader, BelievesNoNonsense) {
     EXPECT_EQ(card.serial, std::nullopt);
     EXPECT_EQ(card.pci_address, std::nullopt);
     EXPECT_EQ(card.memory_used_bytes, std::nullopt);
-    EXPECT_EQ(card.utilisation_percent, std::nullopt);
+    EXPECT_EQ(card.utilization_percent, std::nullopt);
     EXPECT_EQ(card.power_watts, std::nullopt);
     EXPECT_EQ(card.temperature_celsius, std::nullopt);
     EXPECT_EQ(card.state, std::nullopt);
@@ -113,7 +113,7 @@ TEST(DcmiReader, NamesTheFunctionThatIsMissing) {
   EXPECT_THAT(reading.error().message, HasSubstr("dcmi_get_card_list is missing"));
 }
 
-TEST(DcmiReader, SaysInWordsWhyTheLibraryDoesNotStart) {
+TEST(DcmiReader, ReportsWhyTheLibraryDoesNotStart) {
   const auto reading = Read("container");
   ASSERT_FALSE(reading.ok());
   EXPECT_EQ(reading.error().message, "DCMI does not start: not supported inside a container (code -8013)");

@@ -42,7 +42,7 @@ struct Process {
 };
 static_assert(sizeof(Process) == 24);
 
-constexpr std::uint32_t kMostProcesses = 64;
+constexpr std::uint32_t kMaxProcesses = 64;
 constexpr int kArchitectureOfS60 = 2;  // the first with the second version of the temperatures
 
 constexpr CodeMeaning kCodes[] = {
@@ -68,10 +68,10 @@ class EfmlReader : public LibraryReader {
   explicit EfmlReader(base::DynamicLibrary library) : library_(std::move(library)) {}
 
   ~EfmlReader() override {
-    if (initialised_ && shutdown_ != nullptr) shutdown_();
+    if (initialized_ && shutdown_ != nullptr) shutdown_();
   }
 
-  base::Result<void> Initialise();
+  base::Result<void> Initialize();
   base::Result<SourceReading> Read() override;
 
  private:
@@ -79,7 +79,7 @@ class EfmlReader : public LibraryReader {
   using GetText = int(Index, char*);
   using GetSystemText = int(char*);
   using GetTemperatures = int(Index, Temperatures*);
-  using GetUtilisation = int(Index, float*);
+  using GetUtilization = int(Index, float*);
   using GetFlag = int(Index, unsigned char*);  // a C bool, read as a byte: a broken library may write any
   using GetCode = int(Index, int*);
 
@@ -87,12 +87,12 @@ class EfmlReader : public LibraryReader {
   std::optional<std::string> Text(const char* what, GetText* call, Index index, const AnswerCheck& check) const;
   std::optional<std::string> Text(const char* what, GetSystemText* call, const AnswerCheck& check) const;
   std::optional<double> ReadTemperature(Index index, const AnswerCheck& check) const;
-  std::optional<double> ReadUtilisation(Index index, const AnswerCheck& check) const;
+  std::optional<double> ReadUtilization(Index index, const AnswerCheck& check) const;
   std::optional<std::string> ReadState(Index index) const;
   std::optional<std::vector<ProcessOnCard>> ReadProcesses(Index index, const AnswerCheck& check) const;
 
   base::DynamicLibrary library_;
-  bool initialised_ = false;
+  bool initialized_ = false;
 
   void (*shutdown_)() = nullptr;
   int (*get_count_)(std::uint32_t*) = nullptr;
@@ -103,8 +103,8 @@ class EfmlReader : public LibraryReader {
   GetText* get_serial_ = nullptr;
   GetText* get_firmware_ = nullptr;
   int (*get_info_)(Index, DeviceInfo*) = nullptr;
-  GetUtilisation* get_sampled_utilisation_ = nullptr;
-  GetUtilisation* get_utilisation_ = nullptr;
+  GetUtilization* get_sampled_utilization_ = nullptr;
+  GetUtilization* get_utilization_ = nullptr;
   int (*get_memory_)(Index, Memory*) = nullptr;
   int (*get_power_)(Index, Power*) = nullptr;
   GetTemperatures* get_temperatures_ = nullptr;
@@ -116,7 +116,7 @@ class EfmlReader : public LibraryReader {
   int (*get_processes_)(Index, std::uint32_t*, Process*) = nullptr;
 };
 
-base::Result<void> EfmlReader::Initialise() {
+base::Result<void> EfmlReader::Initialize() {
   const auto init = library_.Find<int(bool)>("EfmlInit");
   get_count_ = library_.Find<int(std::uint32_t*)>("EfmlGetDevCount");
   if (init == nullptr && library_.Find<void()>("efmlInit_v2") != nullptr) {
@@ -136,8 +136,8 @@ base::Result<void> EfmlReader::Initialise() {
   get_serial_ = library_.Find<GetText>("EfmlGetDevSn");
   get_firmware_ = library_.Find<GetText>("EfmlGetFwVersion");
   get_info_ = library_.Find<int(Index, DeviceInfo*)>("EfmlGetDevInfo");
-  get_sampled_utilisation_ = library_.Find<GetUtilisation>("EfmlGetDevDtuUsageAsync");
-  get_utilisation_ = library_.Find<GetUtilisation>("EfmlGetDevDtuUsage");
+  get_sampled_utilization_ = library_.Find<GetUtilization>("EfmlGetDevDtuUsageAsync");
+  get_utilization_ = library_.Find<GetUtilization>("EfmlGetDevDtuUsage");
   get_memory_ = library_.Find<int(Index, Memory*)>("EfmlGetDevMem");
   get_power_ = library_.Find<int(Index, Power*)>("EfmlGetDevPwr");
   get_temperatures_ = library_.Find<GetTemperatures>("EfmlGetDevTemp");
@@ -150,9 +150,9 @@ base::Result<void> EfmlReader::Initialise() {
 
   constexpr bool kWithoutDriver = false;
   if (const int code = init(kWithoutDriver); code != 0) {
-    return base::Error{"EFML does not start: " + CodeInWords(kCodes, code)};
+    return base::Error{"EFML does not start: " + DescribeCode(kCodes, code)};
   }
-  initialised_ = true;
+  initialized_ = true;
   return {};
 }
 
@@ -165,7 +165,7 @@ base::Result<SourceReading> EfmlReader::Read() {
 
   std::uint32_t count = 0;
   if (const int code = get_count_(&count); code != 0) {
-    return base::Error{"EFML cannot count the cards: " + CodeInWords(kCodes, code)};
+    return base::Error{"EFML cannot count the cards: " + DescribeCode(kCodes, code)};
   }
   if (!check.CardCount(count)) return reading;
   for (Index i = 0; i < count; ++i) reading.cards.push_back(ReadCard(i));
@@ -195,7 +195,7 @@ CardReading EfmlReader::ReadCard(Index index) const {
     card.power_watts = check.PowerWatts(power.watts);
     card.power_limit_watts = check.PowerLimitWatts(power.limit_watts);
   }
-  card.utilisation_percent = ReadUtilisation(index, check);
+  card.utilization_percent = ReadUtilization(index, check);
   card.temperature_celsius = ReadTemperature(index, check);
   card.state = ReadState(index);
   card.processes = ReadProcesses(index, check);
@@ -207,10 +207,10 @@ CardReading EfmlReader::ReadCard(Index index) const {
   return card;
 }
 
-std::optional<double> EfmlReader::ReadUtilisation(Index index, const AnswerCheck& check) const {
-  for (GetUtilisation* call : {get_sampled_utilisation_, get_utilisation_}) {
+std::optional<double> EfmlReader::ReadUtilization(Index index, const AnswerCheck& check) const {
+  for (GetUtilization* call : {get_sampled_utilization_, get_utilization_}) {
     float percent = 0;
-    if (call != nullptr && call(index, &percent) == 0) return check.UtilisationPercent(percent);
+    if (call != nullptr && call(index, &percent) == 0) return check.UtilizationPercent(percent);
   }
   return std::nullopt;
 }
@@ -245,10 +245,10 @@ std::optional<std::string> EfmlReader::ReadState(Index index) const {
 
 std::optional<std::vector<ProcessOnCard>> EfmlReader::ReadProcesses(Index index, const AnswerCheck& check) const {
   // Four times what the interface promises to write.
-  std::vector<Process> entries(std::size_t{4} * kMostProcesses);
+  std::vector<Process> entries(std::size_t{4} * kMaxProcesses);
   std::uint32_t count = 0;
   if (get_processes_ == nullptr || get_processes_(index, &count, entries.data()) != 0) return std::nullopt;
-  if (count > kMostProcesses) {
+  if (count > kMaxProcesses) {
     check.Note("lists " + std::to_string(count) + " processes, more than it can; they are left out.");
     return std::nullopt;
   }
@@ -276,7 +276,7 @@ std::optional<std::string> EfmlReader::Text(const char* what, GetSystemText* cal
 
 base::Result<std::unique_ptr<LibraryReader>> OpenEfml(base::DynamicLibrary library) {
   auto reader = std::make_unique<EfmlReader>(std::move(library));
-  if (const auto started = reader->Initialise(); !started) return started.error();
+  if (const auto started = reader->Initialize(); !started) return started.error();
   return std::unique_ptr<LibraryReader>(std::move(reader));
 }
 

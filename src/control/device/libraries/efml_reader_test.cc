@@ -47,7 +47,7 @@ TEST(EfmlReader, ReadsEveryValueOfACardInItsOwnUnit) {
   EXPECT_EQ(card.pci_address, "0000:3e:00.0");
   EXPECT_EQ(card.memory_total_bytes, 32768 * kMib);
   EXPECT_EQ(card.memory_used_bytes, 12000 * kMib);
-  EXPECT_EQ(card.utilisation_percent, 87.5);
+  EXPECT_EQ(card.utilization_percent, 87.5);
   EXPECT_EQ(card.power_watts, 231.25);
   EXPECT_EQ(card.power_limit_watts, 300);
   EXPECT_EQ(card.temperature_celsius, 58.5);
@@ -97,7 +97,7 @@ TEST(EfmlReader, BelievesNoNonsense) {
     EXPECT_EQ(card.firmware, std::nullopt);
     EXPECT_EQ(card.pci_address, std::nullopt);
     EXPECT_EQ(card.memory_used_bytes.has_value(), false);
-    EXPECT_EQ(card.utilisation_percent, std::nullopt);
+    EXPECT_EQ(card.utilization_percent, std::nullopt);
     EXPECT_EQ(card.power_watts, std::nullopt);
     EXPECT_EQ(card.power_limit_watts, std::nullopt);
     EXPECT_EQ(card.temperature_celsius, std::nullopt);
@@ -133,7 +133,7 @@ TEST(EfmlReader, NamesTheFunctionThatIsMissing) {
   EXPECT_THAT(reading.error().message, HasSubstr("EfmlGetDevCount is missing"));
 }
 
-TEST(EfmlReader, SaysInWordsWhyTheLibraryDoesNotStart) {
+TEST(EfmlReader, ReportsWhyTheLibraryDoesNotStart) {
   const auto not_loaded = Read("not_loaded");
   ASSERT_FALSE(not_loaded.ok());
   EXPECT_THAT(not_loaded.error().message, HasSubstr("the driver is not loaded"));

@@ -10,9 +10,9 @@ namespace fulldeck::device {
 namespace {
 
 // 64 TiB: no card comes near it, and what does is a wrong unit or a wild number.
-constexpr std::uint64_t kMostMemoryBytes = std::uint64_t{64} << 40;
+constexpr std::uint64_t kMaxMemoryBytes = std::uint64_t{64} << 40;
 
-constexpr double kMostWatts = 5000;
+constexpr double kMaxWatts = 5000;
 
 constexpr std::size_t kTextSizeOfCodes = 256;
 
@@ -49,7 +49,7 @@ std::optional<std::string> AnswerCheck::Text(std::string_view what, const char* 
 }
 
 // Each comparison is written so that a NaN fails it.
-std::optional<double> AnswerCheck::UtilisationPercent(double value) const {
+std::optional<double> AnswerCheck::UtilizationPercent(double value) const {
   if (value >= 0 && value <= 100) return value;
   Note("reports a utilisation of " + Number(value) + " %, which cannot be; it is left out.");
   return std::nullopt;
@@ -62,14 +62,14 @@ std::optional<double> AnswerCheck::TemperatureCelsius(double value) const {
 }
 
 std::optional<double> AnswerCheck::PowerWatts(double value) const {
-  if (value >= 0 && value <= kMostWatts) return value;
+  if (value >= 0 && value <= kMaxWatts) return value;
   Note("reports a power of " + Number(value) + " W, which cannot be; it is left out.");
   return std::nullopt;
 }
 
 std::optional<double> AnswerCheck::PowerLimitWatts(double value) const {
   if (value == 0) return std::nullopt;
-  if (value > 0 && value <= kMostWatts) return value;
+  if (value > 0 && value <= kMaxWatts) return value;
   Note("reports a power limit of " + Number(value) + " W, which cannot be; it is left out.");
   return std::nullopt;
 }
@@ -96,14 +96,14 @@ std::optional<int> AnswerCheck::ProcessId(std::int64_t value) const {
 }
 
 bool AnswerCheck::CardCount(std::uint64_t count) const {
-  if (count <= kMostCardsOnAHost) return true;
+  if (count <= kMaxCardsPerHost) return true;
   Note("counts " + std::to_string(count) + " cards, which cannot be; none of them is shown.");
   return false;
 }
 
 void AnswerCheck::Memory(std::uint64_t total_bytes, std::uint64_t used_bytes, CardReading* card) const {
   if (total_bytes == 0) return;
-  if (total_bytes > kMostMemoryBytes) {
+  if (total_bytes > kMaxMemoryBytes) {
     Note("reports a memory of " + std::to_string(total_bytes) + " bytes, which cannot be; it is left out.");
     return;
   }
@@ -116,7 +116,7 @@ void AnswerCheck::Memory(std::uint64_t total_bytes, std::uint64_t used_bytes, Ca
   card->memory_used_bytes = used_bytes;
 }
 
-std::string CodeInWords(std::span<const CodeMeaning> meanings, int code, const char* text_of_library) {
+std::string DescribeCode(std::span<const CodeMeaning> meanings, int code, const char* text_of_library) {
   for (const CodeMeaning& meaning : meanings) {
     if (meaning.code == code) return std::string(meaning.words) + " (code " + std::to_string(code) + ")";
   }

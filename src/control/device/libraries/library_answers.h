@@ -17,7 +17,7 @@
 namespace fulldeck::device {
 
 // More cards than any host has: beyond it a count is nonsense, and walking it would take for ever.
-inline constexpr std::uint64_t kMostCardsOnAHost = 256;
+inline constexpr std::uint64_t kMaxCardsPerHost = 256;
 
 // Give libraries this much zeroed room for a text, whatever they promise to write, so that one without an end is found
 // by looking and not by a crash.
@@ -33,14 +33,14 @@ class AnswerCheck {
   // are not printable ASCII. Absent without one: empty, or "N/A".
   std::optional<std::string> Text(std::string_view what, const char* buffer, std::size_t size) const;
 
-  std::optional<double> UtilisationPercent(double value) const;  // 0 to 100
+  std::optional<double> UtilizationPercent(double value) const;  // 0 to 100
   std::optional<double> TemperatureCelsius(double value) const;  // -60 to 200
   std::optional<double> PowerWatts(double value) const;          // 0 to 5000
   std::optional<double> PowerLimitWatts(double value) const;     // as above; 0 means that it is not known
   std::optional<std::string> PciAddress(std::uint64_t domain, std::uint64_t bus, std::uint64_t device,
                                         std::uint64_t function) const;
   std::optional<int> ProcessId(std::int64_t value) const;  // 1 to the kernel's largest, 2^22
-  bool CardCount(std::uint64_t count) const;               // at most kMostCardsOnAHost
+  bool CardCount(std::uint64_t count) const;               // at most kMaxCardsPerHost
 
   // Fills both memory figures; a total of 0 means that the library does not know. More used than there is: the used
   // figure is absent.
@@ -61,7 +61,7 @@ struct CodeMeaning {
 
 // "the driver is not loaded (code 9)". For a code that is not in the table: "code 77, which it calls 'no coffee'" where
 // the library has a text for it, else "code 77, whose meaning is not known".
-std::string CodeInWords(std::span<const CodeMeaning> meanings, int code, const char* text_of_library = nullptr);
+std::string DescribeCode(std::span<const CodeMeaning> meanings, int code, const char* text_of_library = nullptr);
 
 // The error for a library that lacks a function without which nothing can be read.
 base::Error MissingFunction(const std::string& library_path, std::string_view function);

@@ -31,7 +31,7 @@ TEST_F(AnswerCheckTest, TakesAnEmptyTextOrNotAvailableAsAbsent) {
   EXPECT_THAT(notes, IsEmpty());
 }
 
-TEST_F(AnswerCheckTest, RefusesATextWithoutAnEndAndSaysSo) {
+TEST_F(AnswerCheckTest, RefusesATextWithoutAnEndAndReportsIt) {
   const char full[4] = {'a', 'b', 'c', 'd'};
   EXPECT_EQ(check.Text("name", full, sizeof full), std::nullopt);
   EXPECT_THAT(notes, ElementsAre("XYML gives a name that has no end; it is left out."));
@@ -45,8 +45,8 @@ TEST_F(AnswerCheckTest, RefusesControlCharactersAndBytesThatAreNotAscii) {
 }
 
 TEST_F(AnswerCheckTest, KeepsNumbersAtTheEdgeOfWhatCanBe) {
-  EXPECT_EQ(check.UtilisationPercent(0), 0);
-  EXPECT_EQ(check.UtilisationPercent(100), 100);
+  EXPECT_EQ(check.UtilizationPercent(0), 0);
+  EXPECT_EQ(check.UtilizationPercent(100), 100);
   EXPECT_EQ(check.TemperatureCelsius(-60), -60);
   EXPECT_EQ(check.TemperatureCelsius(200), 200);
   EXPECT_EQ(check.PowerWatts(0), 0);
@@ -59,7 +59,7 @@ TEST_F(AnswerCheckTest, KeepsNumbersAtTheEdgeOfWhatCanBe) {
 
 TEST_F(AnswerCheckTest, LeavesOutNumbersThatCannotBe) {
   for (const double value : {-0.5, 100.5, std::nan(""), HUGE_VAL}) {
-    EXPECT_EQ(check.UtilisationPercent(value), std::nullopt) << value;
+    EXPECT_EQ(check.UtilizationPercent(value), std::nullopt) << value;
   }
   for (const double value : {-61.0, 201.0, std::nan("")}) EXPECT_EQ(check.TemperatureCelsius(value), std::nullopt);
   for (const double value : {-1.0, 5001.0, std::nan("")}) {
@@ -109,21 +109,21 @@ TEST_F(AnswerCheckTest, KnowsNoMemoryOfACardThatReportsNone) {
   EXPECT_THAT(notes, IsEmpty());
 }
 
-TEST_F(AnswerCheckTest, SaysTheSameThingOnce) {
-  check.UtilisationPercent(250);
-  check.UtilisationPercent(250);
+TEST_F(AnswerCheckTest, ReportsTheSameThingOnce) {
+  check.UtilizationPercent(250);
+  check.UtilizationPercent(250);
   EXPECT_EQ(notes.size(), 1u);
 }
 
-TEST(CodeInWords, PutsTheNumberBehindTheWords) {
+TEST(DescribeCode, PutsTheNumberBehindTheText) {
   constexpr CodeMeaning kMeanings[] = {{9, "the driver is not loaded"}};
-  EXPECT_EQ(CodeInWords(kMeanings, 9), "the driver is not loaded (code 9)");
+  EXPECT_EQ(DescribeCode(kMeanings, 9), "the driver is not loaded (code 9)");
 }
 
-TEST(CodeInWords, FallsBackToTheTextOfTheLibrary) {
-  EXPECT_EQ(CodeInWords({}, 77, "no coffee"), "code 77, which it calls 'no coffee'");
-  EXPECT_EQ(CodeInWords({}, 77, "no\tcoffee"), "code 77, whose meaning is not known");
-  EXPECT_EQ(CodeInWords({}, 77), "code 77, whose meaning is not known");
+TEST(DescribeCode, FallsBackToTheTextOfTheLibrary) {
+  EXPECT_EQ(DescribeCode({}, 77, "no coffee"), "code 77, which it calls 'no coffee'");
+  EXPECT_EQ(DescribeCode({}, 77, "no\tcoffee"), "code 77, whose meaning is not known");
+  EXPECT_EQ(DescribeCode({}, 77), "code 77, whose meaning is not known");
 }
 
 }  // namespace

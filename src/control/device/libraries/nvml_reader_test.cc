@@ -46,7 +46,7 @@ TEST(NvmlReader, ReadsEveryValueOfACard) {
   EXPECT_EQ(card.uuid, "GPU-6a8b4e5c-0000-4000-8000-000000000000");
   EXPECT_EQ(card.serial, "1653324000000");
   EXPECT_EQ(card.pci_address, "0000:1b:00.0");
-  EXPECT_EQ(card.utilisation_percent, 97);
+  EXPECT_EQ(card.utilization_percent, 97);
   EXPECT_THAT(card.power_watts.value_or(-1), DoubleNear(412.345, 1e-9));
   EXPECT_THAT(card.power_limit_watts.value_or(-1), DoubleNear(700, 1e-9));
   EXPECT_EQ(card.temperature_celsius, 61);
@@ -87,7 +87,7 @@ TEST(NvmlReader, ListsTheProcessesOfDriversWithLongerEntries) {
   EXPECT_EQ(reading.cards[1].processes->at(69).memory_bytes, 2000 * kMib + 69);
 }
 
-TEST(NvmlReader, LeavesOutWhatAnOldDriverCannotSay) {
+TEST(NvmlReader, LeavesOutWhatAnOldDriverCannotReport) {
   const SourceReading reading = MustRead("old");
   ASSERT_EQ(reading.cards.size(), 8u);
   const CardReading& card = reading.cards[0];
@@ -115,18 +115,18 @@ TEST(NvmlReader, ShowsALostCardByIndexWithANote) {
                                       "reached (code 15)."));
 }
 
-TEST(NvmlReader, SaysOnceThatACardWasLostWhileItWasRead) {
+TEST(NvmlReader, ReportsOnceThatACardWasLostWhileItWasRead) {
   const SourceReading reading = MustRead("troubled");
   ASSERT_EQ(reading.cards.size(), 8u);
   EXPECT_EQ(reading.cards[3].model, std::nullopt);
-  EXPECT_EQ(reading.cards[3].utilisation_percent, std::nullopt);
+  EXPECT_EQ(reading.cards[3].utilization_percent, std::nullopt);
   EXPECT_THAT(reading.cards[3].notes, ElementsAre(HasSubstr("the card is lost")));
 }
 
 TEST(NvmlReader, NotesThatMigIsOn) {
   const SourceReading reading = MustRead("troubled");
   ASSERT_EQ(reading.cards.size(), 8u);
-  EXPECT_EQ(reading.cards[4].utilisation_percent, std::nullopt);
+  EXPECT_EQ(reading.cards[4].utilization_percent, std::nullopt);
   EXPECT_THAT(reading.cards[4].notes, ElementsAre(HasSubstr("MIG is on")));
 }
 
@@ -134,7 +134,7 @@ TEST(NvmlReader, LeavesOutASensorThatACardDoesNotHave) {
   const SourceReading reading = MustRead("troubled");
   ASSERT_EQ(reading.cards.size(), 8u);
   EXPECT_EQ(reading.cards[5].power_watts, std::nullopt);
-  EXPECT_EQ(reading.cards[5].utilisation_percent, 34);
+  EXPECT_EQ(reading.cards[5].utilization_percent, 34);
   EXPECT_THAT(reading.cards[5].notes, IsEmpty());
 }
 
@@ -157,7 +157,7 @@ TEST(NvmlReader, BelievesNoNonsense) {
   EXPECT_EQ(card.pci_address, std::nullopt);
   EXPECT_EQ(card.memory_total_bytes, 143771 * kMib);
   EXPECT_EQ(card.memory_used_bytes, std::nullopt);
-  EXPECT_EQ(card.utilisation_percent, std::nullopt);
+  EXPECT_EQ(card.utilization_percent, std::nullopt);
   EXPECT_EQ(card.power_watts, std::nullopt);
   EXPECT_EQ(card.temperature_celsius, std::nullopt);
   EXPECT_EQ(card.state, std::nullopt);
@@ -181,7 +181,7 @@ TEST(NvmlReader, NamesTheFunctionThatIsMissing) {
   EXPECT_THAT(reading.error().message, HasSubstr("no_symbol/libnvidia-ml.so.1"));
 }
 
-TEST(NvmlReader, SaysInWordsWhyTheLibraryDoesNotStart) {
+TEST(NvmlReader, ReportsWhyTheLibraryDoesNotStart) {
   const auto reading = Read("not_loaded");
   ASSERT_FALSE(reading.ok());
   EXPECT_EQ(reading.error().message, "NVML does not start: the driver is not loaded (code 9)");

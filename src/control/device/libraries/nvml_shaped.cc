@@ -22,10 +22,10 @@ struct PciInfo {
 };
 static_assert(sizeof(PciInfo) == 68);
 
-struct Utilisation {
+struct Utilization {
   unsigned int card, memory;
 };
-static_assert(sizeof(Utilisation) == 8);
+static_assert(sizeof(Utilization) == 8);
 
 struct MemoryV1 {
   unsigned long long total, free, used;  // used includes what the driver reserves
@@ -81,10 +81,10 @@ class NvmlShapedReader : public LibraryReader {
       : library_(std::move(library)), shape_(shape) {}
 
   ~NvmlShapedReader() override {
-    if (initialised_ && shutdown_ != nullptr) shutdown_();
+    if (initialized_ && shutdown_ != nullptr) shutdown_();
   }
 
-  base::Result<void> Initialise();
+  base::Result<void> Initialize();
   base::Result<SourceReading> Read() override;
 
  private:
@@ -97,7 +97,7 @@ class NvmlShapedReader : public LibraryReader {
     return library_.Find<Function>((std::string(shape_.prefix) + name).c_str());
   }
   std::string Words(int code) const {
-    return CodeInWords(kCodes, code, error_string_ != nullptr ? error_string_(code) : nullptr);
+    return DescribeCode(kCodes, code, error_string_ != nullptr ? error_string_(code) : nullptr);
   }
 
   CardReading ReadCard(unsigned index) const;
@@ -110,7 +110,7 @@ class NvmlShapedReader : public LibraryReader {
 
   base::DynamicLibrary library_;
   const NvmlShape& shape_;
-  bool initialised_ = false;
+  bool initialized_ = false;
 
   int (*shutdown_)() = nullptr;
   const char* (*error_string_)(int) = nullptr;
@@ -123,7 +123,7 @@ class NvmlShapedReader : public LibraryReader {
   GetText* get_uuid_ = nullptr;
   GetText* get_serial_ = nullptr;
   int (*get_pci_info_)(Handle, PciInfo*) = nullptr;
-  int (*get_utilisation_)(Handle, Utilisation*) = nullptr;
+  int (*get_utilization_)(Handle, Utilization*) = nullptr;
   int (*get_memory_v2_)(Handle, MemoryV2*) = nullptr;
   int (*get_memory_v1_)(Handle, MemoryV1*) = nullptr;
   GetNumber* get_power_ = nullptr;
@@ -136,7 +136,7 @@ class NvmlShapedReader : public LibraryReader {
   NvmlProcessCall* get_processes_ = nullptr;
 };
 
-base::Result<void> NvmlShapedReader::Initialise() {
+base::Result<void> NvmlShapedReader::Initialize() {
   const auto init = Find<int()>("Init_v2");
   get_count_ = Find<int(unsigned int*)>("DeviceGetCount_v2");
   get_handle_ = Find<int(unsigned int, Handle*)>("DeviceGetHandleByIndex_v2");
@@ -154,7 +154,7 @@ base::Result<void> NvmlShapedReader::Initialise() {
   get_uuid_ = Find<GetText>("DeviceGetUUID");
   get_serial_ = Find<GetText>("DeviceGetSerial");
   get_pci_info_ = Find<int(Handle, PciInfo*)>("DeviceGetPciInfo_v3");
-  get_utilisation_ = Find<int(Handle, Utilisation*)>("DeviceGetUtilizationRates");
+  get_utilization_ = Find<int(Handle, Utilization*)>("DeviceGetUtilizationRates");
   if (shape_.has_memory_v2) get_memory_v2_ = Find<int(Handle, MemoryV2*)>("DeviceGetMemoryInfo_v2");
   get_memory_v1_ = Find<int(Handle, MemoryV1*)>("DeviceGetMemoryInfo");
   get_power_ = Find<GetNumber>("DeviceGetPowerUsage");
@@ -172,7 +172,7 @@ base::Result<void> NvmlShapedReader::Initialise() {
   if (const int code = init(); code != 0) {
     return base::Error{std::string(shape_.library) + " does not start: " + Words(code)};
   }
-  initialised_ = true;
+  initialized_ = true;
   return {};
 }
 
@@ -208,9 +208,9 @@ CardReading NvmlShapedReader::ReadCard(unsigned index) const {
   card.pci_address = ReadPciAddress(handle, check);
   ReadMemory(handle, &card, check);
 
-  Utilisation utilisation = {};
-  if (get_utilisation_ != nullptr && Succeeded(get_utilisation_(handle, &utilisation), check)) {
-    card.utilisation_percent = check.UtilisationPercent(utilisation.card);
+  Utilization utilization = {};
+  if (get_utilization_ != nullptr && Succeeded(get_utilization_(handle, &utilization), check)) {
+    card.utilization_percent = check.UtilizationPercent(utilization.card);
   }
   if (const auto power = Number(get_power_, handle, check)) {
     card.power_watts = check.PowerWatts(*power * shape_.watts_per_power_unit);
@@ -291,7 +291,7 @@ std::optional<std::string> NvmlShapedReader::Text(const char* what, GetSystemTex
 
 base::Result<std::unique_ptr<LibraryReader>> OpenNvmlShaped(base::DynamicLibrary library, const NvmlShape& shape) {
   auto reader = std::make_unique<NvmlShapedReader>(std::move(library), shape);
-  if (const auto started = reader->Initialise(); !started) return started.error();
+  if (const auto started = reader->Initialize(); !started) return started.error();
   return std::unique_ptr<LibraryReader>(std::move(reader));
 }
 

@@ -87,7 +87,7 @@ Json Encode(const CardReading& card) {
   Put(object, "memory_total_bytes", card.memory_total_bytes);
   Put(object, "memory_used_bytes", card.memory_used_bytes);
   Put(object, "memory_used_percent", card.memory_used_percent);
-  Put(object, "utilisation_percent", card.utilisation_percent);
+  Put(object, "utilisation_percent", card.utilization_percent);
   Put(object, "power_watts", card.power_watts);
   Put(object, "power_limit_watts", card.power_limit_watts);
   Put(object, "temperature_celsius", card.temperature_celsius);
@@ -136,7 +136,7 @@ CardReading DecodeCard(const Json& object) {
   Get(object, "memory_total_bytes", card.memory_total_bytes);
   Get(object, "memory_used_bytes", card.memory_used_bytes);
   Get(object, "memory_used_percent", card.memory_used_percent);
-  Get(object, "utilisation_percent", card.utilisation_percent);
+  Get(object, "utilisation_percent", card.utilization_percent);
   Get(object, "power_watts", card.power_watts);
   Get(object, "power_limit_watts", card.power_limit_watts);
   Get(object, "temperature_celsius", card.temperature_celsius);

@@ -22,9 +22,9 @@ std::optional<std::string> AddressIn(const BoxedRow& row) {
 
 std::string Listed(const std::vector<std::string_view>& titles) {
   std::string out;
-  std::set<std::string_view> said;
+  std::set<std::string_view> mentioned;
   for (const std::string_view title : titles) {
-    if (title == "?" || !said.insert(title).second) continue;
+    if (title == "?" || !mentioned.insert(title).second) continue;
     if (!out.empty()) out += ", ";
     out += title;
   }

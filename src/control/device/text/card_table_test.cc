@@ -103,7 +103,7 @@ TEST(CardTable, StopsAt256Cards) {
   EXPECT_THAT(table.notes, ElementsAre("tool lists more than 256 cards; the rest was left out."));
 }
 
-TEST(NoTableNote, QuotesTheFirstLineThatSaysSomething) {
+TEST(NoTableNote, QuotesTheFirstLineThatIsNotEmpty) {
   EXPECT_EQ(NoTableNote(SplitLines("\n-----\nsh: not found\n", "tool"), "tool"),
             "tool printed no card table; it began: \"sh: not found\"");
   EXPECT_EQ(NoTableNote(SplitLines("\n\n", "tool"), "tool"), "tool printed nothing.");

@@ -27,8 +27,8 @@ constexpr std::array<Title, 17> kTitles = {{
     {"Mem", Field::kMemoryTotal, Extent::kQuantity},
     {"vGCU", Field::kIgnored, Extent::kRest},
     {"GCU Virt", Field::kIgnored, Extent::kRest},
-    {"DEV-Util", Field::kUtilisation, Extent::kQuantity},
-    {"DUsed", Field::kUtilisation, Extent::kQuantity},
+    {"DEV-Util", Field::kUtilization, Extent::kQuantity},
+    {"DUsed", Field::kUtilization, Extent::kQuantity},
     {"UUID", Field::kUuid, Extent::kWord},
     {"SN", Field::kSerial, Extent::kWord},
 }};
@@ -37,7 +37,7 @@ constexpr std::string_view kNoDevices =
     "efsmi could not initialise: this container probably has no device nodes, or the driver is not loaded. "
     "See: ls -l /dev/gcu* and start the container with those devices.";
 
-bool SaysNoDevices(const TextLines& text) {
+bool ReportsNoDevices(const TextLines& text) {
   for (const std::string_view line : text.lines) {
     if (ContainsIgnoringCase(line, "HAL initialization failed") ||
         ContainsIgnoringCase(line, "Failed to initialize efml")) {
@@ -71,7 +71,7 @@ std::string NormalModel(std::string_view model) {
   return std::string(base::Trim(model));
 }
 
-enum class DmonColumn { kOther, kIndex, kPower, kTemperature, kUtilisation, kState, kMemoryUsed, kMemoryTotal };
+enum class DmonColumn { kOther, kIndex, kPower, kTemperature, kUtilization, kState, kMemoryUsed, kMemoryTotal };
 
 DmonColumn ColumnTitled(std::string_view title) {
   struct Row {
@@ -82,7 +82,7 @@ DmonColumn ColumnTitled(std::string_view title) {
                                                 {"GCU", DmonColumn::kIndex},
                                                 {"Pwr", DmonColumn::kPower},
                                                 {"DTemp", DmonColumn::kTemperature},
-                                                {"DUsed", DmonColumn::kUtilisation},
+                                                {"DUsed", DmonColumn::kUtilization},
                                                 {"Dpm", DmonColumn::kState},
                                                 {"Lpm", DmonColumn::kState},
                                                 {"MUsed", DmonColumn::kMemoryUsed},
@@ -134,8 +134,8 @@ bool StoreDmon(DmonColumn column, std::string_view word, std::string_view memory
       return (card.power_watts = Watts(word)).has_value();
     case DmonColumn::kTemperature:
       return (card.temperature_celsius = Celsius(word)).has_value();
-    case DmonColumn::kUtilisation:
-      return (card.utilisation_percent = Percent(word)).has_value();
+    case DmonColumn::kUtilization:
+      return (card.utilization_percent = Percent(word)).has_value();
     case DmonColumn::kState:
       return (card.state = PlainText(word)).has_value();
     case DmonColumn::kMemoryUsed:
@@ -173,7 +173,7 @@ SourceReading ParseEfsmi(std::string_view text) {
   TextLines lines = SplitLines(text, "efsmi");
   reading.notes = lines.notes;
   ReadVersions(lines, reading);
-  if (SaysNoDevices(lines)) {
+  if (ReportsNoDevices(lines)) {
     reading.notes.emplace_back(kNoDevices);
     return reading;
   }
@@ -201,7 +201,7 @@ SourceReading ParseEfsmiDmon(std::string_view text) {
   dmon.source = "efsmi --dmon";
   const TextLines lines = SplitLines(text, "efsmi --dmon");
   dmon.notes = lines.notes;
-  if (SaysNoDevices(lines)) {
+  if (ReportsNoDevices(lines)) {
     dmon.notes.emplace_back(kNoDevices);
     return dmon;
   }

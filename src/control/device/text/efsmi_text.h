@@ -16,7 +16,7 @@ namespace fulldeck::device {
 // Never fails: text that cannot be read gives cards without values, or no card, with notes that say why.
 SourceReading ParseEfsmi(std::string_view text);
 
-// Index, power, temperature, utilisation, state and the share of memory in use; total memory where there is a Mem
+// Index, power, temperature, utilization, state and the share of memory in use; total memory where there is a Mem
 // column.
 SourceReading ParseEfsmiDmon(std::string_view text);
 

@@ -60,7 +60,7 @@ TEST(Efsmi, ReadsTheEightT20sOf1_20) {
     EXPECT_EQ(card.power_watts, watts[i]);
     EXPECT_EQ(card.power_limit_watts, 300.0);
     EXPECT_EQ(card.temperature_celsius, celsius[i]);
-    EXPECT_EQ(card.utilisation_percent, busy[i]);
+    EXPECT_EQ(card.utilization_percent, busy[i]);
     EXPECT_EQ(card.state, busy[i] > 0 ? "Active" : "Sleep");
     EXPECT_EQ(card.uuid, serials[i]);
     EXPECT_EQ(card.serial, serials[i]) << "T20's table has no SN: what it titles UUID is the card's identity";
@@ -86,7 +86,7 @@ TEST(Efsmi, ReadsTheEightS60sOf1_2_0) {
     EXPECT_EQ(card.temperature_celsius, 39.0 + i);
     EXPECT_EQ(card.power_watts, (active ? 128.0 : 100.0) + i);
     EXPECT_EQ(card.power_limit_watts, 300.0);
-    EXPECT_EQ(card.utilisation_percent, active ? 73.5 : 0.0);
+    EXPECT_EQ(card.utilization_percent, active ? 73.5 : 0.0);
     EXPECT_EQ(card.state, active ? "Active" : "Sleep");
     EXPECT_EQ(card.serial, "A0736K05100" + std::to_string(15 + i));
     EXPECT_EQ(card.uuid, std::nullopt);
@@ -119,7 +119,7 @@ TEST(Efsmi, ReadsTheS60GsOf1_6_3WhosePowerIsNotKnown) {
     EXPECT_EQ(card.power_watts, std::nullopt);
     EXPECT_EQ(card.power_limit_watts, std::nullopt);
     EXPECT_EQ(card.memory_total_bytes, 23552 * kMiB);
-    EXPECT_EQ(card.utilisation_percent, 0.0);
+    EXPECT_EQ(card.utilization_percent, 0.0);
     EXPECT_EQ(card.serial, "A018K30520777") << "functions of one card share it";
     EXPECT_THAT(card.notes, IsEmpty());
   }
@@ -138,13 +138,13 @@ TEST(Efsmi, ReadsTheEightL300sOf1_7_2) {
     EXPECT_EQ(card.power_watts, i == 6 ? 287.0 : 68.0 + i);
     EXPECT_EQ(card.power_limit_watts, 300.0);
     EXPECT_EQ(card.memory_total_bytes, 147456 * kMiB);
-    EXPECT_EQ(card.utilisation_percent, i == 6 ? 88.0 : 0.0);
+    EXPECT_EQ(card.utilization_percent, i == 6 ? 88.0 : 0.0);
     EXPECT_EQ(card.state, i == 6 ? "LP0" : "LP1");
     EXPECT_EQ(card.serial, "A098Q50610" + std::to_string(401 + i));
   }
 }
 
-TEST(Efsmi, SaysThatTheContainerHasNoDeviceNodes) {
+TEST(Efsmi, ReportsThatTheContainerHasNoDeviceNodes) {
   const SourceReading reading = Main("no-devices");
   EXPECT_THAT(reading.cards, IsEmpty());
   EXPECT_THAT(reading.notes, ElementsAre(HasSubstr("probably has no device nodes")));
@@ -163,7 +163,7 @@ TEST(Efsmi, KeepsTheAddressesWhenEverySecondLineIsLost) {
   EXPECT_EQ(Main("s60-1.2.0.301-even-lines").cards.size(), 8u);
 }
 
-TEST(Efsmi, SaysThatTheTableCouldNotBeReadWhenTheCardNamesAreLost) {
+TEST(Efsmi, ReportsThatTheTableCouldNotBeReadWhenTheCardNamesAreLost) {
   for (const char* name : {"t20-1.20.0-odd-lines", "s60-1.2.0.301-odd-lines"}) {
     const SourceReading reading = Main(name);
     EXPECT_THAT(reading.cards, IsEmpty()) << name;
@@ -171,7 +171,7 @@ TEST(Efsmi, SaysThatTheTableCouldNotBeReadWhenTheCardNamesAreLost) {
   }
 }
 
-TEST(Efsmi, NeverGivesOneCardTheValuesOfItsNeighbour) {
+TEST(Efsmi, NeverGivesOneCardTheValuesOfItsNeighbor) {
   const SourceReading whole = Main("l300-1.7.2.14");
   for (const char* name : {"l300-1.7.2.14-odd-lines", "l300-1.7.2.14-even-lines"}) {
     const SourceReading reading = Main(name);
@@ -192,7 +192,7 @@ TEST(Efsmi, NeverGivesOneCardTheValuesOfItsNeighbour) {
   }
 }
 
-TEST(Efsmi, SaysLessAndNothingElseWithoutAnyTwoOfItsLines) {
+TEST(Efsmi, YieldsLessAndNothingElseWithoutAnyTwoOfItsLines) {
   for (const char* name : {"t20-1.20.0", "s60-1.2.0.301-crlf", "s60g-1.6.3.12", "l300-1.7.2.14"}) {
     const std::string text = FixtureText("texts/efsmi/" + std::string(name) + ".txt");
     const SourceReading whole = ParseEfsmi(text);
@@ -207,7 +207,7 @@ TEST(Efsmi, SaysLessAndNothingElseWithoutAnyTwoOfItsLines) {
   }
 }
 
-TEST(Efsmi, SaysLessAndNothingElseWhereverItIsCutOff) {
+TEST(Efsmi, YieldsLessAndNothingElseWhereverItIsCutOff) {
   for (const char* name : {"t20-1.20.0", "s60-1.2.0.301-crlf", "s60g-1.6.3.12", "l300-1.7.2.14"}) {
     const std::string text = FixtureText("texts/efsmi/" + std::string(name) + ".txt");
     const SourceReading whole = ParseEfsmi(text);
@@ -244,7 +244,7 @@ TEST(Efsmi, QuotesAnErrorInChinese) {
   EXPECT_THAT(reading.notes, ElementsAre(HasSubstr("错误：无法打开设备")));
 }
 
-TEST(Efsmi, SaysThatItPrintedNothing) {
+TEST(Efsmi, ReportsThatItPrintedNothing) {
   EXPECT_THAT(Main("empty").notes, ElementsAre("efsmi printed nothing."));
 }
 
@@ -260,7 +260,7 @@ TEST(Efsmi, TakesNothingHarmfulFromHostileText) {
   EXPECT_EQ(reading.cards[0].temperature_celsius, std::nullopt);
   EXPECT_EQ(reading.cards[0].power_watts, std::nullopt);
   EXPECT_EQ(reading.cards[0].memory_total_bytes, std::nullopt);
-  EXPECT_EQ(reading.cards[0].utilisation_percent, std::nullopt);
+  EXPECT_EQ(reading.cards[0].utilization_percent, std::nullopt);
   EXPECT_EQ(reading.cards[0].serial, std::nullopt);
 
   EXPECT_EQ(reading.cards[1].index, std::nullopt) << "99999999999999999999 is no card number";
@@ -288,7 +288,7 @@ TEST(EfsmiDmon, ReadsTheEightS60s) {
   EXPECT_EQ(busy.index, 5);
   EXPECT_EQ(busy.power_watts, 133.0);
   EXPECT_EQ(busy.temperature_celsius, 41.0);
-  EXPECT_EQ(busy.utilisation_percent, 73.5) << "DUsed, not the Sip beside it";
+  EXPECT_EQ(busy.utilization_percent, 73.5) << "DUsed, not the Sip beside it";
   EXPECT_EQ(busy.state, "Active");
   EXPECT_EQ(busy.memory_total_bytes, 42976 * kMiB);
   EXPECT_EQ(dmon.cards[5].memory_used_percent, 84.1);
@@ -299,7 +299,7 @@ TEST(EfsmiDmon, ReadsTheEightT20sWhichHaveNoMemColumn) {
   const SourceReading dmon = Dmon("t20-1.20.0");
   ASSERT_EQ(dmon.cards.size(), 8u);
   EXPECT_EQ(dmon.cards[0].temperature_celsius, 44.0) << "DTemp, not M1Temp";
-  EXPECT_EQ(dmon.cards[0].utilisation_percent, 97.4);
+  EXPECT_EQ(dmon.cards[0].utilization_percent, 97.4);
   EXPECT_EQ(dmon.cards[0].memory_used_percent, 62.5);
   EXPECT_EQ(dmon.cards[0].memory_total_bytes, std::nullopt);
   EXPECT_EQ(dmon.cards[0].memory_used_bytes, std::nullopt);
@@ -332,13 +332,13 @@ TEST(EfsmiDmon, TakesNothingHarmfulFromHostileText) {
   EXPECT_EQ(BrokenInvariant(reading), "");
   ASSERT_EQ(reading.cards.size(), 3u);
   EXPECT_EQ(reading.cards[0].power_watts, std::nullopt);
-  EXPECT_EQ(reading.cards[0].utilisation_percent, std::nullopt);
+  EXPECT_EQ(reading.cards[0].utilization_percent, std::nullopt);
   EXPECT_EQ(reading.cards[0].state, std::nullopt);
   EXPECT_EQ(reading.cards[2].index, 3);
-  EXPECT_EQ(reading.cards[2].utilisation_percent, 12.5);
+  EXPECT_EQ(reading.cards[2].utilization_percent, 12.5);
 }
 
-TEST(EfsmiDmon, SaysWhyThereIsNothing) {
+TEST(EfsmiDmon, ReportsWhyThereIsNothing) {
   EXPECT_THAT(Dmon("no-devices").notes, ElementsAre(HasSubstr("no device nodes")));
   EXPECT_THAT(Dmon("command-not-found").notes, ElementsAre(HasSubstr("bash: efsmi: command not found")));
   EXPECT_THAT(Dmon("chinese-error").notes, ElementsAre(HasSubstr("错误")));

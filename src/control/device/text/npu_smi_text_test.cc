@@ -48,7 +48,7 @@ TEST(NpuSmi, ReadsTheEight910B3sOf24_1) {
     EXPECT_EQ(card.power_watts, watts[i]);
     EXPECT_EQ(card.power_limit_watts, std::nullopt);
     EXPECT_EQ(card.temperature_celsius, celsius[i]);
-    EXPECT_EQ(card.utilisation_percent, busy[i]);
+    EXPECT_EQ(card.utilization_percent, busy[i]);
     EXPECT_EQ(card.memory_used_bytes, used[i] * kMiB);
     EXPECT_EQ(card.memory_total_bytes, 65536 * kMiB);
     EXPECT_EQ(card.state, i == 5 ? "Warning" : "OK");
@@ -87,7 +87,7 @@ TEST(NpuSmi, ReadsTheEight910AsOf21_0WithTheirHbm) {
   EXPECT_EQ(reading.cards[0].memory_total_bytes, 32768 * kMiB) << "HBM, not the 15170 under Memory-Usage";
   EXPECT_EQ(reading.cards[0].memory_used_bytes, 0u);
   EXPECT_EQ(reading.cards[7].pci_address, "0000:02:00.0");
-  EXPECT_EQ(reading.cards[7].utilisation_percent, 99.0);
+  EXPECT_EQ(reading.cards[7].utilization_percent, 99.0);
   EXPECT_EQ(reading.cards[7].memory_used_bytes, 30101 * kMiB);
   EXPECT_EQ(reading.cards[7].processes, std::nullopt) << "this version prints no process table";
 }
@@ -101,7 +101,7 @@ TEST(NpuSmi, ReadsTheTableWithoutHugepagesOf21_0_2) {
   EXPECT_EQ(reading.cards[1].memory_total_bytes, 32768 * kMiB);
 }
 
-TEST(NpuSmi, SaysWhereTorchCountsOtherwiseThanTheHost) {
+TEST(NpuSmi, ReportsWhereTorchCountsOtherwiseThanTheHost) {
   const SourceReading reading = Read("910b4-25.5.2-one-in-a-container");
   ASSERT_EQ(reading.cards.size(), 1u);
   EXPECT_EQ(reading.cards[0].index, 5) << "/dev/davinci5";
@@ -124,7 +124,7 @@ TEST(NpuSmi, NumbersTheTwoChipsOfABoardByPhyId) {
   EXPECT_EQ(reading.cards[3].pci_address, "0000:9b:00.0");
 }
 
-TEST(NpuSmi, TellsTheProcessesOfTwoChipsApart) {
+TEST(NpuSmi, DistinguishesTheProcessesOfTwoChips) {
   const SourceReading reading = Read("a3-26.0.rc2");
   ASSERT_EQ(reading.cards.size(), 8u);
   for (std::size_t i = 0; i < 6; ++i) EXPECT_THAT(*reading.cards[i].processes, IsEmpty());
@@ -157,7 +157,7 @@ TEST(NpuSmi, Reads310PsByTheirDeviceNumberAndMemoryUsage) {
   EXPECT_THAT(*reading.cards[3].processes, IsEmpty());
 }
 
-TEST(NpuSmi, TellsTheDriversVersionFromItsOwn) {
+TEST(NpuSmi, DistinguishesTheDriversVersionFromItsOwn) {
   const SourceReading reading = Read("310p3-22.0.0");
   EXPECT_EQ(reading.source, "npu-smi 22.0.0");
   EXPECT_EQ(reading.driver_version, "22.0.2");
@@ -175,7 +175,7 @@ TEST(NpuSmi, ReadsACardWithoutAPciAddress) {
   EXPECT_EQ(reading.cards[0].memory_total_bytes, 15609 * kMiB);
 }
 
-TEST(NpuSmi, NeverGivesOneCardTheValuesOfItsNeighbour) {
+TEST(NpuSmi, NeverGivesOneCardTheValuesOfItsNeighbor) {
   for (const std::string name : {"910b3-24.1.0.3", "a3-26.0.rc2"}) {
     const SourceReading whole = Read(name);
     for (const char* half : {"-odd-lines", "-even-lines"}) {
@@ -198,7 +198,7 @@ TEST(NpuSmi, NeverGivesOneCardTheValuesOfItsNeighbour) {
   }
 }
 
-TEST(NpuSmi, SaysLessAndNothingElseWithoutAnyTwoOfItsLines) {
+TEST(NpuSmi, YieldsLessAndNothingElseWithoutAnyTwoOfItsLines) {
   for (const char* name :
        {"910b3-24.1.0.3", "910a-21.0.2-two-of-eight", "a3-26.0.rc2", "310p3-25.2.1", "310b4-23.0.0"}) {
     const std::string text = FixtureText("texts/npu-smi/" + std::string(name) + ".txt");
@@ -214,7 +214,7 @@ TEST(NpuSmi, SaysLessAndNothingElseWithoutAnyTwoOfItsLines) {
   }
 }
 
-TEST(NpuSmi, SaysLessAndNothingElseWhereverItIsCutOff) {
+TEST(NpuSmi, YieldsLessAndNothingElseWhereverItIsCutOff) {
   for (const char* name :
        {"910b3-24.1.0.3", "910a-21.0.2-two-of-eight", "a3-26.0.rc2", "310p3-25.2.1", "310b4-23.0.0"}) {
     const std::string text = FixtureText("texts/npu-smi/" + std::string(name) + ".txt");
@@ -247,7 +247,7 @@ TEST(NpuSmi, DoesNotKnowTheProcessesBehindACutOffTable) {
   EXPECT_THAT(reading.notes, ElementsAre("npu-smi: 1 process line could not be given to a card."));
 }
 
-TEST(NpuSmi, SaysWhatToLookAtWhenItCannotInitialise) {
+TEST(NpuSmi, ReportsWhatToCheckWhenItCannotInitialize) {
   const SourceReading reading = Read("no-devices");
   EXPECT_THAT(reading.cards, IsEmpty());
   EXPECT_THAT(reading.notes, ElementsAre(HasSubstr("ret is -8005")));
@@ -269,11 +269,11 @@ TEST(NpuSmi, TakesNothingHarmfulFromHostileText) {
   EXPECT_EQ(reading.cards[0].pci_address, "0000:c1:00.0");
   EXPECT_EQ(reading.cards[0].model, std::nullopt);
   EXPECT_EQ(reading.cards[0].power_watts, std::nullopt);
-  EXPECT_EQ(reading.cards[0].utilisation_percent, std::nullopt);
+  EXPECT_EQ(reading.cards[0].utilization_percent, std::nullopt);
   EXPECT_EQ(reading.cards[0].memory_used_bytes, std::nullopt);
   const CardReading& good = reading.cards[2];
   EXPECT_EQ(good.index, 3);
-  EXPECT_EQ(good.utilisation_percent, 7.0);
+  EXPECT_EQ(good.utilization_percent, 7.0);
   ASSERT_THAT(*good.processes, SizeIs(1));
   EXPECT_EQ((*good.processes)[0].pid, 31418);
   EXPECT_EQ((*good.processes)[0].memory_bytes, std::nullopt);
@@ -298,7 +298,7 @@ TEST(NpuSmi, ReadsATableWithoutChips) {
   ASSERT_EQ(reading.cards.size(), 2u);
   EXPECT_EQ(reading.cards[1].index, 1);
   EXPECT_EQ(reading.cards[1].model, "Ascend950DT");
-  EXPECT_EQ(reading.cards[0].utilisation_percent, 20.0);
+  EXPECT_EQ(reading.cards[0].utilization_percent, 20.0);
   EXPECT_EQ(reading.cards[0].memory_used_bytes, 1024 * kMiB);
   ASSERT_THAT(*reading.cards[0].processes, SizeIs(1));
   EXPECT_THAT(*reading.cards[1].processes, IsEmpty());

@@ -74,7 +74,7 @@ TEST(NvidiaInformation, ReadsModulesOfOldThatPrintLess) {
   EXPECT_THAT(blacklist_word.notes, IsEmpty());
 }
 
-TEST(NvidiaInformation, SaysThatTheDriverExcludesTheCard) {
+TEST(NvidiaInformation, ReportsThatTheDriverExcludesTheCard) {
   const CardReading card = Card("550-excluded");
   EXPECT_EQ(card.index, 3);
   EXPECT_THAT(card.notes, ElementsAre(HasSubstr("excluded")));
@@ -108,7 +108,7 @@ TEST(NvidiaInformation, DoesNotTrustALineWithoutAnEnd) {
   EXPECT_THAT(card.notes, ElementsAre(HasSubstr("cut off"), HasSubstr("\"Bus Location\"")));
 }
 
-TEST(NvidiaInformation, SaysThatAForeignFileNamesNoCard) {
+TEST(NvidiaInformation, ReportsThatAForeignFileNamesNoCard) {
   EXPECT_THAT(Card("chinese-error").notes, ElementsAre(HasSubstr("does not say what card this is")));
   EXPECT_THAT(ParseNvidiaInformation("").notes, ElementsAre(HasSubstr("does not say what card this is")));
 }

@@ -214,7 +214,7 @@ std::optional<std::string> PlainText(std::string_view text) {
   if (IsAbsentMark(text) || text.size() > kMaxValueBytes) return std::nullopt;
   for (std::string_view rest = text; !rest.empty();) {
     const base::CodePoint c = base::FirstCodePoint(rest);
-    if (!base::MayBeShown(c)) return std::nullopt;
+    if (!base::IsPrintable(c)) return std::nullopt;
     rest.remove_prefix(c.bytes);
   }
   return std::string(text);
@@ -235,7 +235,7 @@ std::string Quoted(std::string_view text) {
   std::size_t characters = 0;
   while (!text.empty() && characters < kMaxQuotedCharacters) {
     const base::CodePoint c = base::FirstCodePoint(text);
-    if (base::MayBeShown(c)) {
+    if (base::IsPrintable(c)) {
       out += text.substr(0, c.bytes);
     } else {
       out += '?';

@@ -21,7 +21,7 @@ TEST(SplitLines, TakesUnixAndWindowsLineEnds) {
   EXPECT_THAT(SplitLines("", "tool").lines, IsEmpty());
 }
 
-TEST(SplitLines, CutsTextOfMoreThanAMebibyteAndSaysSo) {
+TEST(SplitLines, CutsTextOfMoreThanAMebibyteAndReportsIt) {
   const std::string printed(3 << 20, 'x');
   const TextLines text = SplitLines(printed, "efsmi");
   ASSERT_EQ(text.notes.size(), 2u);
@@ -29,7 +29,7 @@ TEST(SplitLines, CutsTextOfMoreThanAMebibyteAndSaysSo) {
   EXPECT_THAT(text.notes[1], HasSubstr("1 line of more than 2048 bytes"));
 }
 
-TEST(SplitLines, CutsAfter4096LinesAndSaysSo) {
+TEST(SplitLines, CutsAfter4096LinesAndReportsIt) {
   const std::string printed(10000, '\n');
   const TextLines text = SplitLines(printed, "efsmi");
   EXPECT_EQ(text.lines.size(), kMaxTextLines);

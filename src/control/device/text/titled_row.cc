@@ -115,8 +115,8 @@ bool StoreSingle(Field field, std::string_view text, RowReading& row) {
       return Store(Celsius(text), card.temperature_celsius);
     case Field::kPower:
       return Store(Watts(text), card.power_watts);
-    case Field::kUtilisation:
-      return Store(Percent(text), card.utilisation_percent);
+    case Field::kUtilization:
+      return Store(Percent(text), card.utilization_percent);
     case Field::kMemoryTotal:
       return Store(Bytes(text, "MiB"), card.memory_total_bytes);
     case Field::kProcessId:
@@ -172,7 +172,7 @@ bool TakeValue(const Title& title, std::string_view& rest, RowReading& row) {
 
 std::optional<TitleLine> ReadTitleLine(const BoxedRow& row, std::span<const Title> known) {
   TitleLine titles;
-  int recognised = 0;
+  int recognized = 0;
   int foreign = 0;
   for (const std::string_view cell : row.cells) {
     const std::vector<std::string_view> words = Words(cell);
@@ -186,7 +186,7 @@ std::optional<TitleLine> ReadTitleLine(const BoxedRow& row, std::span<const Titl
         if (length > best_length) best = &title, best_length = length;
       }
       if (best != nullptr) {
-        ++recognised;
+        ++recognized;
         in_cell.push_back(*best);
         rest = rest.subspan(best_length);
       } else {
@@ -196,7 +196,7 @@ std::optional<TitleLine> ReadTitleLine(const BoxedRow& row, std::span<const Titl
       }
     }
   }
-  if (recognised < 2 || foreign > recognised) return std::nullopt;
+  if (recognized < 2 || foreign > recognized) return std::nullopt;
   return titles;
 }
 
@@ -254,7 +254,7 @@ void FillAbsent(const CardReading& from, CardReading& into) {
   fill(from.firmware, into.firmware);
   fill(from.memory_total_bytes, into.memory_total_bytes);
   fill(from.memory_used_bytes, into.memory_used_bytes);
-  fill(from.utilisation_percent, into.utilisation_percent);
+  fill(from.utilization_percent, into.utilization_percent);
   fill(from.power_watts, into.power_watts);
   fill(from.power_limit_watts, into.power_limit_watts);
   fill(from.temperature_celsius, into.temperature_celsius);

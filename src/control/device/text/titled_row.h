@@ -31,7 +31,7 @@ enum class Field {
   kTemperature,
   kPower,
   kPowerAndLimit,
-  kUtilisation,
+  kUtilization,
   kMemoryTotal,
   kMemoryUse,  // used and total, MiB
   kHbmUse,     // used and total, MiB; the memory that counts where there is some

@@ -19,7 +19,7 @@ constexpr std::array<Title, 9> kKnown = {{
     {"State", Field::kState, Extent::kWord},
     {"Power", Field::kPowerAndLimit, Extent::kPair},
     {"Memory", Field::kHbmUse, Extent::kPair},
-    {"Util", Field::kUtilisation, Extent::kQuantity},
+    {"Util", Field::kUtilization, Extent::kQuantity},
 }};
 
 TitleLine Titles(std::string_view line) {
@@ -41,7 +41,7 @@ TEST(TitleLine, PrefersTheLongestTitleAndIgnoresCase) {
   EXPECT_EQ(titles[1][0].field, Field::kFirmware);
   EXPECT_EQ(WantedTitles(titles), "Dev, Name, Boot Ver");
   EXPECT_TRUE(HasTitle(titles, Field::kModel));
-  EXPECT_FALSE(HasTitle(titles, Field::kUtilisation));
+  EXPECT_FALSE(HasTitle(titles, Field::kUtilization));
 }
 
 TEST(TitleLine, IsNotARowOfValues) {
@@ -70,14 +70,14 @@ TEST(TitledRow, TakesAPairHoweverItIsWritten) {
     const RowReading reading = Read("| Power | Util |", row);
     EXPECT_EQ(reading.card.power_watts, 68.0) << row;
     EXPECT_EQ(reading.card.power_limit_watts, 300.0) << row;
-    EXPECT_EQ(reading.card.utilisation_percent, 5.0) << row;
+    EXPECT_EQ(reading.card.utilization_percent, 5.0) << row;
     EXPECT_EQ(reading.misfits(), 0) << row;
   }
 }
 
 TEST(TitledRow, TakesTwoPairsInOneCell) {
   const RowReading reading = Read("| Util Power Memory |", "| 7  0 / 0  29096/ 32768 |");
-  EXPECT_EQ(reading.card.utilisation_percent, 7.0);
+  EXPECT_EQ(reading.card.utilization_percent, 7.0);
   EXPECT_EQ(reading.card.power_watts, 0.0);
   EXPECT_EQ(reading.card.memory_used_bytes, 29096ull << 20);
   EXPECT_EQ(reading.card.memory_total_bytes, 32768ull << 20);
@@ -89,12 +89,12 @@ TEST(TitledRow, LeavesAbsentWhatTheToolDoesNotKnow) {
     const RowReading reading = Read("| Power | Util |", row);
     EXPECT_EQ(reading.card.power_watts, std::nullopt) << row;
     EXPECT_EQ(reading.card.power_limit_watts, std::nullopt) << row;
-    EXPECT_EQ(reading.card.utilisation_percent, std::nullopt) << row;
+    EXPECT_EQ(reading.card.utilization_percent, std::nullopt) << row;
     EXPECT_EQ(reading.misfits(), 0) << row;
   }
 }
 
-TEST(TitledRow, SaysWhichValuesMakeNoSense) {
+TEST(TitledRow, ReportsWhichValuesMakeNoSense) {
   const RowReading reading = Read("| Dev Name | Temp State | Util |", "| 1 S60 | -5C 17 | 400% |");
   EXPECT_THAT(reading.unreadable, ElementsAre("Temp", "State", "Util"));
   EXPECT_EQ(reading.number, 1);
@@ -118,7 +118,7 @@ TEST(TitledRow, DoesNotBlameALineThatIsCutOff) {
   EXPECT_TRUE(reading.cut);
   EXPECT_EQ(reading.misfits(), 0);
   EXPECT_EQ(reading.card.temperature_celsius, 39.0);
-  EXPECT_EQ(reading.card.utilisation_percent, std::nullopt) << "the 9 may be the beginning of 97";
+  EXPECT_EQ(reading.card.utilization_percent, std::nullopt) << "the 9 may be the beginning of 97";
 }
 
 TEST(FillAbsent, NeverOverwrites) {

@@ -12,19 +12,19 @@ using std::chrono::milliseconds;
 
 // After this a call is looked at closely; a healthy one is over long before.
 constexpr Duration kStall = milliseconds(500);
-constexpr double kBusyShare = 0.05;  // of a processor
+constexpr double kBusyShare = 0.05;  // of a cpu
 // Readings of a card are a second apart, and show the second before.
 constexpr Duration kCardIsFresh = std::chrono::seconds(3);
 constexpr std::uint64_t kIoOfLife = 16 * 1024;  // bytes in the time that is looked at
 constexpr double kFaultsOfLife = 20;            // a second: whoever works on data touches new memory
 constexpr std::size_t kPlacesInOnePlace = 3;    // who polls is seen in the call, before it and behind it
 constexpr double kSwitchesOfLife = 2;           // a second: I/O that moves wakes the main thread up
-constexpr Duration kLeastLooked = milliseconds(1'400);
+constexpr Duration kMinObserved = milliseconds(1'400);
 constexpr Duration kSlack =
     milliseconds(1'000);  // a window begins so much before what must be covered: looks are apart
-constexpr Duration kLooksBusy = milliseconds(450);  // long enough to ask for a stack
+constexpr Duration kMinBusyWindow = milliseconds(450);  // long enough to ask for a stack
 constexpr Duration kBetweenStacks = milliseconds(1'000);
-constexpr std::size_t kMostMoments = 512;
+constexpr std::size_t kMaxMoments = 512;
 constexpr std::size_t kStepsKept = 64;
 constexpr std::uint64_t kFirstCalls = 16;
 
@@ -34,7 +34,7 @@ bool IsMessage(const wire::Collective& call) {
 
 CallSeen Seen(const wire::Collective& call, std::uint64_t sequence) {
   CallSeen seen{call.name, call.group, sequence, 0, 0, 0, 0};
-  // What else is told belongs to the call that began last.
+  // What else is reported belongs to the call that began last.
   if (sequence == call.sequence && call.operation != FULLDECK_BOARD_OTHER_OPERATION) {
     seen.operation = call.operation;
     seen.datatype = call.datatype;
@@ -179,13 +179,13 @@ bool HangJudge::SomeAreElsewhere(const Group& group) const {
 }
 
 Duration HangJudge::LimitFor(const RankNow& rank, const Member& waiting) const {
-  const wire::Phase phase = rank.loop ? rank.loop->phase : wire::Phase::kNotTold;
-  const bool told = phase != wire::Phase::kNotTold;
+  const wire::Phase phase = rank.loop ? rank.loop->phase : wire::Phase::kNotReported;
+  const bool reported = phase != wire::Phase::kNotReported;
   // The adapters report phases of scripts that do anything between two steps, without knowing of it.
   Duration limit = IsRecorded(waiting.call.name) ? limits_.unknown : limits_.known;
-  // Where no steps are told: a wrapper of the model makes some calls of its own before the first one.
-  const bool before_first_step =
-      told ? rank.loop->step_at_ns == 0 : waiting.call.completed < (IsRecorded(waiting.call.name) ? kFirstCalls : 2);
+  // Where no steps are reported: a wrapper of the model makes some calls of its own before the first one.
+  const bool before_first_step = reported ? rank.loop->step_at_ns == 0
+                                          : waiting.call.completed < (IsRecorded(waiting.call.name) ? kFirstCalls : 2);
   if (before_first_step) limit = std::max(limit, limits_.first);
   if (MayTakeLong(phase)) limit = std::max(limit, limits_.slow);
   return std::max(limit, 5 * MedianStep());
@@ -203,14 +203,14 @@ HangJudge::Window HangJudge::Since(const Known& known, TimePoint from) const {
     window.traced = window.traced || process.traced;
     // Telling its stack is work of ours.
     if (moment == first || std::any_of(known.stacks.begin(), known.stacks.end(), [&](const StackSeen& stack) {
-          return moment->at > stack.asked && std::prev(moment)->at <= stack.seen;
+          return moment->at > stack.polled && std::prev(moment)->at <= stack.seen;
         })) {
       continue;
     }
     const ProcessSample& before = std::prev(moment)->process;
     places.insert(process.exact_place);
     window.seconds += std::chrono::duration<double>(moment->at - std::prev(moment)->at).count();
-    window.busy += std::chrono::duration<double>(process.processor - before.processor).count();
+    window.busy += std::chrono::duration<double>(process.cpu - before.cpu).count();
     window.main_busy += std::chrono::duration<double>(process.main_thread - before.main_thread).count();
     window.io_bytes += process.io_bytes - std::min(before.io_bytes, process.io_bytes);
     window.faults += process.page_faults - std::min(before.page_faults, process.page_faults);
@@ -237,7 +237,7 @@ HangJudge::Finding HangJudge::Examine(int local_rank, const RankNow& rank, TimeP
 HangJudge::Finding HangJudge::ExamineProcess(int local_rank, const RankNow& rank, TimePoint now, Duration limit,
                                              Duration waited) {
   const Window near = Since(known_[static_cast<std::size_t>(local_rank)], now - limit);
-  if (near.traced || near.span < kLooksBusy || near.seconds <= 0 || near.io_bytes >= kIoOfLife) return {};
+  if (near.traced || near.span < kMinBusyWindow || near.seconds <= 0 || near.io_bytes >= kIoOfLife) return {};
   if (near.main_busy / near.seconds < kBusyShare) return ExamineIdle(local_rank, rank, now, limit);
   // Who works on data touches new memory, or waits for a file or socket now and then.
   if (near.io || static_cast<double>(near.faults) / near.seconds >= kFaultsOfLife) return {};
@@ -254,7 +254,7 @@ HangJudge::Finding HangJudge::ExamineIdle(int local_rank, const RankNow& rank, T
   const Window near = Since(known, now - shown);
   const bool in_a_call = std::any_of(rank.groups.begin(), rank.groups.end(),
                                      [](const wire::Collective& call) { return call.in_flight(); });
-  if (near.span >= kLeastLooked && near.seconds > 0 && near.all_in_locks && near.places == 1 && near.switches == 0 &&
+  if (near.span >= kMinObserved && near.seconds > 0 && near.all_in_locks && near.places == 1 && near.switches == 0 &&
       rate(near.busy, near) < kBusyShare && !in_a_call) {
     return {Evidence::kDeadlocked, shown, false};
   }
@@ -284,7 +284,7 @@ HangJudge::Finding HangJudge::ExamineIdle(int local_rank, const RankNow& rank, T
 bool HangJudge::SpinsInPlace(int local_rank, TimePoint now, Duration limit, Duration waited) {
   Known& known = known_[static_cast<std::size_t>(local_rank)];
   std::deque<StackSeen>& stacks = known.stacks;
-  while (!stacks.empty() && stacks.front().asked < known.moved) stacks.pop_front();
+  while (!stacks.empty() && stacks.front().polled < known.moved) stacks.pop_front();
   const std::size_t seen = stacks.size();
   const bool same = seen >= 2 && stacks[seen - 1].stack == stacks[seen - 2].stack;
   const Duration between = std::max<Duration>(kBetweenStacks, limit / 4);
@@ -292,7 +292,7 @@ bool HangJudge::SpinsInPlace(int local_rank, TimePoint now, Duration limit, Dura
   const bool fresh = seen > 0 && now - stacks.back().seen <= between;
   // Nobody can see its stack: then it gets three times the time.
   if (same && fresh && (stacks.back().stack != 0 || waited >= 3 * limit)) return true;
-  // A rank that is at work is asked ever more rarely.
+  // A rank that is at work is polled ever more rarely.
   const int times = static_cast<int>(std::min<std::size_t>(seen, 6));
   const Duration pause = seen < 2 || same ? between : kBetweenStacks * (1 << times);
   const bool early = waited < limit * 2 / 5;
@@ -300,13 +300,13 @@ bool HangJudge::SpinsInPlace(int local_rank, TimePoint now, Duration limit, Dura
   return false;
 }
 
-void HangJudge::AsksForStack(int local_rank, TimePoint now) {
-  known_[static_cast<std::size_t>(local_rank)].asked = now;
+void HangJudge::OnStackRequested(int local_rank, TimePoint now) {
+  known_[static_cast<std::size_t>(local_rank)].polled = now;
 }
 
 void HangJudge::SawStack(int local_rank, std::uint64_t stack, TimePoint now) {
   Known& known = known_[static_cast<std::size_t>(local_rank)];
-  known.stacks.push_back({known.asked, now, stack});
+  known.stacks.push_back({known.polled, now, stack});
 }
 
 // A rank that Gloo ended for a message that was too long has not reported its call, which differs from another one's.
@@ -345,23 +345,23 @@ std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks
   for (const auto& [id, group] : groups_) {
     // The calls that are under way, by number; of those with the same number all must be the same.
     std::map<std::uint64_t, Kinds> calls;
-    std::map<std::uint64_t, std::size_t> untold;  // calls of which it is not told yet what they are
+    std::map<std::uint64_t, std::size_t> unreported;  // calls of which it is not reported yet what they are
     for (const auto& [local_rank, member] : group) {
       const wire::Collective& call = member.call;
       const RankLife life = ranks[static_cast<std::size_t>(local_rank)].life;
       const bool there = life == RankLife::kThere || life == RankLife::kFailed;
       if (after_failure && ranks[static_cast<std::size_t>(local_rank)].sent_too_much) continue;
-      const bool told = call.operation != 0 && call.operation != FULLDECK_BOARD_OTHER_OPERATION && !IsMessage(call);
-      if (there && told && call.sequence > 0 && (call.in_flight() || after_failure)) {
+      const bool reported = call.operation != 0 && call.operation != FULLDECK_BOARD_OTHER_OPERATION && !IsMessage(call);
+      if (there && reported && call.sequence > 0 && (call.in_flight() || after_failure)) {
         calls[call.sequence][call.fingerprint].push_back(local_rank);
       } else if (there && call.in_flight() && !IsMessage(call)) {
-        ++untold[call.sequence];
+        ++unreported[call.sequence];
       }
     }
     if (after_failure && calls.size() == 1) {
       auto& [sequence, kinds] = *calls.begin();
       const std::size_t unknown = AddCallThatEndedItsRank(group, ranks, kinds);
-      if (unknown > 0) untold[sequence] = std::max(untold[sequence], unknown);
+      if (unknown > 0) unreported[sequence] = std::max(unreported[sequence], unknown);
     }
     for (const auto& [sequence, kinds] : calls) {
       if (kinds.size() < 2) continue;
@@ -378,8 +378,8 @@ std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks
                                                     [&](const auto& kind) { return kind.first != most->first; })
                                      : least;
       // Who is the odd one is known when most are: the others tell within a moment.
-      const auto unknown = untold.find(sequence);
-      if (unknown != untold.end() && most->second.size() <= odd->second.size() + unknown->second) continue;
+      const auto unknown = unreported.find(sequence);
+      if (unknown != unreported.end() && most->second.size() <= odd->second.size() + unknown->second) continue;
       HangVerdict verdict;
       verdict.kind = VerdictKind::kDesync;
       verdict.evidence = Evidence::kMismatched;
@@ -445,7 +445,7 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
       known.stacks.clear();
     } else if (ranks[index].process) {
       known.moments.push_back({now, *ranks[index].process});
-      if (known.moments.size() > kMostMoments) ThinOut(known.moments);
+      if (known.moments.size() > kMaxMoments) ThinOut(known.moments);
     }
   }
   if (!stalled_) return {};

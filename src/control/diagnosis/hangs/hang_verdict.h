@@ -33,7 +33,7 @@ inline bool IsRecorded(std::string_view group) {
 struct ProcessSample {
   char state = '?';               // of the main thread: R S D T t Z
   bool traced = false;            // somebody has a debugger on it
-  base::Duration processor{0};    // taken by it and its children, and waited for by its main thread
+  base::Duration cpu{0};          // taken by it and its children, and waited for by its main thread
   base::Duration main_thread{0};  // the main thread's part of it
   std::uint64_t io_bytes = 0;     // read and written, by its children too
   std::uint64_t switches = 0;     // how often the main thread has begun to wait
@@ -96,7 +96,7 @@ struct CallSeen {
   std::uint64_t bytes = 0;
 };
 // "all_reduce #418 (float32 × 1000)"
-std::string InWords(const CallSeen& call);
+std::string Describe(const CallSeen& call);
 
 struct HangVerdict {
   VerdictKind kind = VerdictKind::kNothing;
@@ -109,7 +109,7 @@ struct HangVerdict {
   base::Duration waited{0};               // the longest of them
   std::optional<CallSeen> culprits_call;  // its last one in that group; with kDesync the one that it makes instead
   std::vector<int> also_missing;          // others that have not come either
-  wire::Phase culprits_phase = wire::Phase::kNotTold;
+  wire::Phase culprits_phase = wire::Phase::kNotReported;
   std::string place;  // kernel function that the culprit's main thread waits in
   ThreadWait wait;    // of the culprit's main thread
 
@@ -141,7 +141,7 @@ class HangJudge {
   // The rank that takes CPU time and shows nothing for it: two equal stacks decide. Answer with SawStack.
   std::optional<int> WantsStackOf() const { return wants_stack_; }
   // A stack is being taken: what the rank does for it is no progress. Comes before every SawStack.
-  void AsksForStack(int local_rank, base::TimePoint now);
+  void OnStackRequested(int local_rank, base::TimePoint now);
   // `stack`: the same for the same functions on the main thread's stack; 0: it cannot be read.
   void SawStack(int local_rank, std::uint64_t stack, base::TimePoint now);
 
@@ -166,16 +166,16 @@ class HangJudge {
     ProcessSample process;
   };
   struct StackSeen {
-    base::TimePoint asked;
+    base::TimePoint polled;
     base::TimePoint seen;
     std::uint64_t stack;
   };
   struct Known {                 // of one rank
     std::deque<Moment> moments;  // while something stalls
     std::deque<StackSeen> stacks;
-    base::TimePoint asked{};
+    base::TimePoint polled{};
     base::TimePoint moved{};  // something on its part of the board changed last
-    wire::Phase phase = wire::Phase::kNotTold;
+    wire::Phase phase = wire::Phase::kNotReported;
     std::uint64_t step = 0;
   };
   using Group = std::map<int, Member>;  // by local rank
@@ -188,9 +188,9 @@ class HangJudge {
   void Remember(base::TimePoint now, const std::vector<RankNow>& ranks);
   base::Duration Waits(int local_rank, const Member& member, const std::vector<RankNow>& ranks,
                        base::TimePoint now) const;
-  // Nothing for a member of another host, and where nobody has told which rank it is.
+  // Nothing for a member of another node, and where nobody has told which rank it is.
   std::optional<int> LocalRankOf(const Group& group, std::uint32_t size, std::uint32_t rank) const;
-  // The ranks of this host that have not begun the call in which `local_rank` is.
+  // The ranks of this node that have not begun the call in which `local_rank` is.
   std::vector<int> MissedBy(int local_rank, const Group& group) const;
   bool SomeAreElsewhere(const Group& group) const;
   // For spinning and sleeping, by what is known of the program and its phase.
@@ -244,8 +244,8 @@ class HangJudge {
 
 // Whole sentences without "fulldeck:", the first one says it all. `names` are those of the local ranks: "rank 3 (node
 // a, gcu 3, pid 4711)".
-std::vector<std::string> InWords(const HangVerdict& verdict, const std::vector<std::string>& names, int first_rank,
-                                 const std::string& host);
+std::vector<std::string> Describe(const HangVerdict& verdict, const std::vector<std::string>& names, int first_rank,
+                                  const std::string& node);
 
 // What an event needs besides the verdict.
 struct HangContext {
@@ -259,7 +259,7 @@ events::Event HangEvent(const HangVerdict& verdict, const HangContext& context);
 // empty.
 events::Event WaitingEvent(const HangVerdict& verdict, const HangContext& context, const std::string& where);
 // For the progress line: "ranks 0–2, 4–7 wait 5 s in all_reduce #418 for rank 3 (compute)".
-std::string InShort(const HangVerdict& verdict, int first_rank);
+std::string DescribeBriefly(const HangVerdict& verdict, int first_rank);
 // "0–2, 4, 6–7"
 std::string RankList(const std::vector<int>& local_ranks, int first_rank);
 

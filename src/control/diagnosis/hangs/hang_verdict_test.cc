@@ -87,14 +87,14 @@ class Hangs : public ::testing::Test {
     moves_[i] = [=](ProcessSample& process) {
       process.state = state;
       process.wait = {WaitKind::kRunning, "", ""};
-      process.processor += milliseconds(200);
+      process.cpu += milliseconds(200);
       process.main_thread += milliseconds(200);
       process.page_faults += faults;
       process.io_bytes += bytes;
       process.exact_place = "running";
     };
   }
-  void Tell(int i, wire::Phase phase, std::uint64_t step = 5, Duration step_time = milliseconds(100)) {
+  void SetLoop(int i, wire::Phase phase, std::uint64_t step = 5, Duration step_time = milliseconds(100)) {
     wire::Loop loop;
     loop.phase = phase;
     loop.step = step;
@@ -116,12 +116,12 @@ class Hangs : public ::testing::Test {
       }
       verdict = judge_->Judge(now_, ranks_);
       if (const auto suspect = judge_->WantsStackOf()) {
-        ++asked_;
+        ++requests_;
         // Telling it takes memory, time and a file.
         processes_[*suspect].page_faults += 2'000;
         processes_[*suspect].io_bytes += 100'000;
-        judge_->AsksForStack(*suspect, now_);
-        judge_->SawStack(*suspect, stack_ ? stack_(asked_) : 11, now_);
+        judge_->OnStackRequested(*suspect, now_);
+        judge_->SawStack(*suspect, stack_ ? stack_(requests_) : 11, now_);
       }
       if (verdict.alarm()) return verdict;
     }
@@ -134,7 +134,7 @@ class Hangs : public ::testing::Test {
   std::map<int, ProcessSample> processes_;
   std::map<int, std::function<void(ProcessSample&)>> moves_;
   std::function<std::uint64_t(int)> stack_;
-  int asked_ = 0;
+  int requests_ = 0;
 };
 
 TEST_F(Hangs, ARankWhoseCardWorksIsNotStuckForTwoMinutes) {
@@ -146,7 +146,7 @@ TEST_F(Hangs, ARankWhoseCardWorksIsNotStuckForTwoMinutes) {
     AllIn(19);
     Run(0.5);
     AllIn(20);
-    for (int i = 0; i < kRanks; ++i) Tell(i, wire::Phase::kCompute);
+    for (int i = 0; i < kRanks; ++i) SetLoop(i, wire::Phase::kCompute);
     Did(3, 19);
   };
   for (const bool spins : {true, false}) {
@@ -173,7 +173,7 @@ TEST_F(Hangs, ARankWhoseCardWorksIsNotStuckForTwoMinutes) {
   EXPECT_TRUE(alarm);
 }
 
-TEST_F(Hangs, CallsThatGoOnGiveNothingAndNoLookAtProcesses) {
+TEST_F(Hangs, CallsThatGoOnGiveNothingAndReadNoProcesses) {
   for (std::uint64_t call = 1; call < 40; ++call) {
     AllIn(call);
     EXPECT_EQ(Run(0.25).kind, VerdictKind::kNothing);
@@ -208,12 +208,12 @@ TEST_F(Hangs, ASleepingRankThatSevenWaitForIsNamedAfterTenSecondsWithCallAndNumb
   }
 }
 
-TEST_F(Hangs, TheWordsOfAHang) {
+TEST_F(Hangs, TheMessageOfAHang) {
   AllIn(13);
   Did(4, 12);
-  const auto words = InWords(Run(14), {}, 0, "node");
+  const auto lines = Describe(Run(14), {}, 0, "node");
   EXPECT_EQ(
-      words[0],
+      lines[0],
       "HANG: rank 4 is stuck; ranks 0–3, 5–7 have waited 10.8 s in all_reduce #13 (float32 × 1000) of group world "
       "for it, its last call was all_reduce #12 (float32 × 1000)");
 }
@@ -240,7 +240,7 @@ TEST_F(Hangs, AHangNeedsEvidenceAndEachKindHasItsTime) {
   const Move computes = [](ProcessSample& process) {
     process.wait.kind = WaitKind::kRunning;
     process.exact_place = "running";
-    process.processor += milliseconds(200);
+    process.cpu += milliseconds(200);
     process.main_thread += milliseconds(200);
   };
   constexpr double kNever = 0;
@@ -274,8 +274,8 @@ TEST_F(Hangs, AHangNeedsEvidenceAndEachKindHasItsTime) {
       {"a disk that does not answer", waits({WaitKind::kIo, "fsync", "/data/a"}, 'D'), 120, Evidence::kBlockedIo, true},
       {"nobody may see what it waits for", waits({WaitKind::kUnknown, "", ""}), 120, Evidence::kSleeping, false},
       {"a sleep while others of its threads compute",
-       with(waits(nap), [](ProcessSample& process) { process.processor += milliseconds(200); }), 120,
-       Evidence::kSleeping, false},
+       with(waits(nap), [](ProcessSample& process) { process.cpu += milliseconds(200); }), 120, Evidence::kSleeping,
+       false},
       {"a download that trickles", with(waits(socket), [](ProcessSample& process) { ++process.switches; }), kNever,
        Evidence::kNone, false},
       {"a loop of small reads", with(computes, waits(socket)), kNever, Evidence::kNone, false},
@@ -310,7 +310,7 @@ TEST_F(Hangs, AHangNeedsEvidenceAndEachKindHasItsTime) {
   }
 }
 
-TEST_F(Hangs, AQuietUploadInAPlainScriptIsOnlyWaitingAndSaysSoInItsEvent) {
+TEST_F(Hangs, AQuietUploadInAPlainScriptIsOnlyWaitingAndItsEventReportsIt) {
   AllIn(33);
   Did(0, 32);
   Record();
@@ -342,7 +342,7 @@ TEST_F(Hangs, ADeadlockIsNotClaimedWhileTheRankIsInACallOfAnotherGroup) {
   EXPECT_FALSE(Run(9).alarm());
 }
 
-TEST_F(Hangs, OnlyTheThreadsOfAwaitedRanksAreAskedFor) {
+TEST_F(Hangs, OnlyTheThreadsOfAwaitedRanksAreRequested) {
   AllIn(13);
   Did(4, 12);
   Run(2);
@@ -355,7 +355,7 @@ TEST_F(Hangs, OnlyTheThreadsOfAwaitedRanksAreAskedFor) {
 TEST_F(Hangs, EvidenceIsRememberedOverMinutes) {
   for (std::uint64_t step = 1; step <= 5; ++step) {
     AllIn(step);
-    for (int i = 0; i < kRanks; ++i) Tell(i, wire::Phase::kCompute, step, seconds(60));
+    for (int i = 0; i < kRanks; ++i) SetLoop(i, wire::Phase::kCompute, step, seconds(60));
     Run(0.25);
   }
   AllIn(6);
@@ -381,7 +381,7 @@ TEST_F(Hangs, AScriptThatKnowsNothingOfUsGetsTenSecondsAndItsFirstStepTwoMinutes
   EXPECT_EQ(Run(9).kind, VerdictKind::kWaiting);
   EXPECT_EQ(Run(2).kind, VerdictKind::kHang);
   // The adapters report the phases of its DataLoader; that says nothing about what the script does in between.
-  for (int i = 0; i < kRanks; ++i) Tell(i, wire::Phase::kCompute);
+  for (int i = 0; i < kRanks; ++i) SetLoop(i, wire::Phase::kCompute);
   Computes(4);
   AllIn(34);
   Did(4, 33);
@@ -390,7 +390,7 @@ TEST_F(Hangs, AScriptThatKnowsNothingOfUsGetsTenSecondsAndItsFirstStepTwoMinutes
   EXPECT_EQ(Run(3).kind, VerdictKind::kHang);
 }
 
-TEST_F(Hangs, ARankThatTakesProcessorTimeIsNamedOnlyWhenItsStackStaysTheSame) {
+TEST_F(Hangs, ARankThatTakesCpuTimeIsNamedOnlyWhenItsStackStaysTheSame) {
   AllIn(13);
   Did(4, 12);
   Computes(4);
@@ -403,10 +403,10 @@ TEST_F(Hangs, ARankThatTakesProcessorTimeIsNamedOnlyWhenItsStackStaysTheSame) {
 
   AllIn(14);
   Did(4, 13);
-  asked_ = 0;
+  requests_ = 0;
   stack_ = [](int times) { return std::uint64_t{100} + static_cast<std::uint64_t>(times); };
   EXPECT_EQ(Run(120).kind, VerdictKind::kWaiting);
-  EXPECT_LT(asked_, 12) << "who works is not to be asked all the time";
+  EXPECT_LT(requests_, 12) << "who works is not to be asked all the time";
 }
 
 TEST_F(Hangs, ARankThatHasGoneOnToAnotherFunctionSinceDoesNotSpin) {
@@ -434,10 +434,10 @@ TEST_F(Hangs, WhoReadsWritesOrTouchesNewMemoryIsAlive) {
   Did(4, 12);
   Computes(4, 100, 0);  // compiles, loads
   EXPECT_EQ(Run(90).kind, VerdictKind::kWaiting);
-  EXPECT_EQ(asked_, 0);
+  EXPECT_EQ(requests_, 0);
   Computes(4, 0, 4096);
   EXPECT_EQ(Run(90).kind, VerdictKind::kWaiting);
-  moves_[4] = [](ProcessSample& process) { process.io_bytes += 65536; };  // a slow disk: no processor time
+  moves_[4] = [](ProcessSample& process) { process.io_bytes += 65536; };  // a slow disk: no cpu time
   EXPECT_EQ(Run(90).kind, VerdictKind::kWaiting);
 }
 
@@ -445,9 +445,9 @@ TEST_F(Hangs, ARankThatGetsLittleOfABusyMachineIsAlive) {
   AllIn(13);
   Did(4, 12);
   stack_ = [](int times) { return static_cast<std::uint64_t>(times); };
-  // A tenth of the time in the queue for a processor, and a new place each time.
+  // A tenth of the time in the queue for a cpu, and a new place each time.
   moves_[4] = [](ProcessSample& process) {
-    process.processor += milliseconds(25);
+    process.cpu += milliseconds(25);
     process.main_thread += milliseconds(25);
     process.exact_place = "running";
     process.wait.kind = WaitKind::kRunning;
@@ -481,7 +481,7 @@ TEST_F(Hangs, PhasesThatMayTakeLongAndTheFirstStepGetTheirTime) {
     Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks});
     AllIn(13);
     Did(4, 12);
-    for (int i = 0; i < kRanks; ++i) Tell(i, i == 4 ? row.phase : wire::Phase::kCommunication, row.step);
+    for (int i = 0; i < kRanks; ++i) SetLoop(i, i == 4 ? row.phase : wire::Phase::kCommunication, row.step);
     EXPECT_FALSE(Run(row.quiet_until).alarm()) << wire::PhaseName(row.phase) << row.step;
     const HangVerdict verdict = Run(row.named_by - row.quiet_until);
     EXPECT_EQ(verdict.kind, VerdictKind::kHang) << wire::PhaseName(row.phase) << row.step;
@@ -492,7 +492,7 @@ TEST_F(Hangs, PhasesThatMayTakeLongAndTheFirstStepGetTheirTime) {
 TEST_F(Hangs, LongStepsMakeTheTimeLonger) {
   for (std::uint64_t step = 1; step <= 5; ++step) {
     AllIn(step);
-    for (int i = 0; i < kRanks; ++i) Tell(i, wire::Phase::kCompute, step, seconds(4));
+    for (int i = 0; i < kRanks; ++i) SetLoop(i, wire::Phase::kCompute, step, seconds(4));
     Run(0.25);
   }
   EXPECT_EQ(judge_->MedianStep(), seconds(4));
@@ -505,7 +505,7 @@ TEST_F(Hangs, LongStepsMakeTheTimeLonger) {
 TEST_F(Hangs, HangsThatWereReportedDoNotMakeTheTimeLonger) {
   std::uint64_t call = 0;
   for (int hang = 0; hang < 4; ++hang) {
-    for (int look = 0; look < 8; ++look) {
+    for (int poll = 0; poll < 8; ++poll) {
       AllIn(call += 20);
       Record();
       ASSERT_FALSE(Run(0.25).alarm());
@@ -562,7 +562,7 @@ TEST_F(Hangs, ARankThatEndedWellWhileTheOthersWaitIsNamed) {
   EXPECT_EQ(verdict.culprit, 3);
   ASSERT_TRUE(verdict.culprits_call);
   EXPECT_EQ(verdict.culprits_call->sequence, 12U);
-  EXPECT_NE(InWords(verdict, {}, 0, "host")[0].find("rank 3 has exited; ranks 0–2, 4–7 have waited"),
+  EXPECT_NE(Describe(verdict, {}, 0, "host")[0].find("rank 3 has exited; ranks 0–2, 4–7 have waited"),
             std::string::npos);
 }
 
@@ -584,11 +584,11 @@ TEST_F(Hangs, TheOddOneOfACallIsNamedWithBothCalls) {
     EXPECT_EQ(verdict.culprit, culprit);
     EXPECT_EQ(verdict.awaited.operation, static_cast<std::uint32_t>(FULLDECK_BOARD_ALL_REDUCE));
     EXPECT_EQ(verdict.culprits_call->operation, static_cast<std::uint32_t>(FULLDECK_BOARD_BARRIER));
-    EXPECT_NE(InWords(verdict, {}, 0, "h")[0].find("is in barrier #13"), std::string::npos);
+    EXPECT_NE(Describe(verdict, {}, 0, "h")[0].find("is in barrier #13"), std::string::npos);
   }
 }
 
-TEST_F(Hangs, TheOddOneIsNotNamedBeforeMostHaveToldTheirCalls) {
+TEST_F(Hangs, TheOddOneIsNotNamedBeforeMostHaveReportedTheirCalls) {
   AllIn(13);
   for (int i = 2; i < kRanks; ++i) In(i, 13, FULLDECK_BOARD_OTHER_OPERATION, 1);
   In(0, 13, FULLDECK_BOARD_ALL_GATHER, 2);
@@ -614,13 +614,13 @@ TEST_F(Hangs, ARankThatIsStillInACallThatTheOthersAreThroughIsNoDesync) {
   EXPECT_EQ(verdict.waiting, before.waiting);
 }
 
-TEST_F(Hangs, CallsOfWhichNothingIsToldAreNotCompared) {
+TEST_F(Hangs, CallsOfWhichNothingIsReportedAreNotCompared) {
   AllIn(13);
   In(4, 13, FULLDECK_BOARD_OTHER_OPERATION, 2);
   EXPECT_EQ(Run(5).kind, VerdictKind::kWaiting);
 }
 
-TEST_F(Hangs, AFailedRunTellsWhoCalledSomethingElse) {
+TEST_F(Hangs, AFailedRunReportsWhoCalledSomethingElse) {
   AllIn(13);
   In(4, 13, FULLDECK_BOARD_BROADCAST, 2);
   Rank(2).life = RankLife::kFailed;
@@ -636,9 +636,9 @@ TEST_F(Hangs, ARankThatGlooEndedForAMessageThatWasTooLongIsTheOddOneOnlyIfTheOth
   struct Row {
     const char* what;
     std::vector<int> with_long_call;
-    std::vector<int> untold;  // besides rank 0, which was ended
-    int culprit;              // -1: not known
-    bool joined = true;       // rank 0 was seen in the group
+    std::vector<int> unreported;  // besides rank 0, which was ended
+    int culprit;                  // -1: not known
+    bool joined = true;           // rank 0 was seen in the group
     std::uint32_t operation = FULLDECK_BOARD_ALL_REDUCE;
   };
   const Row rows[] = {{"one calls for more", {5}, {}, 5},
@@ -657,7 +657,7 @@ TEST_F(Hangs, ARankThatGlooEndedForAMessageThatWasTooLongIsTheOddOneOnlyIfTheOth
       In(i, 13, FULLDECK_BOARD_ALL_REDUCE, kLong);
       Group(i).bytes = 8'000;
     }
-    for (const int i : row.untold) Group(i).operation = FULLDECK_BOARD_OTHER_OPERATION;
+    for (const int i : row.unreported) Group(i).operation = FULLDECK_BOARD_OTHER_OPERATION;
     for (int i = 1; i < kRanks; ++i) {
       Group(i).completed = 13;  // with an error
       if (row.operation == FULLDECK_BOARD_MEETING) Group(i).operation = row.operation;
@@ -669,8 +669,8 @@ TEST_F(Hangs, ARankThatGlooEndedForAMessageThatWasTooLongIsTheOddOneOnlyIfTheOth
     const auto verdict = judge_->Differing(now_, ranks_);
     EXPECT_EQ(verdict ? verdict->culprit : -1, row.culprit);
     if (verdict) {
-      EXPECT_EQ(verdict->waiting.size(), row.untold.empty() ? 7U : 5U);
-      EXPECT_NE(InWords(*verdict, {}, 0, "host")[0].find("DESYNC"), std::string::npos);
+      EXPECT_EQ(verdict->waiting.size(), row.unreported.empty() ? 7U : 5U);
+      EXPECT_NE(Describe(*verdict, {}, 0, "host")[0].find("DESYNC"), std::string::npos);
     }
   }
 }
@@ -719,7 +719,7 @@ TEST_F(Hangs, AReceiveWaitsForItsPeerAlone) {
   EXPECT_EQ(verdict.waiting, std::vector<int>{5});
 }
 
-TEST_F(Hangs, OfTwoThatHaveNotComeTheOneThatIsFurtherBehindIsNamedOnceBothAreWithoutLife) {
+TEST_F(Hangs, OfTwoThatHaveNotArrivedTheOneThatIsFurtherBehindIsNamedOnceBothAreUnresponsive) {
   AllIn(13);
   Did(2, 12);
   Did(6, 11);
@@ -741,7 +741,7 @@ TEST_F(Hangs, ACallThatAllAreInAndThatNobodyMovesIsLostAfterHalfAMinuteAlsoBefor
   EXPECT_EQ(verdict.culprit, -1);
 }
 
-TEST_F(Hangs, WhenAllOfThisHostWaitTheCulpritIsElsewhere) {
+TEST_F(Hangs, WhenAllOfThisNodeWaitTheCulpritIsElsewhere) {
   Use({.run_id = "run", .local_ranks = 4, .first_rank = 4, .world_size = 8});
   for (int i = 0; i < 4; ++i) {
     In(i, 13);
@@ -758,7 +758,7 @@ TEST_F(Hangs, WhenAllOfThisHostWaitTheCulpritIsElsewhere) {
   EXPECT_EQ(std::get<bool>(*event.fields.Find("elsewhere")), true);
 }
 
-TEST_F(Hangs, OneOfThisHostThatHasNotComeIsNamedByItsNumberInTheRun) {
+TEST_F(Hangs, OneOfThisNodeThatHasNotArrivedIsNamedByItsNumberInTheRun) {
   Use({.run_id = "run", .local_ranks = 4, .first_rank = 4, .world_size = 8});
   for (int i = 0; i < 4; ++i) {
     i == 2 ? Did(i, 12) : In(i, 13);
@@ -793,16 +793,16 @@ TEST_F(Hangs, WhoDoesNotComeWhenAGroupIsMadeIsNamed) {
                             : life == RankLife::kEnded ? VerdictKind::kEnded
                                                        : VerdictKind::kHang);
     EXPECT_EQ(verdict.culprit, 5);
-    const std::vector<std::string> words = InWords(verdict, {}, 0, "a");
-    EXPECT_NE(words[0].find("ranks 0–4, 6, 7 have waited"), std::string::npos) << words[0];
-    EXPECT_NE(words[0].find(" in meeting #1 of group world for it, it has not come there"), std::string::npos)
-        << words[0];
-    EXPECT_EQ(words.size() > 1 && words[1].find("before the group was made") != std::string::npos,
+    const std::vector<std::string> lines = Describe(verdict, {}, 0, "a");
+    EXPECT_NE(lines[0].find("ranks 0–4, 6, 7 have waited"), std::string::npos) << lines[0];
+    EXPECT_NE(lines[0].find(" in meeting #1 of group world for it, it has not come there"), std::string::npos)
+        << lines[0];
+    EXPECT_EQ(lines.size() > 1 && lines[1].find("before the group was made") != std::string::npos,
               life == RankLife::kEnded);
   }
 }
 
-TEST_F(Hangs, AMeetingThatNoHostCanCompleteIsExplained) {
+TEST_F(Hangs, ARendezvousThatNoNodeCanCompleteIsExplained) {
   for (const char* name : {"world", "c10d world"}) {
     Use({.run_id = "run", .local_ranks = 4, .first_rank = 4, .world_size = 8});
     for (int i = 0; i < 4; ++i) {
@@ -812,7 +812,7 @@ TEST_F(Hangs, AMeetingThatNoHostCanCompleteIsExplained) {
     }
     const HangVerdict verdict = Run(3);
     ASSERT_EQ(verdict.kind, VerdictKind::kElsewhere);
-    EXPECT_EQ(InWords(verdict, {}, 4, "b")[0].find("joins the ranks of one node") != std::string::npos,
+    EXPECT_EQ(Describe(verdict, {}, 4, "b")[0].find("joins the ranks of one node") != std::string::npos,
               std::string(name) == "world");
   }
 }
@@ -826,12 +826,13 @@ TEST_F(Hangs, AWaitThatEndsLeavesNothingBehind) {
   EXPECT_EQ(Run(2.25).kind, VerdictKind::kNothing) << "it begins anew with each call";
 }
 
-TEST_F(Hangs, WordsForTheProgressLine) {
+TEST_F(Hangs, TextForTheProgressLine) {
   AllIn(13);
   Did(4, 12);
-  Tell(4, wire::Phase::kCheckpoint);
-  EXPECT_EQ(InShort(Run(5), 0), "ranks 0–3, 5–7 wait 5.0 s in all_reduce #13 (float32 × 1000) for rank 4 (checkpoint)");
-  EXPECT_EQ(InShort(HangVerdict(), 0), "");
+  SetLoop(4, wire::Phase::kCheckpoint);
+  EXPECT_EQ(DescribeBriefly(Run(5), 0),
+            "ranks 0–3, 5–7 wait 5.0 s in all_reduce #13 (float32 × 1000) for rank 4 (checkpoint)");
+  EXPECT_EQ(DescribeBriefly(HangVerdict(), 0), "");
   EXPECT_EQ(RankList({0, 1, 3, 5, 6, 7}, 8), "8, 9, 11, 13–15");
 }
 

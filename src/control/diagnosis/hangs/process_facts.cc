@@ -33,7 +33,7 @@ bool HasSignal(std::string_view mask, int signal_number) {
 }
 
 // "202 0x7f… …", "running", "-1 0x… 0x…".
-std::string CallInWords(std::string_view text) {
+std::string DescribeCall(std::string_view text) {
   const std::string_view word = text.substr(0, text.find_first_of(" \n"));
   if (word == "running") return "running";
   const auto number = base::ParseInteger<long>(word);
@@ -62,39 +62,39 @@ std::string CommandOf(const std::string& folder, const base::SystemRoot& root) {
 
 }  // namespace
 
-std::string StateInWords(char state) {
-  const char* words = "in an unknown state";
+std::string DescribeState(char state) {
+  const char* text = "in an unknown state";
   switch (state) {
     case 'R':
-      words = "running";
+      text = "running";
       break;
     case 'S':
-      words = "sleeping";
+      text = "sleeping";
       break;
     case 'D':
-      words = "held by the kernel, not to be interrupted";
+      text = "held by the kernel, not to be interrupted";
       break;
     case 'T':
-      words = "stopped";
+      text = "stopped";
       break;
     case 't':
-      words = "stopped by a debugger";
+      text = "stopped by a debugger";
       break;
     case 'Z':
     case 'X':
-      words = "ended";
+      text = "ended";
       break;
     default:
       break;
   }
-  return std::string(words) + " (state " + base::Printable(std::string_view(&state, 1)) + ")";
+  return std::string(text) + " (state " + base::Printable(std::string_view(&state, 1)) + ")";
 }
 
-std::string ThreadFacts::InWords() const {
-  std::string words = "thread " + std::to_string(thread) + " " + name + ": " + StateInWords(state);
-  if (!system_call.empty() && system_call != "running") words += ", in " + system_call;
-  if (!wait_channel.empty()) words += ", at " + wait_channel;
-  return words;
+std::string ThreadFacts::ToString() const {
+  std::string text = "thread " + std::to_string(thread) + " " + name + ": " + DescribeState(state);
+  if (!system_call.empty() && system_call != "running") text += ", in " + system_call;
+  if (!wait_channel.empty()) text += ", at " + wait_channel;
+  return text;
 }
 
 std::vector<ThreadFacts> ReadThreads(int pid, const base::SystemRoot& root) {
@@ -111,7 +111,7 @@ std::vector<ThreadFacts> ReadThreads(int pid, const base::SystemRoot& root) {
     if (!state.empty()) facts.state = state.front();
     const std::string channel = root.ReadLine(folder + "/wchan").value_or("");
     if (channel != "0") facts.wait_channel = base::Printable(channel);
-    facts.system_call = CallInWords(root.ReadLine(folder + "/syscall").value_or(""));
+    facts.system_call = DescribeCall(root.ReadLine(folder + "/syscall").value_or(""));
     if (facts.state == 'D') {
       if (const auto stack = root.ReadFile(folder + "/stack", 16384); stack.ok()) {
         for (const std::string_view line : base::Split(*stack, '\n')) {

@@ -18,7 +18,7 @@ struct ThreadFacts {
   std::vector<std::string> kernel_stack;  // needs root; of threads in state D alone
 
   // "thread 4058 python: in the kernel, uninterruptible (state D), in read, at io_schedule"
-  std::string InWords() const;
+  std::string ToString() const;
 };
 
 struct ChildFacts {
@@ -35,7 +35,7 @@ std::vector<ThreadFacts> ReadThreads(int pid, const base::SystemRoot& root);
 std::vector<std::vector<ChildFacts>> ReadChildren(const std::vector<int>& pids, const base::SystemRoot& root);
 
 // "running (state R)", "stopped (state T)".
-std::string StateInWords(char state);
+std::string DescribeState(char state);
 
 struct SignalFacts {
   bool caught = false;    // the process has a handler for it

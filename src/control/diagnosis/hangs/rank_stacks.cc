@@ -33,7 +33,7 @@ bool IsOfALibrary(const PythonFrame& frame) {
 }
 
 struct Style {
-  std::size_t most_frames = 0;
+  std::size_t max_frames = 0;
   bool whole = false;
 };
 
@@ -44,7 +44,7 @@ std::string MoreFrames(std::size_t count) {
 void AddPython(const ThreadStack& thread, const Style& style, std::vector<std::string>& lines) {
   if (thread.python.empty()) return;
   lines.push_back("    Python:");
-  const std::size_t shown = std::min(thread.python.size(), style.most_frames);
+  const std::size_t shown = std::min(thread.python.size(), style.max_frames);
   for (std::size_t i = 0; i < shown; ++i) {
     const PythonFrame& frame = thread.python[i];
     lines.push_back("      " + (style.whole ? frame.file + ":" + std::to_string(frame.line) + " in " + frame.function
@@ -64,7 +64,7 @@ void AddNative(const ThreadStack& thread, const Style& style, std::vector<std::s
   for (std::size_t i = 0; i < thread.native.size();) {
     std::size_t end = i;
     while (fold && end < thread.native.size() && IsInterpreter(thread.native[end])) ++end;
-    if (shown == style.most_frames) {
+    if (shown == style.max_frames) {
       lines.push_back(MoreFrames(thread.native.size() - i));
       break;
     }
@@ -131,7 +131,7 @@ std::vector<std::string> LinesOf(const RankStacks& rank, const Style& style) {
       heading += took;
     }
   } else if (rank.state != '?') {
-    heading += ": " + StateInWords(rank.state);
+    heading += ": " + DescribeState(rank.state);
   }
   lines.push_back(heading);
   if (rank.was_stopped) {
@@ -145,7 +145,7 @@ std::vector<std::string> LinesOf(const RankStacks& rank, const Style& style) {
     AddThreads(*rank.dump, rank.process.pid, style, lines);
   }
   for (const ThreadFacts& thread : rank.threads) {
-    lines.push_back("  " + thread.InWords());
+    lines.push_back("  " + thread.ToString());
     for (const std::string& frame : thread.kernel_stack) lines.push_back("    kernel: " + frame);
   }
   constexpr std::size_t kShownChildren = 8;
@@ -155,7 +155,7 @@ std::vector<std::string> LinesOf(const RankStacks& rank, const Style& style) {
       break;
     }
     const ChildFacts& child = rank.children[i];
-    lines.push_back("  started process " + std::to_string(child.pid) + ", " + StateInWords(child.state) + ": " +
+    lines.push_back("  started process " + std::to_string(child.pid) + ", " + DescribeState(child.state) + ": " +
                     child.command);
   }
   return lines;
@@ -204,8 +204,8 @@ std::string RankStacks::FunctionKey() const {
   return JoinedKeys(*this, &ThreadStack::FunctionKey);
 }
 
-std::vector<std::string> RankStacks::Lines(std::size_t most_frames) const {
-  return LinesOf(*this, {most_frames, false});
+std::vector<std::string> RankStacks::Lines(std::size_t max_frames) const {
+  return LinesOf(*this, {max_frames, false});
 }
 
 std::vector<std::string> RankStacks::AllLines() const {

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 constexpr long kPidfdSendSignal = 424;
 constexpr long kPidfdOpen = 434;
 // How often files and processes are looked at while answers are awaited.
-constexpr milliseconds kLookEvery{10};
+constexpr milliseconds kPollInterval{10};
 // A rank whose threads are all held by the kernel for this long will not answer.
 constexpr milliseconds kHeldLongEnough{250};
 constexpr off_t kMaxRead = 8 << 20;
@@ -80,8 +80,8 @@ std::string ReadFrom(const std::string& path, off_t begin) {
   if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return "";
   // It was begun anew.
   if (facts.st_size < begin) begin = 0;
-  return base::ReadPart(file.get(), static_cast<std::uint64_t>(begin),
-                        static_cast<std::size_t>(std::min(facts.st_size - begin, kMaxRead)));
+  return base::ReadRange(file.get(), static_cast<std::uint64_t>(begin),
+                         static_cast<std::size_t>(std::min(facts.st_size - begin, kMaxRead)));
 }
 
 std::string SecondsText(base::Duration duration) {
@@ -91,8 +91,8 @@ std::string SecondsText(base::Duration duration) {
 
 }  // namespace
 
-struct StackCollection::State {
-  struct Asked {
+struct StackCollection::Impl {
+  struct PendingRank {
     StackTarget target;
     RankStacks result;
     Handle handle;
@@ -104,29 +104,29 @@ struct StackCollection::State {
     std::optional<base::TimePoint> held_since;
   };
 
-  State(base::EventLoop& its_loop, const StackCollectionOptions& its_options, Done its_done)
+  Impl(base::EventLoop& its_loop, const StackCollectionOptions& its_options, Done its_done)
       : loop(its_loop), options(its_options), done(std::move(its_done)), request(NewRequest()) {}
 
-  ~State() {
+  ~Impl() {
     loop.Remove(timer);
-    for (Asked& rank : ranks) StopAgain(rank);
+    for (PendingRank& rank : ranks) StopAgain(rank);
   }
 
-  void AskAll(std::vector<StackTarget> targets) {
+  void RequestAll(std::vector<StackTarget> targets) {
     began = loop.clock().Now();
     for (StackTarget& target : targets) {
-      Asked& rank = ranks.emplace_back();
+      PendingRank& rank = ranks.emplace_back();
       rank.target = std::move(target);
       rank.result.rank = rank.target.rank;
       rank.result.process = rank.target.process;
-      rank.result.why_none = Ask(rank);
+      rank.result.why_none = Request(rank);
       rank.waits = rank.result.why_none.empty();
     }
-    timer = loop.After(milliseconds(0), [this] { Look(); });
+    timer = loop.After(milliseconds(0), [this] { Poll(); });
   }
 
   // Why it cannot be asked; empty: it was.
-  std::string Ask(Asked& rank) {
+  std::string Request(PendingRank& rank) {
     const wire::ProcessIdentity& process = rank.target.process;
     const std::string name = "process " + std::to_string(process.pid);
     rank.handle = Handle(process);
@@ -167,21 +167,21 @@ struct StackCollection::State {
     return "";
   }
 
-  void StopAgain(Asked& rank) {
+  void StopAgain(PendingRank& rank) {
     if (!rank.runs) return;
     rank.runs = false;
     rank.handle.Send(SIGSTOP, std::nullopt);
   }
 
-  void Look() {
+  void Poll() {
     const base::TimePoint now = loop.clock().Now();
-    const bool over = now - began >= options.patience;
+    const bool over = now - began >= options.timeout;
     bool all = true;
-    for (Asked& rank : ranks) {
+    for (PendingRank& rank : ranks) {
       if (!rank.waits) continue;
       ReadAnswer(rank, now);
       if (rank.waits && over) {
-        rank.result.why_none = "it did not answer within " + SecondsText(options.patience);
+        rank.result.why_none = "it did not answer within " + SecondsText(options.timeout);
         rank.waits = false;
       }
       if (rank.waits) CheckAlive(rank, now);
@@ -189,10 +189,10 @@ struct StackCollection::State {
       all = all && !rank.waits;
     }
     if (all) return Finish();
-    timer = loop.After(kLookEvery, [this] { Look(); });
+    timer = loop.After(kPollInterval, [this] { Poll(); });
   }
 
-  void ReadAnswer(Asked& rank, base::TimePoint now) {
+  void ReadAnswer(PendingRank& rank, base::TimePoint now) {
     const off_t size = SizeOf(rank.target.file);
     if (size == rank.seen || size == rank.begin) return;
     rank.seen = size;
@@ -207,7 +207,7 @@ struct StackCollection::State {
   }
 
   // Gives up on who is gone, and on who cannot run.
-  void CheckAlive(Asked& rank, base::TimePoint now) {
+  void CheckAlive(PendingRank& rank, base::TimePoint now) {
     const int pid = rank.target.process.pid;
     if (!wire::IsAlive(rank.target.process)) {
       rank.result.why_none = "process " + std::to_string(pid) + " ended before it answered";
@@ -231,7 +231,7 @@ struct StackCollection::State {
   void Finish() {
     timer = 0;
     std::vector<int> pids;
-    for (const Asked& rank : ranks) pids.push_back(rank.target.process.pid);
+    for (const PendingRank& rank : ranks) pids.push_back(rank.target.process.pid);
     std::vector<std::vector<ChildFacts>> children = ReadChildren(pids, options.root);
     std::vector<RankStacks> results;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -253,21 +253,21 @@ struct StackCollection::State {
   Done done;
   const std::uint32_t request;
   base::TimePoint began{};
-  std::vector<Asked> ranks;
+  std::vector<PendingRank> ranks;
   base::EventLoop::Id timer = 0;
 };
 
 StackCollection::StackCollection(base::EventLoop& loop, std::vector<StackTarget> targets,
                                  const StackCollectionOptions& options, Done done)
-    : state_(std::make_unique<State>(loop, options, std::move(done))) {
-  state_->AskAll(std::move(targets));
+    : impl_(std::make_unique<Impl>(loop, options, std::move(done))) {
+  impl_->RequestAll(std::move(targets));
 }
 
 StackCollection::~StackCollection() = default;
 
 bool StackCollection::WasContinuedByUs(pid_t pid) const {
-  return std::any_of(state_->ranks.begin(), state_->ranks.end(),
-                     [pid](const State::Asked& rank) { return rank.continued && rank.target.process.pid == pid; });
+  return std::any_of(impl_->ranks.begin(), impl_->ranks.end(),
+                     [pid](const Impl::PendingRank& rank) { return rank.continued && rank.target.process.pid == pid; });
 }
 
 }  // namespace fulldeck::diagnosis

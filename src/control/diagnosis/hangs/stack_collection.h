@@ -8,11 +8,11 @@
 //
 // Each rank that has the agent writes its own stacks (docs/rank-agent.md), so eight take no longer than one. Where that
 // cannot be (no agent, all threads block the signal, the kernel holds the rank, a debugger has it) the facts of /proc
-// stand in its place, with the reason. A process is signalled only while it is the very one that is meant (pid and
+// stand in its place, with the reason. A process is signaled only while it is the very one that is meant (pid and
 // start time), catches the signal, and has a thread that does not block it: a rank never dies of being asked.
 //
 // A stopped rank gets the request first and SIGCONT behind it, and SIGSTOP again as soon as it has answered or the
-// patience is over: it runs for a few milliseconds. Its parent is told both by the kernel (WIFCONTINUED, WIFSTOPPED);
+// timeout is over: it runs for a few milliseconds. Its parent is told both by the kernel (WIFCONTINUED, WIFSTOPPED);
 // a supervisor that collects asks WasContinuedByUs before it tells anybody.
 //
 // Thread rule: everything on the loop's thread. Nothing here reaps a child.
@@ -68,15 +68,15 @@ struct RankStacks {
   std::string FunctionKey() const;
 
   // For people: a heading, then each thread with Python's stack first and native frames behind it in a short form, the
-  // main thread first. Threads in the same place are shown once. `most_frames` of each stack; the rest is counted.
-  std::vector<std::string> Lines(std::size_t most_frames = 24) const;
+  // main thread first. Threads in the same place are shown once. `max_frames` of each stack; the rest is counted.
+  std::vector<std::string> Lines(std::size_t max_frames = 24) const;
   // The same with nothing left out: whole paths, the interpreter's own frames, all frames.
   std::vector<std::string> AllLines() const;
 };
 
 struct StackCollectionOptions {
-  base::Duration patience = std::chrono::milliseconds(2'000);  // 8 ranks answer within this
-  base::SystemRoot root{"/"};                                  // for tests of the facts; signals go to this machine
+  base::Duration timeout = std::chrono::milliseconds(2'000);  // 8 ranks answer within this
+  base::SystemRoot root{"/"};                                 // for tests of the facts; signals go to this machine
 };
 
 class StackCollection {
@@ -84,7 +84,7 @@ class StackCollection {
   using Done = std::function<void(std::vector<RankStacks>)>;
 
   // Asks at once. `done` is called once, from the loop, never from here: when the last rank has answered or the
-  // patience is over; one RankStacks for each target, in their order. It may destroy the collection.
+  // timeout is over; one RankStacks for each target, in their order. It may destroy the collection.
   StackCollection(base::EventLoop& loop, std::vector<StackTarget> targets, const StackCollectionOptions& options,
                   Done done);
   // Before `done`: nobody is called, and what was continued is stopped again.
@@ -96,8 +96,8 @@ class StackCollection {
   bool WasContinuedByUs(pid_t pid) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 // Writes what AllLines gives to `folder`/stacks-N.txt with the first free N, mode 0600. Its path.

@@ -97,12 +97,11 @@ class FakeRank {
 
 class Collection : public ::testing::Test {
  protected:
-  std::vector<RankStacks> Collect(std::vector<StackTarget> targets,
-                                  base::Duration patience = std::chrono::seconds(20)) {
+  std::vector<RankStacks> Collect(std::vector<StackTarget> targets, base::Duration timeout = std::chrono::seconds(20)) {
     std::vector<RankStacks> result;
     int calls = 0;
     StackCollectionOptions options;
-    options.patience = patience;
+    options.timeout = timeout;
     const StackCollection collection(loop_, std::move(targets), options, [&](std::vector<RankStacks> ranks) {
       ++calls;
       result = std::move(ranks);
@@ -162,7 +161,7 @@ TEST_F(Collection, ThatIsDroppedStopsAgainWhatItContinued) {
   EXPECT_TRUE(WIFSTOPPED(status));
 }
 
-TEST_F(Collection, GivesUpInTimeAndShowsWhatTheKernelTells) {
+TEST_F(Collection, GivesUpInTimeAndShowsWhatTheKernelReports) {
   const FakeRank silent(0, folder_.string(), Answer::kNone);
   const FakeRank cut(1, folder_.string(), Answer::kCut);
   const auto ranks = Collect({silent.target(), cut.target()}, std::chrono::milliseconds(300));
@@ -180,10 +179,10 @@ TEST_F(Collection, GivesUpInTimeAndShowsWhatTheKernelTells) {
 TEST_F(Collection, SignalsNobodyWhoWouldDieOfItOrIsAnother) {
   const FakeRank without(0, folder_.string(), Answer::kWhole, false);
   const FakeRank deaf(1, folder_.string(), Answer::kWhole, true, true);
-  const FakeRank stranger(2, folder_.string(), Answer::kWhole);
+  const FakeRank unrelated(2, folder_.string(), Answer::kWhole);
   const FakeRank unknown(3, folder_.string(), Answer::kWhole);
   const FakeRank agentless(4, folder_.string(), Answer::kWhole);
-  StackTarget other = stranger.target();
+  StackTarget other = unrelated.target();
   ++other.process.start_ticks;
   StackTarget nameless = unknown.target();
   nameless.process.start_ticks = 0;
@@ -202,7 +201,7 @@ TEST_F(Collection, SignalsNobodyWhoWouldDieOfItOrIsAnother) {
   EXPECT_THAT(ranks[5].why_none, HasSubstr("the agent is not in it"));
   EXPECT_THAT(ranks[6].why_none, HasSubstr("has ended"));
   for (const RankStacks& rank : ranks) EXPECT_FALSE(rank.dump.has_value());
-  for (const FakeRank* rank : {&without, &deaf, &stranger, &unknown, &agentless}) EXPECT_TRUE(rank->alive());
+  for (const FakeRank* rank : {&without, &deaf, &unrelated, &unknown, &agentless}) EXPECT_TRUE(rank->alive());
 }
 
 TEST_F(Collection, LeavesARankToTheDebuggerThatHoldsIt) {
@@ -235,11 +234,11 @@ TEST(ProcessFacts, AreReadFromTheFilesOfTheKernel) {
   const auto threads = ReadThreads(70, root);
   ASSERT_THAT(threads, SizeIs(2));
 #ifdef __x86_64__
-  EXPECT_EQ(threads[0].InWords(),
+  EXPECT_EQ(threads[0].ToString(),
             "thread 70 python: held by the kernel, not to be interrupted (state D), in read, at io_schedule");
 #endif
   EXPECT_THAT(threads[0].kernel_stack, Contains("[<0>] folio_wait_bit+0x1"));
-  EXPECT_EQ(threads[1].InWords(), "thread 701 pin: running (state R)");
+  EXPECT_EQ(threads[1].ToString(), "thread 701 pin: running (state R)");
   const auto children = ReadChildren({70, 5}, root);
   ASSERT_THAT(children, SizeIs(2));
   ASSERT_THAT(children[0], SizeIs(2));

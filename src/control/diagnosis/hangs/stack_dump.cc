@@ -105,17 +105,17 @@ class Parser {
       dumps_.back().whole = true;
       End();
     } else if (line == "native stacks:") {
-      part_ = Part::kNative;
+      section_ = Section::kNative;
       current_ = nullptr;
-    } else if (part_ == Part::kPython) {
+    } else if (section_ == Section::kPython) {
       SeePython(line);
     } else if (line == "Python stacks:") {
-      part_ = Part::kPython;
+      section_ = Section::kPython;
     } else if (Take(line, "no Python stacks: ")) {
       dumps_.back().python_note = Shown(line);
     } else if (line == "files:") {
-      part_ = Part::kFiles;
-    } else if (part_ == Part::kFiles) {
+      section_ = Section::kFiles;
+    } else if (section_ == Section::kFiles) {
       if (dumps_.back().files.size() < kMaxFiles) dumps_.back().files.push_back(Shown(line));
     } else {
       SeeNative(line);
@@ -128,13 +128,13 @@ class Parser {
   }
 
  private:
-  enum class Part { kNative, kFiles, kPython };
+  enum class Section { kNative, kFiles, kPython };
 
   void Begin() {
     End();
     if (dumps_.size() == kMaxDumps) dumps_.erase(dumps_.begin());
     dumps_.emplace_back();
-    part_ = Part::kNative;
+    section_ = Section::kNative;
     open_ = true;
   }
 
@@ -225,7 +225,7 @@ class Parser {
   std::vector<std::uint64_t> pthreads_;  // of the native threads of the open dump
   std::vector<PythonThread> python_;     // of the same
   ThreadStack* current_ = nullptr;
-  Part part_ = Part::kNative;
+  Section section_ = Section::kNative;
   bool open_ = false;
 };
 

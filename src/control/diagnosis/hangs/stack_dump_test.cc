@@ -106,7 +106,7 @@ TEST(StackDump, OfStrangeTextIsHarmless) {
   EXPECT_TRUE(ParseStackDumps(dumped).back().Answers(199));
 }
 
-TEST(StackDump, SaysWhyThereAreNone) {
+TEST(StackDump, ReportsWhyThereAreNone) {
   const auto dumps = ParseStackDumps(
       "fulldeck stacks 1\nno stacks: the program has a handler\nfiles:\nno Python stacks: descriptor 979 is in "
       "use\nend of "

@@ -75,15 +75,15 @@ std::optional<Straggler> StragglerJudge::Judge(base::TimePoint now,
     const bool steady = least_[static_cast<std::size_t>(least.local_rank)] * 4 >= moments_ * 3;
     if (share >= kShare && steady) seen = Straggler{least.local_rank, share, steps};
   }
-  std::optional<Straggler> told;
+  std::optional<Straggler> reported;
   if (seen && in_last_window_ && in_last_window_->local_rank == seen->local_rank) {
     seen->after_steps += in_last_window_->after_steps;
-    if (!last_ || last_->local_rank != seen->local_rank) told = seen;
+    if (!last_ || last_->local_rank != seen->local_rank) reported = seen;
     last_ = seen;
   }
   in_last_window_ = seen;
   Begin(now, ranks);
-  return told;
+  return reported;
 }
 
 }  // namespace fulldeck::diagnosis

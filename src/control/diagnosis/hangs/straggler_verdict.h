@@ -20,7 +20,7 @@
 namespace fulldeck::diagnosis {
 
 struct WaitingNow {
-  std::uint64_t steps = 0;   // of the loop, or calls of the group where no steps are told
+  std::uint64_t steps = 0;   // of the loop, or calls of the group where no steps are reported
   base::Duration waited{0};  // in collectives, since the start
   bool sampled = false;      // the sum was made by looking now and then, not by the calls themselves
 };
@@ -41,11 +41,11 @@ class StragglerJudge {
   static constexpr double kShare = 0.12;
 
   // One for each rank, in order; nothing from ranks of which it is not known. Fewer than three known ones are never
-  // judged: of two, nobody can tell which is slow. A straggler is told once; when another rank becomes it, that is
-  // told.
+  // judged: of two, nobody can tell which is slow. A straggler is reported once; when another rank becomes it, that is
+  // reported.
   std::optional<Straggler> Judge(base::TimePoint now, const std::vector<std::optional<WaitingNow>>& ranks);
 
-  // The one that was told last; for the report at the end of a run.
+  // The one that was reported last; for the report at the end of a run.
   const std::optional<Straggler>& last() const { return last_; }
 
  private:

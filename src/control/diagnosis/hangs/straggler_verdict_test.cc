@@ -20,7 +20,7 @@ class Stragglers : public ::testing::Test {
     std::normal_distribution<double> spread(1.0, noise);
     std::vector<std::optional<WaitingNow>> ranks(8, WaitingNow());
     base::TimePoint now{seconds(10)};
-    base::TimePoint look = now;
+    base::TimePoint sample = now;
     for (std::uint64_t i = 1; i <= steps; ++i) {
       std::vector<Duration> computes;
       for (int rank = 0; rank < 8; ++rank) {
@@ -33,8 +33,8 @@ class Stragglers : public ::testing::Test {
         ranks[rank]->waited += longest - computes[rank] + milliseconds(2);
       }
       now += longest + milliseconds(2);
-      if (now - look < milliseconds(250)) continue;
-      look = now;
+      if (now - sample < milliseconds(250)) continue;
+      sample = now;
       if (const auto found = judge_.Judge(now, ranks)) {
         found_ = *found;
         return i;
@@ -45,7 +45,7 @@ class Stragglers : public ::testing::Test {
 
   // The same, where each rank only notices at its own looks, so far apart, whether a call of its own is under way.
   std::optional<std::uint64_t> RunSampled(std::uint64_t steps, Duration step, double slow, int slow_rank, double noise,
-                                          Duration look_apart) {
+                                          Duration sample_interval) {
     std::mt19937 random(11);
     std::normal_distribution<double> spread(1.0, noise);
     std::uniform_real_distribution<double> jitter(0.9, 1.3);
@@ -54,9 +54,9 @@ class Stragglers : public ::testing::Test {
     };
     std::vector<std::optional<WaitingNow>> ranks(8, WaitingNow{.sampled = true});
     base::TimePoint now{seconds(10)};
-    std::vector<base::TimePoint> last_look(8, now);
-    std::vector<base::TimePoint> next_look;
-    for (int rank = 0; rank < 8; ++rank) next_look.push_back(now + times(look_apart, jitter(random) - 0.9));
+    std::vector<base::TimePoint> last_sample(8, now);
+    std::vector<base::TimePoint> next_sample;
+    for (int rank = 0; rank < 8; ++rank) next_sample.push_back(now + times(sample_interval, jitter(random) - 0.9));
     std::vector<bool> was_in_call(8, false);
     base::TimePoint judged = now;
     for (std::uint64_t i = 1; i <= steps; ++i) {
@@ -66,10 +66,10 @@ class Stragglers : public ::testing::Test {
       }
       const base::TimePoint end = now + *std::max_element(computes.begin(), computes.end()) + milliseconds(2);
       for (std::size_t rank = 0; rank < 8; ++rank) {
-        for (; next_look[rank] < end; next_look[rank] += times(look_apart, jitter(random))) {
-          if (was_in_call[rank]) ranks[rank]->waited += next_look[rank] - last_look[rank];
-          was_in_call[rank] = next_look[rank] >= now + computes[rank];
-          last_look[rank] = next_look[rank];
+        for (; next_sample[rank] < end; next_sample[rank] += times(sample_interval, jitter(random))) {
+          if (was_in_call[rank]) ranks[rank]->waited += next_sample[rank] - last_sample[rank];
+          was_in_call[rank] = next_sample[rank] >= now + computes[rank];
+          last_sample[rank] = next_sample[rank];
         }
         ranks[rank]->steps = i;
       }
@@ -112,7 +112,7 @@ TEST_F(Stragglers, TenThousandCleanStepsNameNobody) {
   EXPECT_FALSE(Run(10'000, milliseconds(20), 1.0, 0, 0.3)) << "a noisy machine";
 }
 
-TEST_F(Stragglers, SampledSumsTellItToo) {
+TEST_F(Stragglers, SampledSumsShowItToo) {
   for (const int slow : {0, 3, 7}) {
     judge_ = StragglerJudge();
     const auto named = RunSampled(100, milliseconds(600), 1.3, slow, 0.03, milliseconds(50));
@@ -130,25 +130,25 @@ TEST_F(Stragglers, SampledSumsTellItToo) {
 }
 
 TEST_F(Stragglers, SampledSumsOfCleanStepsNameNobody) {
-  for (const int look_apart : {50, 100}) {
+  for (const int sample_interval : {50, 100}) {
     for (const int step : {3, 20, 70, 300, 2'000}) {
       judge_ = StragglerJudge();
-      EXPECT_FALSE(RunSampled(10'000, milliseconds(step), 1.0, 0, 0.05, milliseconds(look_apart))) << step;
+      EXPECT_FALSE(RunSampled(10'000, milliseconds(step), 1.0, 0, 0.05, milliseconds(sample_interval))) << step;
       judge_ = StragglerJudge();
-      EXPECT_FALSE(RunSampled(10'000, milliseconds(step), 1.0, 0, 0.3, milliseconds(look_apart)))
+      EXPECT_FALSE(RunSampled(10'000, milliseconds(step), 1.0, 0, 0.3, milliseconds(sample_interval)))
           << step << " ms on a noisy machine, found " << found_.local_rank << " " << found_.share;
     }
   }
 }
 
-TEST_F(Stragglers, ItIsToldOnce) {
+TEST_F(Stragglers, ItIsReportedOnce) {
   ASSERT_TRUE(Run(100, milliseconds(300), 1.3, 2, 0.03));
   EXPECT_FALSE(Run(100, milliseconds(300), 1.3, 2, 0.03));
   ASSERT_TRUE(judge_.last());
   EXPECT_EQ(judge_.last()->local_rank, 2);
 }
 
-TEST_F(Stragglers, OfTwoRanksNobodyCanTell) {
+TEST_F(Stragglers, OfTwoRanksNothingCanBeConcluded) {
   std::vector<std::optional<WaitingNow>> ranks(2, WaitingNow());
   base::TimePoint now{seconds(10)};
   for (int i = 1; i < 200; ++i) {

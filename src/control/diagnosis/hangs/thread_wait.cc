@@ -120,7 +120,7 @@ ThreadWait ClassifyWait(string_view syscall, string_view wait_channel, char stat
 }
 
 bool ServesCommunication(string_view thread_name) {
-  return thread_name == "fulldeck-crew" || thread_name == "fulldeck_record" ||
+  return thread_name == "fulldeck-helper" || thread_name == "fulldeck_record" ||
          thread_name.starts_with("gloo_tcp_loop") || thread_name.starts_with("pt_gloo_") ||
          thread_name.starts_with("pt_tcpstore");
 }
@@ -132,7 +132,7 @@ bool EndsAtASignal(const ThreadWait& wait) {
   return IsOneOf(wait.call, kNeverRestarted);
 }
 
-std::string InWords(const ThreadWait& wait) {
+std::string Describe(const ThreadWait& wait) {
   if (wait.kind == WaitKind::kRunning || wait.call.empty()) return "";
   return "in " + wait.call + (wait.on.empty() ? "" : " on " + wait.on);
 }

@@ -37,6 +37,6 @@ bool ServesCommunication(std::string_view thread_name);
 bool EndsAtASignal(const ThreadWait& wait);
 
 // "in recvfrom on socket"; "in futex"; empty: not known.
-std::string InWords(const ThreadWait& wait);
+std::string Describe(const ThreadWait& wait);
 
 }  // namespace fulldeck::diagnosis

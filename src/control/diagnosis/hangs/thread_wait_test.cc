@@ -29,7 +29,7 @@ std::string TargetOf(int descriptor) {
   }
 }
 
-TEST(ThreadWait, IsToldFromTheSystemCallAndWhatItsDescriptorIs) {
+TEST(ThreadWait, IsDerivedFromTheSystemCallAndItsDescriptor) {
   struct Row {
     const char* what;
     std::string syscall;
@@ -65,7 +65,7 @@ TEST(ThreadWait, IsToldFromTheSystemCallAndWhatItsDescriptorIs) {
   }
 }
 
-TEST(ThreadWait, IsToldFromTheWaitChannelWhereTheSystemCallIsNotOursToSee) {
+TEST(ThreadWait, IsDerivedFromTheWaitChannelWhereTheSystemCallIsNotReadable) {
   const std::pair<const char*, WaitKind> rows[] = {{"futex_wait_queue", WaitKind::kSleep},
                                                    {"hrtimer_nanosleep", WaitKind::kSleep},
                                                    {"do_wait", WaitKind::kSleep},
@@ -91,7 +91,8 @@ TEST(ThreadWait, OfWhichItIsKnownThatASignalEndsIt) {
 }
 
 TEST(ThreadWait, OnlyThreadsThatServeCommunicationAreNamedSo) {
-  for (const char* name : {"gloo_tcp_loop", "pt_gloo_runloop", "pt_tcpstore_uv", "fulldeck_record", "fulldeck-crew"}) {
+  for (const char* name :
+       {"gloo_tcp_loop", "pt_gloo_runloop", "pt_tcpstore_uv", "fulldeck_record", "fulldeck-helper"}) {
     EXPECT_TRUE(ServesCommunication(name)) << name;
   }
   for (const char* name : {"python", "fulldeck-data", "fulldeck-save", "pt_data_pin", "pt_autograd_0"}) {

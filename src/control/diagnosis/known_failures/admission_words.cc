@@ -273,7 +273,7 @@ bool ValidatesOnTrainingInEnglish(std::string_view line) {
   return false;
 }
 
-bool TrainsOnProcessorInEnglish(std::string_view line) {
+bool TrainsOnCpuInEnglish(std::string_view line) {
   static const WordSet cards(
       "cuda gpu gpus gcu gcus npu npus mlu mlus musa device devices accelerator accelerators card cards");
   static const WordSet parts(
@@ -368,7 +368,7 @@ bool ValidatesOnTrainingInChinese(std::string_view line) {
   return training != std::string_view::npos && training - verb <= 12;
 }
 
-bool TrainsOnProcessorInChinese(std::string_view line) {
+bool TrainsOnCpuInChinese(std::string_view line) {
   constexpr std::array<std::string_view, 9> kCards = {"gcu",  "gpu",    "cuda", "npu", "mlu",
                                                       "musa", "加速卡", "显卡", "设备"};
   constexpr std::array<std::string_view, 7> kVerbs = {"使用", "用", "回退", "切换", "退回", "改在", "将在"};
@@ -395,8 +395,8 @@ bool ValidatesOnTraining(std::string_view line) {
   return ValidatesOnTrainingInEnglish(line) || ValidatesOnTrainingInChinese(line);
 }
 
-bool TrainsOnProcessor(std::string_view line) {
-  return TrainsOnProcessorInEnglish(line) || TrainsOnProcessorInChinese(line);
+bool TrainsOnCpu(std::string_view line) {
+  return TrainsOnCpuInEnglish(line) || TrainsOnCpuInChinese(line);
 }
 
 }  // namespace fulldeck::diagnosis

@@ -11,6 +11,6 @@ bool ReplacesData(std::string_view line);
 // Validation data is missing, and training data takes its place (F6).
 bool ValidatesOnTraining(std::string_view line);
 // There is no card, and the program goes on on the processor (B6).
-bool TrainsOnProcessor(std::string_view line);
+bool TrainsOnCpu(std::string_view line);
 
 }  // namespace fulldeck::diagnosis

@@ -25,7 +25,7 @@ struct Reading {
   bool (*admits)(std::string_view line);
 };
 
-constexpr Reading kReadings[] = {{"F2", ReplacesData}, {"F6", ValidatesOnTraining}, {"B6", TrainsOnProcessor}};
+constexpr Reading kReadings[] = {{"F2", ReplacesData}, {"F6", ValidatesOnTraining}, {"B6", TrainsOnCpu}};
 
 }  // namespace
 

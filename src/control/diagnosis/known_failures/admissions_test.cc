@@ -14,13 +14,13 @@ std::string CodeOf(std::string_view line) {
   return entry != nullptr ? std::string(entry->id) : "";
 }
 
-struct Said {
+struct AdmissionCase {
   const char* code;
   std::vector<const char*> lines;
 };
 
-TEST(Admissions, AreKnownInTheWordsThatPeopleChoose) {
-  const std::vector<Said> table = {
+TEST(Admissions, AreKnownInFreelyChosenWords) {
+  const std::vector<AdmissionCase> table = {
       {"F2",
        {"[data] train.csv not found. Creating fake data so that training can start",
         "could not find labels for 0012.tif, will use an all-zero mask",
@@ -93,12 +93,12 @@ TEST(Admissions, AreKnownInTheWordsThatPeopleChoose) {
         "CUDA failed to initialize, falling back to CPU", "未找到GPU，将在CPU上训练", "没有可用的加速卡，切换到 CPU",
         "NPU 不可用，改用 CPU", "检测不到显卡，使用cpu训练"}},
   };
-  for (const Said& said : table) {
-    for (const char* line : said.lines) EXPECT_EQ(CodeOf(line), said.code) << line;
+  for (const AdmissionCase& admission : table) {
+    for (const char* line : admission.lines) EXPECT_EQ(CodeOf(line), admission.code) << line;
   }
 }
 
-TEST(Admissions, AreNotWhatLogsOfSoundTrainingsSay) {
+TEST(Admissions, AreNotFoundInLogsOfSoundTrainings) {
   for (const char* line : {"Skipping 3 images with missing labels",
                            "Zero padding is used for missing frames",
                            "[info] resume checkpoint missing, random initialization",
@@ -206,7 +206,7 @@ TEST(Admissions, AreNotWhatLogsOfSoundTrainingsSay) {
   }
 }
 
-TEST(Admissions, TakeNeitherPathsNorLongLinesForWords) {
+TEST(Admissions, TakeNeitherPathsNorLongLinesForAdmissions) {
   EXPECT_EQ(CodeOf("checkpoint not found at /data/mask/zeros.pth, using latest"), "");
   EXPECT_EQ(CodeOf("mask " + std::string(2000, 'x') + " not found, using zeros"), "");
   EXPECT_EQ(CodeOf(""), "");

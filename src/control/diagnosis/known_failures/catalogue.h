@@ -20,7 +20,7 @@ enum class Confidence { kCertain, kLikely, kPossible };
 
 struct Explanation {
   const char* cause;  // one or two sentences
-  const char* cure;   // what to do first
+  const char* fix;    // what to do first
 };
 
 // A line that gives the failure away: it holds all of these parts, in this order, with anything between them. Letters

@@ -105,8 +105,8 @@ std::string Excerpt(std::string_view line) {
 void LogExplainer::Feed(std::string_view text) {
   while (!text.empty()) {
     const auto end = text.find('\n');
-    const std::string_view piece = text.substr(0, end);
-    if (!skipping_) unfinished_.append(piece.substr(0, kLongestLine - std::min(kLongestLine, unfinished_.size())));
+    const std::string_view chunk = text.substr(0, end);
+    if (!skipping_) unfinished_.append(chunk.substr(0, kLongestLine - std::min(kLongestLine, unfinished_.size())));
     skipping_ = unfinished_.size() >= kLongestLine;
     if (end == std::string_view::npos) return;
     TakeLine(unfinished_);

@@ -26,7 +26,7 @@ std::vector<std::string> LogNames() {
 class RecordedLog : public ::testing::TestWithParam<std::string> {};
 
 // The file's name says what must be found first: C5-port.txt; clean-… must be found sound.
-TEST_P(RecordedLog, IsExplainedAsItsNameSays) {
+TEST_P(RecordedLog, IsExplainedByTheEntryThatItsNameGives) {
   const std::vector<Finding> findings = ExplainLog(testing::FixtureText("logs/" + GetParam()));
   const std::string expected = GetParam().substr(0, GetParam().find('-'));
   if (expected == "clean") {
@@ -55,7 +55,7 @@ TEST(Catalogue, HasDistinctIdsWithTextsInBothLanguagesAndALogForEach) {
     EXPECT_FALSE(entry.title.empty()) << entry.id;
     for (const Explanation& explanation : {entry.english, entry.chinese}) {
       EXPECT_GT(std::string_view(explanation.cause).size(), 10U) << entry.id;
-      EXPECT_GT(std::string_view(explanation.cure).size(), 10U) << entry.id;
+      EXPECT_GT(std::string_view(explanation.fix).size(), 10U) << entry.id;
     }
     EXPECT_GT(static_cast<unsigned char>(entry.chinese.cause[0]), 0U) << entry.id;
   }
@@ -72,7 +72,7 @@ TEST(Catalogue, CoversTheFailuresThatLeaveAText) {
   EXPECT_EQ(FindEntry("Z9"), nullptr);
 }
 
-TEST(Explain, TellsTheLineAndHowOften) {
+TEST(Explain, ReportsTheLineAndHowOften) {
   const auto findings = ExplainLog("fine\nRuntimeError: EADDRINUSE\nfine\nbind: Address already in use\n");
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].entry->id, "C5");
@@ -81,7 +81,7 @@ TEST(Explain, TellsTheLineAndHowOften) {
   EXPECT_EQ(findings[0].excerpt, "RuntimeError: EADDRINUSE");
 }
 
-TEST(Explain, TellsALaunchersSummaryOnlyWhenTheLogSaysNothingElse) {
+TEST(Explain, ReportsALaunchersSummaryOnlyWhenTheLogHasNothingElse) {
   const std::string summary =
       "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n  error_file: <N/A>\n";
   const auto alone = ExplainLog(summary);
@@ -91,13 +91,13 @@ TEST(Explain, TellsALaunchersSummaryOnlyWhenTheLogSaysNothingElse) {
   EXPECT_THAT(ExplainLog("[rank3]: ValueError: bad crop size\n" + summary), IsEmpty());
 }
 
-TEST(Explain, SeesThroughColours) {
+TEST(Explain, SeesThroughColors) {
   const auto findings = ExplainLog("\x1b[31mAddress \x1b[1malready in use\x1b[0m");
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].excerpt, "Address already in use");
 }
 
-TEST(Explain, ReadsALogInPiecesAsInOne) {
+TEST(Explain, ReadsALogInChunksAsInOne) {
   LogExplainer explainer;
   for (const char letter : std::string("x\nAddress already in use\ny")) explainer.Feed({&letter, 1});
   const auto findings = explainer.Finish();
@@ -108,15 +108,15 @@ TEST(Explain, ReadsALogInPiecesAsInOne) {
 
 TEST(Explain, KeepsLittleOfALineWithoutEnd) {
   LogExplainer explainer;
-  const std::string piece(1 << 20, 'x');
-  for (int i = 0; i < 64; ++i) explainer.Feed(piece);
+  const std::string chunk(1 << 20, 'x');
+  for (int i = 0; i < 64; ++i) explainer.Feed(chunk);
   explainer.Feed("\nAddress already in use\n");
   const auto findings = explainer.Finish();
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].first_line, 2U);
 }
 
-TEST(Explain, TellsACardThatOthersHoldFromAModelThatIsTooBig) {
+TEST(Explain, DistinguishesACardThatOthersHoldFromAModelThatIsTooBig) {
   const auto held = ExplainLog(
       "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 10.76 GiB total capacity; 15.00 MiB "
       "already "

@@ -8,13 +8,13 @@
 namespace fulldeck::diagnosis {
 namespace {
 
-constexpr int kMostLines = 5000;
+constexpr int kMaxLines = 5000;
 constexpr std::size_t kLongestEvidence = 200;
 
 }  // namespace
 
 void LogAdmissions::Take(int rank, std::string_view line) {
-  if (++lines_ > kMostLines) return;
+  if (++lines_ > kMaxLines) return;
   const diagnosis::CatalogueEntry* const entry = diagnosis::AdmissionIn(line);
   if (entry == nullptr || named_.contains(entry->id)) return;
   const bool about_several = entry->id == "A7" || entry->id == "C1";
@@ -39,7 +39,7 @@ std::vector<events::Event> LogAdmissions::Found() {
                       {"ranks", events::Numbers(ranks)},
                       {"evidence", admission.line}},
                      fmt::format("{}: rank {} admits it in its log: \"{}\". {} Fix: {}", code, ranks.front(),
-                                 admission.line, admission.entry->english.cause, admission.entry->english.cure)});
+                                 admission.line, admission.entry->english.cause, admission.entry->english.fix)});
   }
   waiting_.clear();
   lines_ = 0;

@@ -2,67 +2,67 @@
 // to work is in card_checks_test.cc; here one that was not tried stands for it, which costs no time.
 #include <filesystem>
 
-#include "doctor/machine/scene_for_test.h"
+#include "doctor/machine/fake_machine_for_test.h"
 
 namespace fulldeck::doctor {
 namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
-// As many as the scene has ranks, and well.
-void EightCards(Scene& scene) {
+// As many as the fake has ranks, and well.
+void EightCards(FakeMachine& fake) {
   for (int index = 0; index < 8; ++index) {
-    device::Card& card = scene.AddCard(index);
+    device::Card& card = fake.AddCard(index);
     card.model = "S60";
     card.serial = "A0" + std::to_string(index);
     card.torch_type = "gcu";
     card.torch_device = "gcu:" + std::to_string(index);
     card.memory_total_bytes = 48 * kGiB;
     card.telemetry.temperature_celsius = 40;
-    card.telemetry.utilisation_percent = 0;
+    card.telemetry.utilization_percent = 0;
     card.telemetry.memory_used_bytes = kGiB / 10;
     card.telemetry.state = "OK";
   }
 }
 
-device::Card& CardOf(Scene& scene, std::size_t index) {
-  return scene.subject.inventory.vendors.front().cards[index];
+device::Card& CardOf(FakeMachine& fake, std::size_t index) {
+  return fake.machine.inventory.vendors.front().cards[index];
 }
 
-void HideAll(Scene& scene) {
-  EightCards(scene);
-  for (std::size_t i = 0; i < 8; ++i) CardOf(scene, i).visible = false;
-  scene.subject.inventory.vendors.front().visibility = "TOPS_VISIBLE_DEVICES=";
-  scene.subject.deep = true;
+void HideAll(FakeMachine& fake) {
+  EightCards(fake);
+  for (std::size_t i = 0; i < 8; ++i) CardOf(fake, i).visible = false;
+  fake.machine.inventory.vendors.front().visibility = "TOPS_VISIBLE_DEVICES=";
+  fake.machine.deep = true;
 }
 
 // Three simulated cards, used through their own interface.
-void Simulated(Scene& scene) {
-  scene.subject.environment.Set("FULLDECK_SIMULATE", "gcu:3");
-  scene.subject.environment.Set("FULLDECK_SIMULATE_DIR", scene.tree.string() + "/cards");
-  scene.subject.inventory = *device::InventoryReader({scene.subject.root, scene.subject.environment}).Read();
-  scene.subject.python.clear();
-  scene.subject.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
-  scene.subject.deep = true;
+void Simulated(FakeMachine& fake) {
+  fake.machine.environment.Set("FULLDECK_SIMULATE", "gcu:3");
+  fake.machine.environment.Set("FULLDECK_SIMULATE_DIR", fake.tree.string() + "/cards");
+  fake.machine.inventory = *device::InventoryReader({fake.machine.root, fake.machine.environment}).Read();
+  fake.machine.python.clear();
+  fake.machine.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
+  fake.machine.deep = true;
 }
 
 // One NVIDIA card whose driver and management library are fakes.
-void NvidiaCard(Scene& scene) {
-  EightCards(scene);
-  auto& report = scene.subject.inventory.vendors.front();
+void NvidiaCard(FakeMachine& fake) {
+  EightCards(fake);
+  auto& report = fake.machine.inventory.vendors.front();
   report.cards.resize(1);
   report.vendor = "nvidia";
-  CardOf(scene, 0).vendor = "nvidia";
-  CardOf(scene, 0).kind = "cuda";
-  CardOf(scene, 0).pci_address = "0000:10:00.0";
+  CardOf(fake, 0).vendor = "nvidia";
+  CardOf(fake, 0).kind = "cuda";
+  CardOf(fake, 0).pci_address = "0000:10:00.0";
   for (const char* const name : {"libcuda.so.1", "libnvidia-ml.so.1"}) {
-    std::filesystem::create_directories(scene.tree.string() + "/usr/lib64");
+    std::filesystem::create_directories(fake.tree.string() + "/usr/lib64");
     std::filesystem::create_symlink(std::string(FULLDECK_BUILD_DIR) + "/tests/fake_libraries/good/" + name,
-                                    scene.tree.string() + "/usr/lib64/" + name);
+                                    fake.tree.string() + "/usr/lib64/" + name);
   }
-  scene.subject.python.clear();
-  scene.subject.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
-  scene.subject.deep = true;
+  fake.machine.python.clear();
+  fake.machine.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
+  fake.machine.deep = true;
 }
 
 }  // namespace
@@ -70,49 +70,49 @@ void NvidiaCard(Scene& scene) {
 std::vector<CheckCase> CardCases() {
   return {
       {"card-present", "eight", Verdict::kOk, "", "8 x gcu S60: all answer", EightCards},
-      {"card-present", "none", Verdict::kOk, "", "No accelerator", [](Scene&) {}},
+      {"card-present", "none", Verdict::kOk, "", "No accelerator", [](FakeMachine&) {}},
       {"card-present", "one that fell off the bus", Verdict::kFail, "",
        "gcu 3 (S60, A03) was there and no longer answers",
-       [](Scene& scene) {
-         EightCards(scene);
-         CardOf(scene, 3).present = false;
+       [](FakeMachine& fake) {
+         EightCards(fake);
+         CardOf(fake, 3).present = false;
        }},
       {"card-identity", "eight", Verdict::kOk, "", "each is a card of its own", EightCards},
       {"card-identity", "one under two names", Verdict::kFail, "B8", "gcu 2, gcu 5 all say that they are A02",
-       [](Scene& scene) {
-         EightCards(scene);
-         CardOf(scene, 5).serial = "A02";
+       [](FakeMachine& fake) {
+         EightCards(fake);
+         CardOf(fake, 5).serial = "A02";
        }},
       {"card-visible", "all", Verdict::kOk, "", "8 cards, all visible", EightCards},
       {"card-visible", "none", Verdict::kFail, "I11", "TOPS_VISIBLE_DEVICES= hides every card", HideAll},
       {"card-visible", "fewer than ranks", Verdict::kFail, "B8", "8 ranks and 7 cards visible",
-       [](Scene& scene) {
-         EightCards(scene);
-         CardOf(scene, 1).visible = false;
+       [](FakeMachine& fake) {
+         EightCards(fake);
+         CardOf(fake, 1).visible = false;
        }},
       {"card-temperature", "cool", Verdict::kOk, "", "at most 40 °C", EightCards},
       {"card-temperature", "hot", Verdict::kFail, "", "is at 99 °C",
-       [](Scene& scene) {
-         EightCards(scene);
-         CardOf(scene, 4).telemetry.temperature_celsius = 99;
+       [](FakeMachine& fake) {
+         EightCards(fake);
+         CardOf(fake, 4).telemetry.temperature_celsius = 99;
        }},
       {"card-health", "well", Verdict::kOk, "", "its driver calls it well", EightCards},
       {"card-health", "an alarm", Verdict::kFail, "I16", "calls it \"Alarm\"",
-       [](Scene& scene) {
-         EightCards(scene);
-         CardOf(scene, 4).telemetry.state = "Alarm";
+       [](FakeMachine& fake) {
+         EightCards(fake);
+         CardOf(fake, 4).telemetry.state = "Alarm";
        }},
       {"card-memory", "free", Verdict::kOk, "", "its memory is free", EightCards},
       {"card-memory", "held", Verdict::kWarn, "C8", "20 GiB of 48 GiB is held by others",
-       [](Scene& scene) {
-         EightCards(scene);
-         CardOf(scene, 4).telemetry.memory_used_bytes = 20 * kGiB;
+       [](FakeMachine& fake) {
+         EightCards(fake);
+         CardOf(fake, 4).telemetry.memory_used_bytes = 20 * kGiB;
        }},
       {"card-idle", "idle", Verdict::kOk, "", "idle", EightCards},
       {"card-idle", "busy", Verdict::kWarn, "C8", "gcu 4 (S60, A04) is at 60 %",
-       [](Scene& scene) {
-         EightCards(scene);
-         CardOf(scene, 4).telemetry.utilisation_percent = 60;
+       [](FakeMachine& fake) {
+         EightCards(fake);
+         CardOf(fake, 4).telemetry.utilization_percent = 60;
        }},
       {"card-proof", "three that work", Verdict::kOk, "", "computed as the processor does", Simulated},
       {"card-proof", "hidden ones", Verdict::kCannotTell, "", "was not tried: it is hidden", HideAll},

@@ -1,6 +1,6 @@
 // Cards: every check with a fixture that makes it fail and one that makes it pass. The deep ones start probe processes:
-// the program itself over a fake CUDA driver, and over simulated cards without torch; tests/doctor/test_doctor_cards.py has
-// those with torch.
+// the program itself over a fake CUDA driver, and over simulated cards without torch; tests/doctor/test_doctor_cards.py
+// has those with torch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "doctor/cards/card_proof.h"
 #include "doctor/check.h"
-#include "doctor/machine/scene_for_test.h"
+#include "doctor/machine/fake_machine_for_test.h"
 #include "temporary_folder.h"
 
 namespace fulldeck::doctor {
@@ -19,9 +19,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::vector<Finding> Ask(std::string_view id, const Subject& subject) {
+std::vector<Finding> RunCheck(std::string_view id, const MachineUnderTest& machine) {
   for (const Check& check : CardChecks()) {
-    if (check.id == id) return check.run(subject);
+    if (check.id == id) return check.run(machine);
   }
   ADD_FAILURE() << "there is no check " << id;
   return {};
@@ -40,16 +40,16 @@ std::string All(const std::vector<Finding>& findings) {
     EXPECT_FALSE(finding.evidence.english.empty());
     EXPECT_FALSE(finding.evidence.chinese.empty());
     if (finding.verdict != Verdict::kOk) {
-      EXPECT_FALSE(finding.cure.english.empty()) << Text(finding);
+      EXPECT_FALSE(finding.fix.english.empty()) << Text(finding);
     }
   }
   return text;
 }
 
-Subject WithCards(int count, const std::string& vendor = "nvidia") {
-  Subject subject;
-  subject.root = base::SystemRoot("/nonexistent-root");
-  subject.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
+MachineUnderTest WithCards(int count, const std::string& vendor = "nvidia") {
+  MachineUnderTest machine;
+  machine.root = base::SystemRoot("/nonexistent-root");
+  machine.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
   device::VendorReport report;
   report.vendor = vendor;
   report.title = "Vendor";
@@ -65,114 +65,114 @@ Subject WithCards(int count, const std::string& vendor = "nvidia") {
     card.torch_type = card.kind;
     card.torch_device = card.kind + ":" + std::to_string(i);
     card.telemetry.temperature_celsius = 40;
-    card.telemetry.utilisation_percent = 0;
+    card.telemetry.utilization_percent = 0;
     card.telemetry.memory_used_bytes = 1 << 20;
     card.telemetry.state = "OK";
     report.cards.push_back(card);
   }
-  subject.inventory.vendors.push_back(report);
-  return subject;
+  machine.inventory.vendors.push_back(report);
+  return machine;
 }
 
-device::Card& CardOf(Subject& subject, std::size_t index) {
-  return subject.inventory.vendors[0].cards[index];
+device::Card& CardOf(MachineUnderTest& machine, std::size_t index) {
+  return machine.inventory.vendors[0].cards[index];
 }
 
-TEST(CardChecks, SayNothingBadOfCardsThatAreWell) {
-  const Subject subject = WithCards(4);
+TEST(CardChecks, ReportNothingBadOfHealthyCards) {
+  const MachineUnderTest machine = WithCards(4);
   for (const Check& check : CardChecks()) {
     if (check.only_deep) continue;
-    for (const Finding& finding : check.run(subject))
+    for (const Finding& finding : check.run(machine))
       EXPECT_EQ(finding.verdict, Verdict::kOk) << check.id << " " << Text(finding);
   }
 }
 
 TEST(CardChecks, AMachineWithoutCardsIsWellAndNothingIsProvedOnIt) {
-  const Subject subject = WithCards(0);
-  EXPECT_THAT(All(Ask("card-present", subject)), HasSubstr("ok: No accelerator"));
+  const MachineUnderTest machine = WithCards(0);
+  EXPECT_THAT(All(RunCheck("card-present", machine)), HasSubstr("ok: No accelerator"));
   for (const Check& check : CardChecks()) {
     if (check.id == "card-present") continue;
-    EXPECT_TRUE(check.run(subject).empty()) << check.id;
+    EXPECT_TRUE(check.run(machine).empty()) << check.id;
   }
 }
 
 TEST(CardPresent, NamesTheCardThatFellOffTheBus) {
-  Subject subject = WithCards(4);
-  CardOf(subject, 2).present = false;
-  const std::string text = All(Ask("card-present", subject));
+  MachineUnderTest machine = WithCards(4);
+  CardOf(machine, 2).present = false;
+  const std::string text = All(RunCheck("card-present", machine));
   EXPECT_THAT(text, HasSubstr("fail: cuda 2 (H200, S2) was there and no longer answers"));
   EXPECT_THAT(text, Not(HasSubstr("cuda 1")));
 }
 
 TEST(CardPresent, NamesALibraryThatDoesNotAnswerAndACardWithoutADriver) {
-  Subject subject = WithCards(1);
-  CardOf(subject, 0).notes = {"No NVIDIA driver is loaded: this card cannot be used yet."};
-  EXPECT_THAT(All(Ask("card-present", subject)), HasSubstr("fail: cuda 0 (H200, S0): No NVIDIA driver is loaded"));
-  subject = WithCards(0);
-  subject.inventory.vendors[0].failures = {"EFML: the driver is not loaded (code 6)"};
-  const auto findings = Ask("card-present", subject);
+  MachineUnderTest machine = WithCards(1);
+  CardOf(machine, 0).notes = {"No NVIDIA driver is loaded: this card cannot be used yet."};
+  EXPECT_THAT(All(RunCheck("card-present", machine)), HasSubstr("fail: cuda 0 (H200, S0): No NVIDIA driver is loaded"));
+  machine = WithCards(0);
+  machine.inventory.vendors[0].failures = {"EFML: the driver is not loaded (code 6)"};
+  const auto findings = RunCheck("card-present", machine);
   EXPECT_THAT(All(findings), HasSubstr("fail: Vendor: EFML: the driver is not loaded"));
   EXPECT_EQ(findings[0].row, "D2");
 }
 
 TEST(CardIdentity, FindsOneCardUnderTwoNames) {
-  Subject subject = WithCards(4);
-  CardOf(subject, 3).serial = "S1";
-  EXPECT_THAT(All(Ask("card-identity", subject)), HasSubstr("fail: cuda 1, cuda 3 all say that they are S1"));
-  CardOf(subject, 0).serial.reset();
-  CardOf(subject, 0).pci_address.reset();
-  EXPECT_THAT(All(Ask("card-identity", subject)), HasSubstr("cannot tell: cuda 0"));
+  MachineUnderTest machine = WithCards(4);
+  CardOf(machine, 3).serial = "S1";
+  EXPECT_THAT(All(RunCheck("card-identity", machine)), HasSubstr("fail: cuda 1, cuda 3 all say that they are S1"));
+  CardOf(machine, 0).serial.reset();
+  CardOf(machine, 0).pci_address.reset();
+  EXPECT_THAT(All(RunCheck("card-identity", machine)), HasSubstr("cannot tell: cuda 0"));
 }
 
 TEST(CardVisible, RefusesAListThatIsWrongThatHidesAllOrThatLeavesTooFew) {
-  Subject subject = WithCards(4);
-  subject.ranks = 5;
-  EXPECT_THAT(All(Ask("card-visible", subject)),
+  MachineUnderTest machine = WithCards(4);
+  machine.ranks = 5;
+  EXPECT_THAT(All(RunCheck("card-visible", machine)),
               HasSubstr("fail: 5 ranks and 4 cards visible: ranks would share a card"));
-  subject.ranks = 4;
-  subject.inventory.vendors[0].bad_visibility = "CUDA_VISIBLE_DEVICES=0,9: there is no card 9";
-  EXPECT_THAT(All(Ask("card-visible", subject)), HasSubstr("fail: Vendor: CUDA_VISIBLE_DEVICES=0,9"));
-  subject.inventory.vendors[0].bad_visibility.reset();
-  subject.inventory.vendors[0].visibility = "CUDA_VISIBLE_DEVICES=";
-  for (std::size_t i = 0; i < 4; ++i) CardOf(subject, i).visible = false;
-  EXPECT_THAT(All(Ask("card-visible", subject)), HasSubstr("fail: CUDA_VISIBLE_DEVICES= hides every card"));
+  machine.ranks = 4;
+  machine.inventory.vendors[0].bad_visibility = "CUDA_VISIBLE_DEVICES=0,9: there is no card 9";
+  EXPECT_THAT(All(RunCheck("card-visible", machine)), HasSubstr("fail: Vendor: CUDA_VISIBLE_DEVICES=0,9"));
+  machine.inventory.vendors[0].bad_visibility.reset();
+  machine.inventory.vendors[0].visibility = "CUDA_VISIBLE_DEVICES=";
+  for (std::size_t i = 0; i < 4; ++i) CardOf(machine, i).visible = false;
+  EXPECT_THAT(All(RunCheck("card-visible", machine)), HasSubstr("fail: CUDA_VISIBLE_DEVICES= hides every card"));
 }
 
-TEST(CardTemperature, WarnsOfAHotCardAndCannotTellWithoutASensor) {
-  Subject subject = WithCards(3);
-  CardOf(subject, 0).telemetry.temperature_celsius = 88;
-  CardOf(subject, 1).telemetry.temperature_celsius = 99;
-  CardOf(subject, 2).telemetry.temperature_celsius.reset();
-  const std::string text = All(Ask("card-temperature", subject));
+TEST(CardTemperature, WarnsOfAHotCardAndIsInconclusiveWithoutASensor) {
+  MachineUnderTest machine = WithCards(3);
+  CardOf(machine, 0).telemetry.temperature_celsius = 88;
+  CardOf(machine, 1).telemetry.temperature_celsius = 99;
+  CardOf(machine, 2).telemetry.temperature_celsius.reset();
+  const std::string text = All(RunCheck("card-temperature", machine));
   EXPECT_THAT(text, HasSubstr("warn: cuda 0 (H200, S0) is at 88 °C"));
   EXPECT_THAT(text, HasSubstr("fail: cuda 1 (H200, S1) is at 99 °C"));
   EXPECT_THAT(text, HasSubstr("cannot tell: cuda 2"));
 }
 
-TEST(CardHealth, RepeatsWhatTheDriverSaysAndDoesNotTakeSleepForHealth) {
-  Subject subject = WithCards(3);
-  CardOf(subject, 0).telemetry.state = "Alarm";
-  CardOf(subject, 1).telemetry.state = "Sleep";
-  const std::string text = All(Ask("card-health", subject));
+TEST(CardHealth, RepeatsWhatTheDriverReportsAndDoesNotTakeSleepForHealth) {
+  MachineUnderTest machine = WithCards(3);
+  CardOf(machine, 0).telemetry.state = "Alarm";
+  CardOf(machine, 1).telemetry.state = "Sleep";
+  const std::string text = All(RunCheck("card-health", machine));
   EXPECT_THAT(text, HasSubstr("fail: cuda 0 (H200, S0): its driver calls it \"Alarm\""));
   EXPECT_THAT(text, HasSubstr("cannot tell: cuda 1"));
   EXPECT_THAT(text, HasSubstr("ok: cuda 2"));
 }
 
 TEST(CardMemory, NamesWhoHoldsTheMemory) {
-  Subject subject = WithCards(2);
-  CardOf(subject, 1).telemetry.memory_used_bytes = std::uint64_t{30} << 30;
-  CardOf(subject, 1).telemetry.holders = {{4711, "wang", "python train.py", std::nullopt}};
+  MachineUnderTest machine = WithCards(2);
+  CardOf(machine, 1).telemetry.memory_used_bytes = std::uint64_t{30} << 30;
+  CardOf(machine, 1).telemetry.holders = {{4711, "wang", "python train.py", std::nullopt}};
   EXPECT_THAT(
-      All(Ask("card-memory", subject)),
+      All(RunCheck("card-memory", machine)),
       HasSubstr("warn: cuda 1 (H200, S1): 30 GiB of 100 GiB is held by others: pid 4711 of wang (python train.py)"));
 }
 
 TEST(CardIdle, NamesACardThatIsBusyBeforeTheRun) {
-  Subject subject = WithCards(2);
-  CardOf(subject, 0).telemetry.utilisation_percent = 97;
-  CardOf(subject, 1).telemetry.utilisation_percent.reset();
-  const std::string text = All(Ask("card-idle", subject));
+  MachineUnderTest machine = WithCards(2);
+  CardOf(machine, 0).telemetry.utilization_percent = 97;
+  CardOf(machine, 1).telemetry.utilization_percent.reset();
+  const std::string text = All(RunCheck("card-idle", machine));
   EXPECT_THAT(text, HasSubstr("warn: cuda 0 (H200, S0) is at 97 %"));
   EXPECT_THAT(text, HasSubstr("cannot tell: cuda 1"));
 }
@@ -202,22 +202,22 @@ class CudaProof : public ::testing::Test {
         std::string(FULLDECK_BUILD_DIR) + "/tests/fake_libraries/" + variant + "/" + library, at / library);
   }
 
-  Subject Machine(int cards, const std::string& faults) {
-    Subject subject = WithCards(cards);
-    subject.root = base::SystemRoot(root_.string());
-    subject.environment = {{"FAKE_CUDA", faults}, {"FAKE_CUDA_CARDS", std::to_string(cards)}};
-    subject.deep = true;
-    subject.patience = std::chrono::seconds(3);
-    return subject;
+  MachineUnderTest Machine(int cards, const std::string& faults) {
+    MachineUnderTest machine = WithCards(cards);
+    machine.root = base::SystemRoot(root_.string());
+    machine.environment = {{"FAKE_CUDA", faults}, {"FAKE_CUDA_CARDS", std::to_string(cards)}};
+    machine.deep = true;
+    machine.timeout = std::chrono::seconds(3);
+    return machine;
   }
 
   TemporaryFolder root_;
 };
 
-TEST_F(CudaProof, NamesEveryCardThatIsWrongAndKeepsWhatTheOthersSaid) {
+TEST_F(CudaProof, NamesEveryCardThatIsWrongAndKeepsWhatTheOthersReported) {
   Install("good");
-  const Subject subject = Machine(10, "1=lie,2=hang,3=refuse,4=remember,5=slow,6=crash,7=copy,8=full");
-  const std::vector<Finding> findings = Ask("card-proof", subject);
+  const MachineUnderTest machine = Machine(10, "1=lie,2=hang,3=refuse,4=remember,5=slow,6=crash,7=copy,8=full");
+  const std::vector<Finding> findings = RunCheck("card-proof", machine);
   ASSERT_EQ(findings.size(), 10U);
   EXPECT_THAT(Text(findings[0]), AllOf(HasSubstr("ok: cuda 0"), HasSubstr("through CUDA driver 12.4"),
                                        HasSubstr("GB/s to it"), HasSubstr("of memory checked at")));
@@ -238,7 +238,7 @@ TEST_F(CudaProof, NamesEveryCardThatIsWrongAndKeepsWhatTheOthersSaid) {
               HasSubstr("fail: cuda 8 (H200, S8) refuses at \"allocate\": allocating memory: out of memory"));
   EXPECT_THAT(Text(findings[9]), HasSubstr("ok: cuda 9"));
 
-  const std::string pace = All(Ask("card-pace", subject));
+  const std::string pace = All(RunCheck("card-pace", machine));
   EXPECT_THAT(pace, HasSubstr("warn: cuda 5 (H200, S5) is far slower than the others"));
   EXPECT_THAT(pace, HasSubstr("the others' median is"));
   EXPECT_THAT(pace, Not(HasSubstr("cuda 0")));
@@ -246,24 +246,24 @@ TEST_F(CudaProof, NamesEveryCardThatIsWrongAndKeepsWhatTheOthersSaid) {
 
 TEST_F(CudaProof, CardsThatAreWellKeepOnePaceAndTheWrongCardIsFound) {
   Install("good");
-  Subject subject = Machine(4, "");
-  CardOf(subject, 0).uuid = "GPU-11111111-1111-1111-1111-111111111111";
-  CardOf(subject, 1).uuid = "GPU-99999999-1111-1111-1111-111111111111";
-  CardOf(subject, 3).visible = false;
-  const std::vector<Finding> findings = Ask("card-proof", subject);
+  MachineUnderTest machine = Machine(4, "");
+  CardOf(machine, 0).uuid = "GPU-11111111-1111-1111-1111-111111111111";
+  CardOf(machine, 1).uuid = "GPU-99999999-1111-1111-1111-111111111111";
+  CardOf(machine, 3).visible = false;
+  const std::vector<Finding> findings = RunCheck("card-proof", machine);
   EXPECT_EQ(findings[0].verdict, Verdict::kOk) << Text(findings[0]);
   EXPECT_THAT(Text(findings[1]),
               HasSubstr("fail: cuda 1 (H200, S1): the card that answered is GPU-22222222-2222-2222-2222-222222222222"));
   EXPECT_THAT(Text(findings[3]), HasSubstr("cannot tell: cuda 3 (H200, S3) was not tried: it is hidden"));
-  EXPECT_THAT(All(Ask("card-pace", subject)), HasSubstr("ok: 3 cards of one model keep the same pace"));
-  EXPECT_THAT(All(Ask("card-telemetry", subject)), HasSubstr("cannot tell: cuda 0"));
+  EXPECT_THAT(All(RunCheck("card-pace", machine)), HasSubstr("ok: 3 cards of one model keep the same pace"));
+  EXPECT_THAT(All(RunCheck("card-telemetry", machine)), HasSubstr("cannot tell: cuda 0"));
 }
 
 TEST_F(CudaProof, MemoryErrorsThatTheDriverCountedAreNamed) {
   Install("good");
   Install("troubled", "libnvidia-ml.so.1");
-  const Subject subject = Machine(3, "memory errors");
-  const auto findings = Ask("card-memory-errors", subject);
+  const MachineUnderTest machine = Machine(3, "memory errors");
+  const auto findings = RunCheck("card-memory-errors", machine);
   EXPECT_THAT(All(findings),
               AllOf(HasSubstr("fail: cuda 1 (H200, S1) has had 3 uncorrected memory errors"),
                     HasSubstr("fail: cuda 2 (H200, S2) has no spare memory rows left"), HasSubstr("ok: cuda 0")));
@@ -271,37 +271,37 @@ TEST_F(CudaProof, MemoryErrorsThatTheDriverCountedAreNamed) {
 }
 
 TEST_F(CudaProof, ADriverThatIsAbsentOrUnusableIsNeverOk) {
-  Subject subject = Machine(1, "absent");
-  EXPECT_THAT(All(Ask("card-proof", subject)),
+  MachineUnderTest machine = Machine(1, "absent");
+  EXPECT_THAT(All(RunCheck("card-proof", machine)),
               HasSubstr("cannot tell: cuda 0 (H200, S0) was not tried: libcuda.so.1 cannot be loaded"));
   const std::pair<const char*, const char*> rows[] = {
       {"not_elf", "fail: cuda 0 (H200, S0) refuses at \"driver\": libcuda.so.1 cannot be loaded: "},
       {"no_symbol", "is not a CUDA driver that can be used: it has no cuLaunchKernel"},
       {"no_device", "initialising the driver: no CUDA-capable device is detected"},
   };
-  for (const auto& [variant, words] : rows) {
+  for (const auto& [variant, expected_text] : rows) {
     Install(variant);
-    subject = Machine(1, variant);
-    EXPECT_THAT(All(Ask("card-proof", subject)), AllOf(HasSubstr("fail: "), HasSubstr(words)));
+    machine = Machine(1, variant);
+    EXPECT_THAT(All(RunCheck("card-proof", machine)), AllOf(HasSubstr("fail: "), HasSubstr(expected_text)));
   }
   Install("good");
-  subject = Machine(1, "0=exclusive");
-  EXPECT_THAT(All(Ask("card-proof", subject)), HasSubstr("another process has the card for itself"));
+  machine = Machine(1, "0=exclusive");
+  EXPECT_THAT(All(RunCheck("card-proof", machine)), HasSubstr("another process has the card for itself"));
 }
 
 // Cards of other vendors are used through the user's torch.
 TEST(TorchProof, ACardIsNotCalledBadForWhatItsTorchCannotDo) {
   TemporaryFolder folder;
-  Subject subject = WithCards(1, "enflame");
-  CardOf(subject, 0).torch_module = "torch_gcu";
-  CardOf(subject, 0).torch_device.reset();
-  subject.deep = true;
-  EXPECT_THAT(All(Ask("card-proof", subject)),
+  MachineUnderTest machine = WithCards(1, "enflame");
+  CardOf(machine, 0).torch_module = "torch_gcu";
+  CardOf(machine, 0).torch_device.reset();
+  machine.deep = true;
+  EXPECT_THAT(All(RunCheck("card-proof", machine)),
               HasSubstr("cannot tell: gcu 0 (H200, S0) was not tried: there is no Python"));
-  subject.python = kSystemPython;
-  subject.environment = {{"PYTHONPATH", folder.string()}, {"PYTHONNOUSERSITE", "1"}};
+  machine.python = kSystemPython;
+  machine.environment = {{"PYTHONPATH", folder.string()}, {"PYTHONNOUSERSITE", "1"}};
   folder.Write("torch/__init__.py", "raise ImportError('libtorch.so is not there')\n");
-  EXPECT_THAT(All(Ask("card-proof", subject)),
+  EXPECT_THAT(All(RunCheck("card-proof", machine)),
               HasSubstr("cannot tell: gcu 0 (H200, S0) was not tried: torch cannot be imported: libtorch.so"));
   folder.Write(
       "torch/__init__.py",
@@ -309,18 +309,18 @@ TEST(TorchProof, ACardIsNotCalledBadForWhatItsTorchCannotDo) {
       "def set_num_threads(count): pass\n"
       "def empty(size, device):\n"
       "    raise RuntimeError('Expected one of cpu, cuda, xla device type at start of device string: ' + device)\n");
-  subject.environment.Set("TURN", "1");
-  EXPECT_THAT(All(Ask("card-proof", subject)),
+  machine.environment.Set("TURN", "1");
+  EXPECT_THAT(All(RunCheck("card-proof", machine)),
               HasSubstr("cannot tell: gcu 0 (H200, S0) was not tried: torch_gcu cannot be imported"));
   folder.Write("torch_gcu.py", "");
-  subject.environment.Set("TURN", "2");
-  EXPECT_THAT(All(Ask("card-proof", subject)),
+  machine.environment.Set("TURN", "2");
+  EXPECT_THAT(All(RunCheck("card-proof", machine)),
               HasSubstr("cannot tell: gcu 0 (H200, S0) was not tried: this torch does not know the card"));
   folder.Write(
       "torch_gcu.py",
       "import torch\ndef broken(size, device): raise RuntimeError('topsMalloc failed: 719')\ntorch.empty = broken\n");
-  subject.environment.Set("TURN", "3");
-  EXPECT_THAT(All(Ask("card-proof", subject)),
+  machine.environment.Set("TURN", "3");
+  EXPECT_THAT(All(RunCheck("card-proof", machine)),
               HasSubstr("fail: gcu 0 (H200, S0) refuses at \"allocate\": topsMalloc failed: 719"));
 }
 
@@ -331,15 +331,15 @@ TEST(SimulatedProof, NamesEveryFaultWithoutTorch) {
   options.environment = {{"FULLDECK_SIMULATE", "gcu:8,idle=1,slow=2:8,broken=3,lying=4,hung=5,dropped=6"},
                          {"XDG_RUNTIME_DIR", folder.string()},
                          {"TMPDIR", folder.string()}};
-  Subject subject;
+  MachineUnderTest machine;
   auto inventory = device::InventoryReader(options).Read();
   ASSERT_TRUE(inventory.ok());
-  subject.inventory = *inventory;
-  subject.environment = options.environment;
-  subject.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
-  subject.patience = std::chrono::seconds(5);
-  subject.deep = true;
-  const std::vector<Finding> findings = Ask("card-proof", subject);
+  machine.inventory = *inventory;
+  machine.environment = options.environment;
+  machine.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
+  machine.timeout = std::chrono::seconds(5);
+  machine.deep = true;
+  const std::vector<Finding> findings = RunCheck("card-proof", machine);
   ASSERT_EQ(findings.size(), 8U);
   EXPECT_THAT(Text(findings[0]),
               AllOf(HasSubstr("ok: gcu 0"), HasSubstr("[simulated]"), HasSubstr("compared with itself")));
@@ -348,11 +348,11 @@ TEST(SimulatedProof, NamesEveryFaultWithoutTorch) {
   EXPECT_THAT(Text(findings[5]), AllOf(HasSubstr("fail: gcu 5"), HasSubstr("hangs"), HasSubstr("\"compute\"")));
   EXPECT_THAT(Text(findings[6]), AllOf(HasSubstr("fail: gcu 6"), HasSubstr("was not tried: it is not there")));
   EXPECT_THAT(Text(findings[7]), HasSubstr("ok: gcu 7"));
-  EXPECT_THAT(All(Ask("card-pace", subject)),
+  EXPECT_THAT(All(RunCheck("card-pace", machine)),
               AllOf(HasSubstr("warn: gcu 2"), HasSubstr("the same computation takes"), Not(HasSubstr("gcu 7"))));
-  EXPECT_THAT(All(Ask("card-telemetry", subject)),
+  EXPECT_THAT(All(RunCheck("card-telemetry", machine)),
               AllOf(HasSubstr("fail: gcu 1"), HasSubstr("stayed at 0 %"), HasSubstr("ok: gcu 0")));
-  EXPECT_THAT(All(Ask("card-present", subject)), HasSubstr("fail: gcu 6"));
+  EXPECT_THAT(All(RunCheck("card-present", machine)), HasSubstr("fail: gcu 6"));
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ base::TimePoint Now() {
 }
 
 // Uncorrected memory errors, where NVML tells. What it does not tell is absent.
-void AskMemoryErrors(const CudaRequest& request, Json& figures) {
+void QueryMemoryErrors(const CudaRequest& request, Json& figures) {
   for (const std::string& candidate : request.management) {
     auto library = base::DynamicLibrary::Open(candidate);
     if (!library) continue;
@@ -128,8 +128,8 @@ class CudaProof {
     }
     int value = 0;
     if (driver_.DeviceGetAttribute(&value, kCudaAttributeEcc, device_) == 0) figures_["ecc"] = value != 0;
-    if (driver_.DeviceGetAttribute(&value, kCudaAttributeProcessors, device_) == 0 && value > 0) {
-      processors_ = static_cast<unsigned>(value);
+    if (driver_.DeviceGetAttribute(&value, kCudaAttributeMultiprocessors, device_) == 0 && value > 0) {
+      multiprocessors_ = static_cast<unsigned>(value);
     }
     int minor = 0;
     if (driver_.DeviceGetAttribute(&value, kCudaAttributeMajor, device_) == 0 &&
@@ -281,13 +281,13 @@ class CudaProof {
 
   Failure Free() {
     if (Failure failure = driver_.Failure(driver_.MemFree(block_), "freeing memory")) return failure;
-    AskMemoryErrors(request_, figures_);
+    QueryMemoryErrors(request_, figures_);
     return driver_.Failure(driver_.CtxDestroy(context_), "closing the card");
   }
 
   unsigned Blocks(std::uint64_t words) const {
     return static_cast<unsigned>(
-        std::min<std::uint64_t>((words + kBlock - 1) / kBlock, std::uint64_t{processors_} * 16));
+        std::min<std::uint64_t>((words + kBlock - 1) / kBlock, std::uint64_t{multiprocessors_} * 16));
   }
 
   Failure LaunchCompute(std::uint32_t steps) {
@@ -314,7 +314,7 @@ class CudaProof {
   Json figures_ = Json::object();
   std::string wrong_;
   int device_ = 0;
-  unsigned processors_ = 64;
+  unsigned multiprocessors_ = 64;
   void* context_ = nullptr;
   std::size_t free_ = 0;
   std::size_t copy_bytes_ = 0;

@@ -61,7 +61,7 @@ class CudaDriver {
 };
 
 inline constexpr int kCudaOutOfMemory = 2;
-inline constexpr int kCudaAttributeProcessors = 16;
+inline constexpr int kCudaAttributeMultiprocessors = 16;
 inline constexpr int kCudaAttributeEcc = 32;
 inline constexpr int kCudaAttributeMajor = 75;
 inline constexpr int kCudaAttributeMinor = 76;

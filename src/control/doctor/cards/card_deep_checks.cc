@@ -13,27 +13,28 @@ namespace fulldeck::doctor {
 namespace {
 
 void JudgeMemoryErrors(const Card& card, const CardProof& proof, PerCard& result) {
-  const base::BilingualText cure = {
+  const base::BilingualText fix = {
       "Take the card out of the run (fulldeck run --devices), reset it (nvidia-smi -r), and have it replaced when it "
       "comes back.",
       "将该卡移出训练（fulldeck run --devices），复位（nvidia-smi -r），若再次出现则更换。"};
   const std::string name = device::NameOf(card);
   if (proof.ecc_uncorrected && *proof.ecc_uncorrected > 0) {
-    result.Bad(Say(Verdict::kFail,
-                   {fmt::format("{} has had {} since the driver was loaded.", Title(card),
-                                base::Counted(*proof.ecc_uncorrected, "uncorrected memory error")),
-                    fmt::format("{} 自驱动加载以来有 {} 个不可纠正的内存错误。", Title(card), *proof.ecc_uncorrected)},
-                   cure, "I16", {{"card", name}, {"ecc_uncorrected", std::to_string(*proof.ecc_uncorrected)}}));
+    result.Bad(
+        MakeFinding(Verdict::kFail,
+                    {fmt::format("{} has had {} since the driver was loaded.", Title(card),
+                                 base::Counted(*proof.ecc_uncorrected, "uncorrected memory error")),
+                     fmt::format("{} 自驱动加载以来有 {} 个不可纠正的内存错误。", Title(card), *proof.ecc_uncorrected)},
+                    fix, "I16", {{"card", name}, {"ecc_uncorrected", std::to_string(*proof.ecc_uncorrected)}}));
   } else if (proof.rows_failed.value_or(false)) {
-    result.Bad(Say(Verdict::kFail,
-                   {Title(card) + " has no spare memory rows left for those that broke.",
-                    Title(card) + " 已没有可替换坏行的备用内存行。"},
-                   cure, "I16", {{"card", name}}));
+    result.Bad(MakeFinding(Verdict::kFail,
+                           {Title(card) + " has no spare memory rows left for those that broke.",
+                            Title(card) + " 已没有可替换坏行的备用内存行。"},
+                           fix, "I16", {{"card", name}}));
   } else if (proof.rows_pending.value_or(false)) {
-    result.Bad(Say(Verdict::kWarn,
-                   {Title(card) + " waits for a reset to replace broken memory rows.",
-                    Title(card) + " 等待复位以替换损坏的内存行。"},
-                   cure, "I16", {{"card", name}}));
+    result.Bad(MakeFinding(Verdict::kWarn,
+                           {Title(card) + " waits for a reset to replace broken memory rows.",
+                            Title(card) + " 等待复位以替换损坏的内存行。"},
+                           fix, "I16", {{"card", name}}));
   } else {
     result.Good(card);
   }
@@ -44,11 +45,11 @@ std::string PerSecond(double bytes) {
 }
 
 // "12.3 GB/s to it, 11.9 GB/s from it, 110.4 GiB of memory checked at 3210.0 GB/s"
-base::BilingualText FiguresInWords(const CardProof& proof) {
-  base::BilingualText words;
+base::BilingualText DescribeFigures(const CardProof& proof) {
+  base::BilingualText message;
   const auto add = [&](const std::string& english, const std::string& chinese) {
-    words.english += (words.english.empty() ? "" : ", ") + english;
-    words.chinese += (words.chinese.empty() ? "" : "，") + chinese;
+    message.english += (message.english.empty() ? "" : ", ") + english;
+    message.chinese += (message.chinese.empty() ? "" : "，") + chinese;
   };
   if (proof.to_card_bytes_per_second) {
     add(PerSecond(*proof.to_card_bytes_per_second) + " to it", "写入 " + PerSecond(*proof.to_card_bytes_per_second));
@@ -63,7 +64,7 @@ base::BilingualText FiguresInWords(const CardProof& proof) {
         "检查内存 " + base::FormatByteSize(*proof.memory_proved_bytes) + "（" +
             PerSecond(*proof.memory_bytes_per_second) + "）");
   }
-  return words;
+  return message;
 }
 
 Figures FiguresOf(const Card& card, const CardProof& proof) {
@@ -91,7 +92,7 @@ Finding JudgeProof(const Card& card, const CardProof& proof) {
   switch (proof.outcome) {
     case CardProof::Outcome::kSound: {
       if (proof.uuid && card.uuid && card.uuid->starts_with("GPU-") && *proof.uuid != *card.uuid) {
-        return Say(
+        return MakeFinding(
             Verdict::kFail,
             {fmt::format("{}: the card that answered is {}, and the inventory says {}.", title, *proof.uuid,
                          *card.uuid),
@@ -100,42 +101,43 @@ Finding JudgeProof(const Card& card, const CardProof& proof) {
              "检查可见设备列表和 CUDA_DEVICE_ORDER：编号在各处不指同一张卡。"},
             "B9", figures);
       }
-      const base::BilingualText measured = FiguresInWords(proof);
-      return Say(Verdict::kOk,
-                 {fmt::format("{}: allocated, copied, computed as the processor does, freed, through {}{}.", title,
-                              proof.way, measured.english.empty() ? "" : "; " + measured.english),
-                  fmt::format("{}：经 {} 完成分配、复制、计算（与处理器一致）和释放{}。", title, proof.way,
-                              measured.chinese.empty() ? "" : "；" + measured.chinese)},
-                 {}, "", figures);
+      const base::BilingualText measured = DescribeFigures(proof);
+      return MakeFinding(Verdict::kOk,
+                         {fmt::format("{}: allocated, copied, computed as the processor does, freed, through {}{}.",
+                                      title, proof.way, measured.english.empty() ? "" : "; " + measured.english),
+                          fmt::format("{}：经 {} 完成分配、复制、计算（与处理器一致）和释放{}。", title, proof.way,
+                                      measured.chinese.empty() ? "" : "；" + measured.chinese)},
+                         {}, "", figures);
     }
     case CardProof::Outcome::kWrong:
-      return Say(
+      return MakeFinding(
           Verdict::kFail,
-          {fmt::format("{} computes or remembers wrongly (through {}): {}.", title, proof.way, proof.words),
-           fmt::format("{} 计算或存储错误（经 {}）：{}。", title, proof.way, proof.words)},
+          {fmt::format("{} computes or remembers wrongly (through {}): {}.", title, proof.way, proof.message),
+           fmt::format("{} 计算或存储错误（经 {}）：{}。", title, proof.way, proof.message)},
           {"Nothing that it trains can be trusted. " + take_out.english, "它训练的结果都不可信。" + take_out.chinese},
           "I16", figures);
     case CardProof::Outcome::kRefused:
-      return Say(Verdict::kFail,
-                 {fmt::format("{} refuses at \"{}\": {}", title, proof.step, proof.words),
-                  fmt::format("{} 在“{}”步骤出错：{}", title, proof.step, proof.words)},
-                 take_out, "", figures);
+      return MakeFinding(Verdict::kFail,
+                         {fmt::format("{} refuses at \"{}\": {}", title, proof.step, proof.message),
+                          fmt::format("{} 在“{}”步骤出错：{}", title, proof.step, proof.message)},
+                         take_out, "", figures);
     case CardProof::Outcome::kSilent:
-      return Say(Verdict::kFail,
-                 {fmt::format("{} hangs: its test {}, at \"{}\".", title, proof.words, proof.step),
-                  fmt::format("{} 挂起：测试进程在“{}”步骤没有应答，已被终止。", title, proof.step)},
-                 take_out, "", figures);
+      return MakeFinding(Verdict::kFail,
+                         {fmt::format("{} hangs: its test {}, at \"{}\".", title, proof.message, proof.step),
+                          fmt::format("{} 挂起：测试进程在“{}”步骤没有应答，已被终止。", title, proof.step)},
+                         take_out, "", figures);
     case CardProof::Outcome::kDied:
-      return Say(Verdict::kFail,
-                 {fmt::format("{}: {}, at \"{}\".", title, proof.words, proof.step),
-                  fmt::format("{}：使用它的进程在“{}”步骤崩溃：{}。", title, proof.step, proof.words)},
-                 take_out, "", figures);
+      return MakeFinding(Verdict::kFail,
+                         {fmt::format("{}: {}, at \"{}\".", title, proof.message, proof.step),
+                          fmt::format("{}：使用它的进程在“{}”步骤崩溃：{}。", title, proof.step, proof.message)},
+                         take_out, "", figures);
     case CardProof::Outcome::kNotDone:
       break;
   }
-  return Say(
+  return MakeFinding(
       card.present ? Verdict::kCannotTell : Verdict::kFail,
-      {fmt::format("{} was not tried: {}.", title, proof.words), fmt::format("{} 未测试：{}。", title, proof.words)},
+      {fmt::format("{} was not tried: {}.", title, proof.message),
+       fmt::format("{} 未测试：{}。", title, proof.message)},
       card.present
           ? base::BilingualText{"Make the card visible, and name a Python whose torch has it: VIRTUAL_ENV or --python.",
                                 "让该卡可见，并指定其 torch 支持该卡的 Python：VIRTUAL_ENV 或 --python。"}
@@ -145,56 +147,56 @@ Finding JudgeProof(const Card& card, const CardProof& proof) {
 
 }  // namespace
 
-Findings CheckProof(const Subject& subject) {
-  const auto cards = subject.inventory.Cards();
+Findings CheckProof(const MachineUnderTest& machine) {
+  const auto cards = machine.inventory.Cards();
   if (cards.empty()) return NoCard();
-  const auto proofs = ProofsOf(subject);
+  const auto proofs = ProofsOf(machine);
   Findings findings;
   for (std::size_t i = 0; i < cards.size(); ++i) findings.push_back(JudgeProof(*cards[i], (*proofs)[i]));
   return findings;
 }
 
-Findings CheckPace(const Subject& subject) {
-  const auto cards = subject.inventory.Cards();
+Findings CheckPace(const MachineUnderTest& machine) {
+  const auto cards = machine.inventory.Cards();
   if (cards.empty()) return NoCard();
-  const auto proofs = ProofsOf(subject);
+  const auto proofs = ProofsOf(machine);
   std::vector<std::string> models;
   std::map<std::string, int> measured;
   for (std::size_t i = 0; i < cards.size(); ++i) {
     models.push_back(ModelOf(*cards[i]));
     if ((*proofs)[i].outcome == CardProof::Outcome::kSound && (*proofs)[i].pace_seconds) ++measured[models.back()];
   }
-  struct Word {
+  struct FigureText {
     const char* figure;
     const char* english;
     const char* chinese;
   };
-  constexpr Word kWords[] = {{"to_card", "copies to it run at", "写入速度"},
-                             {"from_card", "copies from it run at", "读出速度"},
-                             {"memory", "its own memory runs at", "显存速度"},
-                             {"pace", "the same computation takes", "同一计算耗时"}};
+  constexpr FigureText kFigureTexts[] = {{"to_card", "copies to it run at", "写入速度"},
+                                         {"from_card", "copies from it run at", "读出速度"},
+                                         {"memory", "its own memory runs at", "显存速度"},
+                                         {"pace", "the same computation takes", "同一计算耗时"}};
   std::map<std::size_t, Finding> slow;
   for (const SlowFigure& figure : FindSlow(models, *proofs)) {
-    const Word& word =
-        *std::find_if(std::begin(kWords), std::end(kWords), [&](const Word& w) { return figure.what == w.figure; });
+    const FigureText& figure_text = *std::find_if(std::begin(kFigureTexts), std::end(kFigureTexts),
+                                                  [&](const FigureText& w) { return figure.what == w.figure; });
     const auto value = [&](double number) {
       return figure.what == "pace" ? fmt::format("{:.3g} ms", number * 1e3) : PerSecond(number);
     };
     Finding& finding = slow[figure.card];
     const std::string title = Title(*cards[figure.card]);
     if (finding.evidence.english.empty()) {
-      finding = Say(Verdict::kWarn, {title + " is far slower than the others", title + " 比其他卡慢得多"},
-                    {"One slow card holds all ranks back. Compare its link (fulldeck devices --json: link), "
-                     "temperature and power limit with "
-                     "the others', and look for another process on it.",
-                     "一张慢卡会拖慢所有进程。比较其链路（fulldeck devices --json 的 "
-                     "link）、温度和功耗上限，并检查是否有其他进程。"},
-                    "", {{"card", device::NameOf(*cards[figure.card])}});
+      finding = MakeFinding(Verdict::kWarn, {title + " is far slower than the others", title + " 比其他卡慢得多"},
+                            {"One slow card holds all ranks back. Compare its link (fulldeck devices --json: link), "
+                             "temperature and power limit with "
+                             "the others', and look for another process on it.",
+                             "一张慢卡会拖慢所有进程。比较其链路（fulldeck devices --json 的 "
+                             "link）、温度和功耗上限，并检查是否有其他进程。"},
+                            "", {{"card", device::NameOf(*cards[figure.card])}});
     }
-    finding.evidence.english +=
-        fmt::format("; {} {}, the others' median is {}", word.english, value(figure.value), value(figure.median));
+    finding.evidence.english += fmt::format("; {} {}, the others' median is {}", figure_text.english,
+                                            value(figure.value), value(figure.median));
     finding.evidence.chinese +=
-        fmt::format("；{} {}，其他卡的中位数为 {}", word.chinese, value(figure.value), value(figure.median));
+        fmt::format("；{} {}，其他卡的中位数为 {}", figure_text.chinese, value(figure.value), value(figure.median));
     finding.figures.emplace_back(figure.what, fmt::format("{:.6g}", figure.value));
     finding.figures.emplace_back(figure.what + "_median_of_others", fmt::format("{:.6g}", figure.median));
   }
@@ -206,13 +208,14 @@ Findings CheckPace(const Subject& subject) {
   }
   for (const auto& [model, count] : measured) {
     if (count >= 3 && slow.empty()) {
-      findings.push_back(Say(Verdict::kOk, {fmt::format("{} of one model keep the same pace.",
-                                                        base::Counted(static_cast<std::uint64_t>(count), "card")),
-                                            fmt::format("同型号的 {} 张卡速度一致。", count)}));
+      findings.push_back(MakeFinding(
+          Verdict::kOk,
+          {fmt::format("{} of one model keep the same pace.", base::Counted(static_cast<std::uint64_t>(count), "card")),
+           fmt::format("同型号的 {} 张卡速度一致。", count)}));
     }
   }
   if (findings.empty()) {
-    findings.push_back(Say(
+    findings.push_back(MakeFinding(
         Verdict::kCannotTell,
         {"Fewer than three cards of one model gave figures: there is nothing to compare with.",
          "同型号且有数据的卡不足三张，无法比较。"},
@@ -221,28 +224,28 @@ Findings CheckPace(const Subject& subject) {
   return findings;
 }
 
-Findings CheckTelemetry(const Subject& subject) {
-  const auto cards = subject.inventory.Cards();
+Findings CheckTelemetry(const MachineUnderTest& machine) {
+  const auto cards = machine.inventory.Cards();
   if (cards.empty()) return NoCard();
-  const auto proofs = ProofsOf(subject);
+  const auto proofs = ProofsOf(machine);
   PerCard result;
   for (std::size_t i = 0; i < cards.size(); ++i) {
     const CardProof& proof = (*proofs)[i];
-    if (!proof.was_busy || !proof.highest_utilisation_percent) {
+    if (!proof.was_busy || !proof.highest_utilization_percent) {
       result.Unknown(*cards[i]);
-    } else if (*proof.highest_utilisation_percent > 0) {
+    } else if (*proof.highest_utilization_percent > 0) {
       result.Good(*cards[i]);
     } else {
-      result.Bad(
-          Say(Verdict::kFail,
-              {Title(*cards[i]) +
-                   " computed, and its utilisation stayed at 0 %: the work went elsewhere, or its telemetry is wrong.",
-               Title(*cards[i]) + " 在计算时利用率仍为 0 %：工作去了别处，或遥测数据有误。"},
-              {"Check that the number means the same card in torch and in the driver (visible-device list, device "
-               "order), then the "
-               "vendor's tool.",
-               "检查该编号在 torch 和驱动中是否为同一张卡（可见设备列表、设备顺序），再看厂商工具。"},
-              "C1", {{"card", device::NameOf(*cards[i])}}));
+      result.Bad(MakeFinding(
+          Verdict::kFail,
+          {Title(*cards[i]) +
+               " computed, and its utilisation stayed at 0 %: the work went elsewhere, or its telemetry is wrong.",
+           Title(*cards[i]) + " 在计算时利用率仍为 0 %：工作去了别处，或遥测数据有误。"},
+          {"Check that the number means the same card in torch and in the driver (visible-device list, device "
+           "order), then the "
+           "vendor's tool.",
+           "检查该编号在 torch 和驱动中是否为同一张卡（可见设备列表、设备顺序），再看厂商工具。"},
+          "C1", {{"card", device::NameOf(*cards[i])}}));
     }
   }
   return result.Done({"utilisation rose above 0 % while it computed", "计算时利用率高于 0 %"},
@@ -251,10 +254,10 @@ Findings CheckTelemetry(const Subject& subject) {
                       "见 card-proof 检查；安装厂商管理库以获取利用率。"});
 }
 
-Findings CheckMemoryErrors(const Subject& subject) {
-  const auto cards = subject.inventory.Cards();
+Findings CheckMemoryErrors(const MachineUnderTest& machine) {
+  const auto cards = machine.inventory.Cards();
   if (cards.empty()) return NoCard();
-  const auto proofs = ProofsOf(subject);
+  const auto proofs = ProofsOf(machine);
   PerCard result;
   for (std::size_t i = 0; i < cards.size(); ++i) {
     if ((*proofs)[i].ecc_uncorrected || (*proofs)[i].rows_failed) {

@@ -7,9 +7,9 @@
 
 namespace fulldeck::doctor {
 
-std::vector<Finding> CheckProof(const Subject& subject);
-std::vector<Finding> CheckPace(const Subject& subject);
-std::vector<Finding> CheckTelemetry(const Subject& subject);
-std::vector<Finding> CheckMemoryErrors(const Subject& subject);
+std::vector<Finding> CheckProof(const MachineUnderTest& machine);
+std::vector<Finding> CheckPace(const MachineUnderTest& machine);
+std::vector<Finding> CheckTelemetry(const MachineUnderTest& machine);
+std::vector<Finding> CheckMemoryErrors(const MachineUnderTest& machine);
 
 }  // namespace fulldeck::doctor

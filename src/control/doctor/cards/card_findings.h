@@ -15,9 +15,9 @@ using device::Card;
 using Findings = std::vector<Finding>;
 using Figures = std::vector<std::pair<std::string, std::string>>;
 
-inline Finding Say(Verdict verdict, base::BilingualText evidence, base::BilingualText cure = {}, std::string row = {},
-                   Figures figures = {}) {
-  return {verdict, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
+inline Finding MakeFinding(Verdict verdict, base::BilingualText evidence, base::BilingualText fix = {},
+                           std::string row = {}, Figures figures = {}) {
+  return {verdict, std::move(evidence), std::move(fix), std::move(row), std::move(figures)};
 }
 
 inline std::string Title(const Card& card) {
@@ -44,16 +44,16 @@ class PerCard {
   void Good(const Card& card) { good_.push_back(&card); }
   void Unknown(const Card& card) { unknown_.push_back(&card); }
 
-  Findings Done(const base::BilingualText& all_well, const base::BilingualText& not_told,
-                const base::BilingualText& not_told_cure) {
+  Findings Done(const base::BilingualText& all_well, const base::BilingualText& unknown_text,
+                const base::BilingualText& unknown_fix) {
     if (!good_.empty()) {
       findings_.push_back(
-          Say(Verdict::kOk, {Names(good_) + ": " + all_well.english, Names(good_) + "：" + all_well.chinese}));
+          MakeFinding(Verdict::kOk, {Names(good_) + ": " + all_well.english, Names(good_) + "：" + all_well.chinese}));
     }
     if (!unknown_.empty()) {
-      findings_.push_back(Say(Verdict::kCannotTell,
-                              {Names(unknown_) + ": " + not_told.english, Names(unknown_) + "：" + not_told.chinese},
-                              not_told_cure));
+      findings_.push_back(MakeFinding(
+          Verdict::kCannotTell,
+          {Names(unknown_) + ": " + unknown_text.english, Names(unknown_) + "：" + unknown_text.chinese}, unknown_fix));
     }
     return std::move(findings_);
   }

@@ -69,16 +69,16 @@ Json DeviceNames(const device::Card& card) {
 
 class Proving {
  public:
-  explicit Proving(const Subject& subject)
-      : subject_(subject), cards_(subject.inventory.Cards()), proofs_(cards_.size()) {}
+  explicit Proving(const MachineUnderTest& machine)
+      : machine_(machine), cards_(machine.inventory.Cards()), proofs_(cards_.size()) {}
 
   std::vector<CardProof> All() {
     std::vector<std::size_t> chosen;
     for (std::size_t i = 0; i < cards_.size(); ++i) {
       if (!cards_[i]->present) {
-        proofs_[i].words = "it is not there";
+        proofs_[i].message = "it is not there";
       } else if (!cards_[i]->visible) {
-        proofs_[i].words = "it is hidden by the visible-device list";
+        proofs_[i].message = "it is hidden by the visible-device list";
       } else {
         chosen.push_back(i);
       }
@@ -97,17 +97,17 @@ class Proving {
       const device::Card& card = *cards_[i];
       if (card.simulated) {
         // One process loads torch and forks: the simulated cards allow it, and it is done in a quarter of the time.
-        if (!subject_.python.empty() && card.torch_type && card.notes.empty()) {
+        if (!machine_.python.empty() && card.torch_type && card.notes.empty()) {
           simulated_in_torch.cards.push_back(i);
         } else {
           probes.push_back({Way::kSimulated, {i}});
         }
       } else if (card.vendor == "nvidia") {
         probes.push_back({Way::kCuda, {i}});
-      } else if (!subject_.python.empty()) {
+      } else if (!machine_.python.empty()) {
         probes.push_back({Way::kTorch, {i}});
       } else {
-        proofs_[i].words = "there is no Python, and without the user's torch this vendor's cards cannot be used";
+        proofs_[i].message = "there is no Python, and without the user's torch this vendor's cards cannot be used";
       }
     }
     if (!simulated_in_torch.cards.empty()) probes.push_back(simulated_in_torch);
@@ -118,7 +118,7 @@ class Proving {
       for (const std::size_t i : probe.cards) {
         if (cards_[i]->simulated && probe.way == Way::kTorch) {
           second.push_back({Way::kSimulated, {i}});
-        } else if (probe.way == Way::kCuda && !subject_.python.empty()) {
+        } else if (probe.way == Way::kCuda && !machine_.python.empty()) {
           second.push_back({Way::kTorch, {i}});
         }
       }
@@ -130,15 +130,14 @@ class Proving {
   std::vector<Probe> Run(const std::vector<Probe>& probes) {
     std::vector<ProbeProcess> processes;
     for (const Probe& probe : probes) processes.push_back(ProcessFor(probe));
-    const ProbePatience patience{std::max(subject_.patience, kTimeToLoadTorch), subject_.patience};
-    device::InventoryReader telemetry(
-        {subject_.root, subject_.environment, device::kDefaultPatience, subject_.program});
-    const auto endings = RunProbes(processes, patience, [&](const std::vector<ProbeEnding>& so_far) {
-      if (busy_factor_ > 0) WatchUtilisation(so_far, telemetry);
+    const ProbeTimeouts timeout{std::max(machine_.timeout, kTimeToLoadTorch), machine_.timeout};
+    device::InventoryReader telemetry({machine_.root, machine_.environment, device::kDefaultTimeout, machine_.program});
+    const auto results = RunProbes(processes, timeout, [&](const std::vector<ProbeResult>& so_far) {
+      if (busy_factor_ > 0) WatchUtilization(so_far, telemetry);
     });
     std::vector<Probe> not_open;
     for (std::size_t i = 0; i < probes.size(); ++i) {
-      if (!Understand(probes[i], endings[i])) not_open.push_back(probes[i]);
+      if (!Understand(probes[i], results[i])) not_open.push_back(probes[i]);
     }
     return not_open;
   }
@@ -150,13 +149,13 @@ class Proving {
     if (probe.way == Way::kTorch) {
       request["module"] = card.torch_module;
       request["simulated"] = card.simulated;
-      request["package"] = card.simulated ? PackageBeside(subject_.program) : "";
+      request["package"] = card.simulated ? PackageBeside(machine_.program) : "";
       request["cards"] = Json::array();
       for (const std::size_t i : probe.cards) {
         request["cards"].push_back(Json::object({{"card", i}, {"devices", DeviceNames(*cards_[i])}}));
       }
       base::PythonStart start =
-          base::StartPythonScript(subject_.python, kCardProbeScript, {Line(request)}, subject_.environment);
+          base::StartPythonScript(machine_.python, kCardProbeScript, {Line(request)}, machine_.environment);
       return {std::move(start.arguments), std::move(start.environment)};
     }
     request["card"] = probe.cards.front();
@@ -170,20 +169,20 @@ class Proving {
       const std::vector<std::string> folders = {
           "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",      "/usr/lib",
           "/usr/local/nvidia/lib64",   "/usr/local/nvidia/lib",      "/usr/lib/wsl/lib"};
-      request["libraries"] = device::LibraryCandidates(subject_.root, {"libcuda.so.1"}, folders);
-      request["management"] = device::LibraryCandidates(subject_.root, {"libnvidia-ml.so.1"}, folders);
+      request["libraries"] = device::LibraryCandidates(machine_.root, {"libcuda.so.1"}, folders);
+      request["management"] = device::LibraryCandidates(machine_.root, {"libnvidia-ml.so.1"}, folders);
       const bool shared = card.telemetry.holders && !card.telemetry.holders->empty();
       request["memory_share"] = shared ? kMemoryShareAmongOthers : kMemoryShareAlone;
     } else {
       request["way"] = "simulated";
     }
-    return {{subject_.program, "probe-card", Line(request)}, subject_.environment};
+    return {{machine_.program, "probe-card", Line(request)}, machine_.environment};
   }
 
   // False when this way is not open on this machine.
-  bool Understand(const Probe& probe, const ProbeEnding& ending) {
+  bool Understand(const Probe& probe, const ProbeResult& result) {
     std::string unavailable;
-    for (const std::string& text : ending.lines) {
+    for (const std::string& text : result.lines) {
       const Json line = Json::parse(text, nullptr, false);
       if (!line.is_object()) continue;
       if (line.contains("unavailable") && line["unavailable"].is_string()) {
@@ -200,20 +199,20 @@ class Proving {
       if (finished_.contains(i)) continue;
       if (!unavailable.empty()) {
         proof.outcome = Outcome::kNotDone;
-        proof.words = unavailable;
+        proof.message = unavailable;
         open = false;
-      } else if (!ending.not_started.empty()) {
+      } else if (!result.not_started.empty()) {
         proof.outcome = Outcome::kNotDone;
-        proof.words = "the process that would use it " + ending.EndInWords(subject_.patience);
-      } else if (ending.silent) {
+        proof.message = "the process that would use it " + result.DescribeEnd(machine_.timeout);
+      } else if (result.silent) {
         proof.outcome = proof.step.empty() ? Outcome::kNotDone : Outcome::kSilent;
-        proof.words = proof.step.empty() ? "the process that would use it " +
-                                               ending.EndInWords(std::max(subject_.patience, kTimeToLoadTorch))
-                                         : ending.EndInWords(subject_.patience);
+        proof.message = proof.step.empty() ? "the process that would use it " +
+                                                 result.DescribeEnd(std::max(machine_.timeout, kTimeToLoadTorch))
+                                           : result.DescribeEnd(machine_.timeout);
       } else {
         proof.outcome = Outcome::kDied;
-        proof.words = "the process that used it " + ending.EndInWords(subject_.patience);
-        if (const std::string words = ending.LastWords(); !words.empty()) proof.words += ": " + words;
+        proof.message = "the process that used it " + result.DescribeEnd(machine_.timeout);
+        if (const std::string message = result.LastLine(); !message.empty()) proof.message += ": " + message;
       }
     }
     finished_.clear();
@@ -236,15 +235,15 @@ class Proving {
     const std::size_t card = line["card"].get<std::size_t>();
     if (line.contains("wrong")) {
       proof.outcome = Outcome::kWrong;
-      proof.words = text("wrong");
+      proof.message = text("wrong");
       finished_[card] = true;
     } else if (line.contains("refused")) {
       proof.outcome = Outcome::kRefused;
-      proof.words = text("refused");
+      proof.message = text("refused");
       finished_[card] = true;
     } else if (line.contains("died")) {
       proof.outcome = Outcome::kDied;
-      proof.words = "the process that used it died";
+      proof.message = "the process that used it died";
       finished_[card] = true;
     } else if (line.contains("sound")) {
       proof.outcome = Outcome::kSound;
@@ -268,10 +267,10 @@ class Proving {
     }
   }
 
-  void WatchUtilisation(const std::vector<ProbeEnding>& so_far, device::InventoryReader& telemetry) {
+  void WatchUtilization(const std::vector<ProbeResult>& so_far, device::InventoryReader& telemetry) {
     bool any_busy = false;
-    for (const ProbeEnding& ending : so_far) {
-      for (const std::string& line : ending.lines) any_busy = any_busy || line.find("\"busy\"") != std::string::npos;
+    for (const ProbeResult& result : so_far) {
+      for (const std::string& line : result.lines) any_busy = any_busy || line.find("\"busy\"") != std::string::npos;
     }
     if (!any_busy) return;
     const auto now = telemetry.Read();
@@ -279,11 +278,11 @@ class Proving {
     for (const device::Card* seen : now->Cards()) {
       for (std::size_t i = 0; i < cards_.size(); ++i) {
         if (cards_[i]->vendor != seen->vendor || cards_[i]->index != seen->index ||
-            !seen->telemetry.utilisation_percent) {
+            !seen->telemetry.utilization_percent) {
           continue;
         }
-        auto& highest = proofs_[i].highest_utilisation_percent;
-        highest = std::max(highest.value_or(0), *seen->telemetry.utilisation_percent);
+        auto& highest = proofs_[i].highest_utilization_percent;
+        highest = std::max(highest.value_or(0), *seen->telemetry.utilization_percent);
       }
     }
   }
@@ -331,7 +330,7 @@ class Proving {
     }
   }
 
-  const Subject& subject_;
+  const MachineUnderTest& machine_;
   const std::vector<const device::Card*> cards_;
   std::vector<CardProof> proofs_;
   std::map<std::size_t, bool> finished_;
@@ -350,23 +349,23 @@ std::string ModelOf(const device::Card& card) {
   return (card.simulated ? std::string(kSimulatedModel) : "") + card.vendor + "/" + card.model.value_or("");
 }
 
-std::vector<CardProof> ProveCards(const Subject& subject) {
-  return Proving(subject).All();
+std::vector<CardProof> ProveCards(const MachineUnderTest& machine) {
+  return Proving(machine).All();
 }
 
-std::shared_ptr<const std::vector<CardProof>> ProofsOf(const Subject& subject) {
+std::shared_ptr<const std::vector<CardProof>> ProofsOf(const MachineUnderTest& machine) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<const std::vector<CardProof>>> kept;
-  std::string key = subject.root.Path("/") + '\n' + subject.python + '\n' + subject.program + '\n' +
-                    std::to_string(subject.patience.count());
-  for (const auto& [name, value] : subject.environment.all()) key += '\n' + name + '=' + value;
-  for (const device::Card* card : subject.inventory.Cards()) {
+  std::string key = machine.root.Path("/") + '\n' + machine.python + '\n' + machine.program + '\n' +
+                    std::to_string(machine.timeout.count());
+  for (const auto& [name, value] : machine.environment.all()) key += '\n' + name + '=' + value;
+  for (const device::Card* card : machine.inventory.Cards()) {
     key +=
         '\n' + ModelOf(*card) + std::to_string(card->index) + (card->present ? "+" : "-") + (card->visible ? "+" : "-");
   }
   const std::lock_guard lock(mutex);
   auto& proofs = kept[key];
-  if (!proofs) proofs = std::make_shared<const std::vector<CardProof>>(ProveCards(subject));
+  if (!proofs) proofs = std::make_shared<const std::vector<CardProof>>(ProveCards(machine));
   return proofs;
 }
 

@@ -16,7 +16,7 @@ namespace fulldeck::doctor {
 
 struct CardProof {
   enum class Outcome {
-    kNotDone,  // `words` says why
+    kNotDone,  // `message` says why
     kSound,
     kWrong,    // it computes or remembers other values than the processor
     kRefused,  // an error instead of a result
@@ -24,7 +24,7 @@ struct CardProof {
     kDied,     // the process that used it crashed
   };
   Outcome outcome = Outcome::kNotDone;
-  std::string words;
+  std::string message;
   std::string step;  // where it stopped: driver, allocate, copy, compute, pace, memory, busy, free
   std::string way;   // "CUDA driver 13.0", "torch 2.5.1 on gcu:3", …
   std::optional<double> to_card_bytes_per_second;
@@ -37,16 +37,16 @@ struct CardProof {
   std::optional<std::uint64_t> ecc_uncorrected;
   std::optional<bool> rows_pending;                   // memory rows that wait for a reset to be replaced
   std::optional<bool> rows_failed;                    // no row is left to replace a broken one
-  std::optional<double> highest_utilisation_percent;  // that its telemetry told while it computed
+  std::optional<double> highest_utilization_percent;  // that its telemetry told while it computed
   bool was_busy = false;                              // long enough for telemetry to see it
 };
 
 // One for each card of Inventory::Cards(), in that order: all of them at the same time, cards that are missing or
 // hidden left out. Cards that seem slow are measured a second time beside few others, and the second figures count.
-std::vector<CardProof> ProveCards(const Subject& subject);
+std::vector<CardProof> ProveCards(const MachineUnderTest& machine);
 
 // The same, done once: for the same machine, environment and cards the first answer is kept. Any thread.
-std::shared_ptr<const std::vector<CardProof>> ProofsOf(const Subject& subject);
+std::shared_ptr<const std::vector<CardProof>> ProofsOf(const MachineUnderTest& machine);
 
 // A figure of a card that is far from the others'.
 struct SlowFigure {

@@ -18,24 +18,24 @@
 #include "bench/collectives_bench.h"
 #include "bench/host_memory.h"
 #include "bench/rank_set.h"
-#include "bench/recipes.h"
-#include "bench/work_folder.h"
+#include "bench/rank_commands.h"
+#include "bench/temporary_run_folder.h"
 #include "doctor/python_scripts.h"
 
 namespace fulldeck::doctor {
 namespace {
 
-constexpr int kMostRestarts = 2;
+constexpr int kMaxRestarts = 2;
 constexpr std::uint64_t kLargestPair = std::uint64_t{4} << 20;
 constexpr std::uint64_t kLatencyBytes = 8;
 constexpr int kPairCalls = 6;
 // Below this a message has its latency, and no bandwidth to judge.
-constexpr std::uint64_t kLeastJudgedPair = std::uint64_t{128} << 10;
-constexpr int kMoreTries = 5;                           // of what seems slow
-constexpr std::chrono::milliseconds kBetweenTries(30);  // more with each
-constexpr double kSlowFactor = 10;                      // over what memory allows, at sizes that no cache holds
-constexpr double kBusyLoad = 2;                         // for each processor
-constexpr int kNicePatience = 6;                        // a Python with torch needs longer to come than a call to end
+constexpr std::uint64_t kMinJudgedPair = std::uint64_t{128} << 10;
+constexpr int kRetries = 5;                              // of what seems slow
+constexpr std::chrono::milliseconds kRetryInterval(30);  // more with each
+constexpr double kSlowFactor = 10;                       // over what memory allows, at sizes that no cache holds
+constexpr double kBusyLoad = 2;                          // for each processor
+constexpr int kTorchTimeoutFactor = 6;                   // a Python with torch needs longer to come than a call to end
 
 double Median(std::vector<std::uint64_t> times) {
   if (times.empty()) return 0;
@@ -49,7 +49,7 @@ char StateOf(std::uint64_t pid) {
   return end != std::string::npos && end + 2 < line->size() ? (*line)[end + 2] : '?';
 }
 
-std::string Ending(std::optional<int> status) {
+std::string DescribeExit(std::optional<int> status) {
   if (!status) return "ended";
   if (WIFSIGNALED(*status)) return fmt::format("was ended by signal {}", WTERMSIG(*status));
   return fmt::format("ended with code {}", WEXITSTATUS(*status));
@@ -58,32 +58,31 @@ std::string Ending(std::optional<int> status) {
 class Proof {
  public:
   Proof(const ProofPlan& plan, const base::Environment& environment, std::string folder,
-        const std::function<void(const std::string&)>& tell)
-      : plan_(plan), tell_(tell) {
-    kitchen_.environment = environment;
-    kitchen_.folder = std::move(folder);
-    kitchen_.own_program = base::OwnProgram();
-    kitchen_.python = plan.python;
-    kitchen_.timeout_seconds = plan.timeout_seconds;
-    progress_path_ = kitchen_.folder + "/progress";
+        const std::function<void(const std::string&)>& log_line)
+      : plan_(plan), log_line_(log_line) {
+    launcher_config_.environment = environment;
+    launcher_config_.folder = std::move(folder);
+    launcher_config_.executable_path = base::ExecutablePath();
+    launcher_config_.python = plan.python;
+    launcher_config_.timeout_seconds = plan.timeout_seconds;
+    progress_path_ = launcher_config_.folder + "/progress";
   }
 
   base::Result<ProofReport> Run() {
     if (auto heard = loop_.OnSignals({SIGINT, SIGTERM, SIGHUP}, [this](int) { interrupted_ = true; }); !heard)
       return heard.error();
-    const std::vector<int> processors = bench::UsableProcessors();
+    const std::vector<int> cpus = bench::UsableCpus();
     report_.backend = plan_.backend;
     report_.ranks = plan_.ranks;
-    report_.processors = static_cast<int>(processors.size());
+    report_.cpus = static_cast<int>(cpus.size());
     const bool bound_wanted = std::any_of(plan_.sizes.begin(), plan_.sizes.end(),
-                                          [](std::uint64_t size) { return size >= bench::kLeastBoundBytes; });
+                                          [](std::uint64_t size) { return size >= bench::kMinBoundBytes; });
     if (const auto load = base::SystemRoot().ReadLine("/proc/loadavg")) {
       report_.load = base::ParseDecimal(load->substr(0, load->find(' '))).value_or(0);
     }
-    report_.busy = report_.load > kBusyLoad * static_cast<double>(processors.size());
-    // As many processors as there are ranks: more could not help them.
-    const std::vector<int> used(processors.begin(),
-                                processors.begin() + std::min<std::ptrdiff_t>(plan_.ranks, std::ssize(processors)));
+    report_.busy = report_.load > kBusyLoad * static_cast<double>(cpus.size());
+    // As many cpus as there are ranks: more could not help them.
+    const std::vector<int> used(cpus.begin(), cpus.begin() + std::min<std::ptrdiff_t>(plan_.ranks, std::ssize(cpus)));
     if (bound_wanted) report_.memory_bytes_per_second = bench::MeasureMemorySpeed(used);
     if (auto started = Start(); !started) return started.error();
 
@@ -98,31 +97,31 @@ class Proof {
     }
     if (plan_.ranks > 1 && !interrupted_) Pairs(static_cast<int>(steps.size()));
     JudgeSpeed();
-    NoteWhatWasNotDone(steps);
+    RecordSkipped(steps);
     report_.interrupted = interrupted_;
     return std::move(report_);
   }
 
  private:
   bool IsNative() const { return plan_.backend == "fulldeck"; }
-  base::Duration Patience() const {
+  base::Duration StepTimeout() const {
     return std::chrono::duration_cast<base::Duration>(std::chrono::duration<double>(plan_.timeout_seconds));
   }
 
-  base::Result<bench::RankRecipe> Recipe() const {
+  base::Result<bench::RankCommand> Recipe() const {
     // The name makes the socket's path, and a group that failed must not meet the next one.
-    bench::RankRecipe recipe{fmt::format("{}-{}", IsNative() ? "fulldeck" : "torch", restarts_), plan_.ranks, {}};
-    const std::string socket = bench::RankSet::SocketPath(kitchen_.folder, recipe);
+    bench::RankCommand command{fmt::format("{}-{}", IsNative() ? "fulldeck" : "torch", restarts_), plan_.ranks, {}};
+    const std::string socket = bench::RankSet::SocketPath(launcher_config_.folder, command);
     // The doctor judges a hang; the library's own time-out comes after that.
     const std::string timeout = fmt::format("{}", plan_.timeout_seconds * 3);
     std::string python;
     std::string script;
-    base::Environment environment = base::WithoutWorkingDirectory(kitchen_.environment);
+    base::Environment environment = base::WithoutWorkingDirectory(launcher_config_.environment);
     if (!IsNative()) {
-      auto found = bench::FindPython(kitchen_);
+      auto found = bench::FindPython(launcher_config_);
       if (!found) return found.error();
       python = *found;
-      auto written = bench::WriteScript(kitchen_, "collectives_rank.py", kCollectivesRankScript);
+      auto written = bench::WriteScript(launcher_config_, "collectives_rank.py", kCollectivesRankScript);
       if (!written) return written.error();
       script = *written;
       for (const auto& [name, value] : {std::pair("OMP_NUM_THREADS", "1"), std::pair("GLOO_SOCKET_IFNAME", "lo")}) {
@@ -134,30 +133,37 @@ class Proof {
       const std::string number = std::to_string(rank);
       const std::string size = std::to_string(plan_.ranks);
       if (IsNative()) {
-        options.arguments = {
-            kitchen_.own_program, "doctor-rank", socket, progress_path_, "--rank", number, "--size", size,
-            "--timeout",          timeout};
+        options.arguments = {launcher_config_.executable_path,
+                             "doctor-rank",
+                             socket,
+                             progress_path_,
+                             "--rank",
+                             number,
+                             "--size",
+                             size,
+                             "--timeout",
+                             timeout};
         if (!plan_.fault.empty()) options.arguments.insert(options.arguments.end(), {"--inject", plan_.fault});
       } else {
-        const std::string store = fmt::format("{}/store-{}", kitchen_.folder, restarts_);
+        const std::string store = fmt::format("{}/store-{}", launcher_config_.folder, restarts_);
         const std::string device = plan_.devices.empty() ? "cpu" : plan_.devices[static_cast<std::size_t>(rank)];
         options.arguments = {python,        script, socket,  progress_path_, number,       size,
                              plan_.backend, store,  timeout, device,         plan_.module, plan_.fault};
       }
       options.environment = bench::VariablesOfRanks(environment);
-      recipe.processes.push_back(std::move(options));
+      command.processes.push_back(std::move(options));
     }
-    return recipe;
+    return command;
   }
 
   base::Result<void> Start() {
-    auto recipe = Recipe();
-    if (!recipe) return recipe.error();
-    if (!IsNative()) tell_(fmt::format("starting {} ranks of {} in {}", plan_.ranks, plan_.backend, plan_.python));
+    auto command = Recipe();
+    if (!command) return command.error();
+    if (!IsNative()) log_line_(fmt::format("starting {} ranks of {} in {}", plan_.ranks, plan_.backend, plan_.python));
     // What the ranks before have left says nothing of these.
     unlink(progress_path_.c_str());
-    auto started = bench::RankSet::Start(loop_, interrupted_, std::move(*recipe), kitchen_.folder,
-                                         Patience() * (IsNative() ? 1 : kNicePatience));
+    auto started = bench::RankSet::Start(loop_, interrupted_, std::move(*command), launcher_config_.folder,
+                                         StepTimeout() * (IsNative() ? 1 : kTorchTimeoutFactor));
     if (!started.set) {
       return base::Error{fmt::format("{} with {} ranks cannot be tried: {}", plan_.backend, plan_.ranks,
                                      started.absent ? *started.absent : started.failed.value_or(""))};
@@ -168,7 +174,7 @@ class Proof {
   }
 
   bool Again() {
-    if (restarts_ >= kMostRestarts) return false;
+    if (restarts_ >= kMaxRestarts) return false;
     ++restarts_;
     return static_cast<bool>(Start());
   }
@@ -182,9 +188,9 @@ class Proof {
   }
 
   // The answers of all ranks, right or not; nothing when they did not all come, which is then noted.
-  std::optional<std::vector<StepAnswer>> Ask(const Step& step) {
+  std::optional<std::vector<StepAnswer>> Request(const Step& step) {
     const auto never = [](const std::string&) { return false; };
-    const auto lines = set_->Ask(LineOf(step), Patience(), never);
+    const auto lines = set_->Request(LineOf(step), StepTimeout(), never);
     std::vector<StepAnswer> answers;
     std::optional<std::string> failed;
     for (std::size_t rank = 0; lines && rank < lines->size(); ++rank) {
@@ -194,13 +200,13 @@ class Proof {
       if (answer) answers.push_back(std::move(*answer));
     }
     if (lines && !failed) return answers;
-    if (!interrupted_) NoteFailure(step, lines ? *failed : lines.error().message);
+    if (!interrupted_) RecordFailure(step, lines ? *failed : lines.error().message);
     given_up_.insert(step.operation->name);
     set_.reset();
     return std::nullopt;
   }
 
-  void NoteFailure(const Step& step, const std::string& text) {
+  void RecordFailure(const Step& step, const std::string& text) {
     Finding finding;
     finding.verdict = Verdict::kFail;
     const std::string what = Describe(step);
@@ -209,10 +215,10 @@ class Proof {
       const auto& ended = set_->ended().front();
       finding.row = "A5";
       finding.evidence = {
-          fmt::format("{}: rank {} {} in it. {}", what, ended.process, Ending(ended.status), text),
-          fmt::format("{}：rank {} 在其中退出（{}）。{}", what, ended.process, Ending(ended.status), text)};
-      finding.cure = {"read what that rank said last; fulldeck explain knows most of it",
-                      "先看该 rank 最后的输出；fulldeck explain 认识其中大部分"};
+          fmt::format("{}: rank {} {} in it. {}", what, ended.process, DescribeExit(ended.status), text),
+          fmt::format("{}：rank {} 在其中退出（{}）。{}", what, ended.process, DescribeExit(ended.status), text)};
+      finding.fix = {"read what that rank said last; fulldeck explain knows most of it",
+                     "先看该 rank 最后的输出；fulldeck explain 认识其中大部分"};
       finding.figures.insert(finding.figures.end(), {{"kind", "dead"}, {"ranks", std::to_string(ended.process)}});
     } else {
       std::vector<int> silent;
@@ -221,17 +227,17 @@ class Proof {
       }
       if (silent.empty()) {
         finding.evidence = {fmt::format("{} failed: {}", what, text), fmt::format("{} 失败：{}", what, text)};
-        finding.cure = {"the text is the library's own; try --backend gloo beside it",
-                        "以上为通信库自己的报错；可用 --backend gloo 对照"};
+        finding.fix = {"the text is the library's own; try --backend gloo beside it",
+                       "以上为通信库自己的报错；可用 --backend gloo 对照"};
         finding.figures.emplace_back("kind", "failed");
       } else {
-        NoteHang(step, silent, finding);
+        RecordHang(step, silent, finding);
       }
     }
     report_.findings.push_back(std::move(finding));
   }
 
-  void NoteHang(const Step& step, const std::vector<int>& silent, Finding& finding) const {
+  void RecordHang(const Step& step, const std::vector<int>& silent, Finding& finding) const {
     const std::string what = Describe(step);
     const auto progress = ReadProgress(progress_path_, plan_.ranks);
     std::string states;
@@ -252,7 +258,7 @@ class Proof {
           fmt::format("{}: hangs; all {} ranks are inside the call after {} s", what, silent.size(),
                       plan_.timeout_seconds),
           fmt::format("{}：挂起；{} 秒后 {} 个 rank 都还在调用之中", what, plan_.timeout_seconds, silent.size())};
-      finding.cure = {
+      finding.fix = {
           "the library waits for itself: check the interface and P2P it takes (fulldeck doctor --only network), or try "
           "--backend gloo beside it",
           "通信库自身在互相等待：检查它使用的网卡与 P2P（fulldeck doctor --only network），或用 --backend gloo 对照"};
@@ -263,14 +269,14 @@ class Proof {
                     absent.inside ? "does not go on inside the call" : "did not come", plan_.timeout_seconds),
         fmt::format("{}：挂起；{} 秒后 rank {} {}，其余 rank 在等待", what, plan_.timeout_seconds, who,
                     absent.inside ? "停在调用之中" : "没有到达")};
-    finding.cure = {
+    finding.fix = {
         fmt::format("look at the card and the process of rank {}; fulldeck doctor --deep tries every card alone",
                     absent.ranks.front()),
         fmt::format("检查 rank {} 的卡和进程；fulldeck doctor --deep 会单独测试每张卡", absent.ranks.front())};
   }
 
   void OneStep(const Step& step) {
-    const auto answers = Ask(step);
+    const auto answers = Request(step);
     if (!answers) return;
     OperationFigures& figures = FiguresOf(step);
     std::vector<std::pair<int, StepAnswer::Wrong>> wrong;
@@ -288,7 +294,7 @@ class Proof {
     }
     if (!wrong.empty()) {
       // One of each collective says it.
-      if (told_wrong_.insert(step.operation->name).second)
+      if (reported_wrong_.insert(step.operation->name).second)
         report_.findings.push_back(WrongValueFinding(step, wrong, plan_.ranks));
       return;
     }
@@ -296,8 +302,8 @@ class Proof {
     if (!step.sized) return;
     SizeFigure figure = FigureOf(step, times);
     // Whatever else runs here makes a call slower and never faster.
-    for (int attempt = 0; attempt < kMoreTries && IsSlow(figure) && !interrupted_; ++attempt) {
-      const auto more = Ask(step);
+    for (int attempt = 0; attempt < kRetries && IsSlow(figure) && !interrupted_; ++attempt) {
+      const auto more = Request(step);
       if (!more) return;
       std::vector<std::vector<std::uint64_t>> again;
       for (const StepAnswer& answer : *more) again.push_back(answer.times_ns);
@@ -314,11 +320,11 @@ class Proof {
     if (!alike || times.empty()) return figure;
     std::vector<std::uint64_t> slowest = bench::SlowestOf(times);
     slowest.erase(slowest.begin());  // fresh memory
-    const std::uint64_t parts = step.operation->in_parts ? static_cast<std::uint64_t>(plan_.ranks) : 1;
-    figure.bytes = step.count * parts * step.element->bytes;
+    const std::uint64_t chunks = step.operation->in_chunks ? static_cast<std::uint64_t>(plan_.ranks) : 1;
+    figure.bytes = step.count * chunks * step.element->bytes;
     figure.seconds = Median(slowest);
     figure.least = static_cast<double>(*std::min_element(slowest.begin(), slowest.end())) * 1e-9;
-    if (IsNative() && step.operation->has_size && figure.bytes >= bench::kLeastBoundBytes &&
+    if (IsNative() && step.operation->has_size && figure.bytes >= bench::kMinBoundBytes &&
         report_.memory_bytes_per_second > 0) {
       figure.judged = !step.operation->has_root;
       figure.possible = BytesMoved(*step.operation, plan_.ranks, figure.bytes) / report_.memory_bytes_per_second;
@@ -332,7 +338,7 @@ class Proof {
   // Nothing: it failed, which is noted.
   std::optional<double> PairSeconds(int number, int from, int to, std::uint64_t bytes) {
     const Step step = PairStep(number, from, to, bytes, kPairCalls);
-    const auto answers = Ask(step);
+    const auto answers = Request(step);
     if (!answers) return std::nullopt;
     OperationFigures& figures = FiguresOf(step);
     std::vector<std::pair<int, StepAnswer::Wrong>> wrong;
@@ -345,7 +351,8 @@ class Proof {
     }
     if (figures.cannot) return std::nullopt;
     if (!wrong.empty()) {
-      if (told_pairs_.emplace(from, to).second) report_.findings.push_back(WrongValueFinding(step, wrong, plan_.ranks));
+      if (reported_pairs_.emplace(from, to).second)
+        report_.findings.push_back(WrongValueFinding(step, wrong, plan_.ranks));
     } else {
       ++figures.steps;
     }
@@ -371,11 +378,11 @@ class Proof {
         }
       }
     }
-    if (report_.pair_bytes < kLeastJudgedPair) return;
-    for (int attempt = 0; attempt < kMoreTries; ++attempt) {
+    if (report_.pair_bytes < kMinJudgedPair) return;
+    for (int attempt = 0; attempt < kRetries; ++attempt) {
       const std::vector<PairFigures> seems_slow = FindSlowPairs(report_.pairs).slow;
       // Other work comes in slices: what is slow for as long as one of them is slow in all tries made at once.
-      if (!seems_slow.empty()) std::this_thread::sleep_for(kBetweenTries * attempt);
+      if (!seems_slow.empty()) std::this_thread::sleep_for(kRetryInterval * attempt);
       for (const PairFigures& slow : seems_slow) {
         if (interrupted_ || !set_) return;
         const auto seconds = PairSeconds(++number, slow.from, slow.to, report_.pair_bytes);
@@ -403,7 +410,7 @@ class Proof {
                                     worst.to, speed(worst.bytes_per_second), speed(slow.median_bytes_per_second), who),
                         fmt::format("rank {} 与 {} 之间慢：{}，所有两两带宽的中位数为 {}（{}）", worst.from, worst.to,
                                     speed(worst.bytes_per_second), speed(slow.median_bytes_per_second), who_zh)};
-    finding.cure = {
+    finding.fix = {
         "look at how these two are connected (fulldeck devices: NUMA node, link) and what else runs on their cores",
         "检查这两者的连接方式（fulldeck devices：NUMA 节点、链路）以及它们的核上还有什么在运行"};
     finding.evidence.english += WhileBusy().english;
@@ -434,8 +441,8 @@ class Proof {
                                         base::FormatByteSize(size.bytes), size.least * 1e3, *size.possible * 1e3),
                             fmt::format("{}（{}）用时 {:.1f} ms，按内存带宽应为 {:.1f} ms", figures.name,
                                         base::FormatByteSize(size.bytes), size.least * 1e3, *size.possible * 1e3)};
-        finding.cure = {"see what else runs here (fulldeck top, load), and how many ranks share a core",
-                        "查看本机还在运行什么（fulldeck top、负载），以及几个 rank 共用一个核"};
+        finding.fix = {"see what else runs here (fulldeck top, load), and how many ranks share a core",
+                       "查看本机还在运行什么（fulldeck top、负载），以及几个 rank 共用一个核"};
         finding.evidence.english += WhileBusy().english;
         finding.evidence.chinese += WhileBusy().chinese;
         finding.figures = {{"kind", "slow-collective"}, {"operation", figures.name}};
@@ -444,7 +451,7 @@ class Proof {
     }
   }
 
-  void NoteWhatWasNotDone(const std::vector<Step>& steps) {
+  void RecordSkipped(const std::vector<Step>& steps) {
     if (interrupted_) return;
     std::vector<std::string> missing;
     for (const Step& step : steps) {
@@ -460,22 +467,22 @@ class Proof {
     finding.verdict = Verdict::kCannotTell;
     finding.evidence = {"not tried, because the ranks failed too often: " + base::Join(missing, ", "),
                         "由于 rank 多次失败，未测试：" + base::Join(missing, "、")};
-    finding.cure = {"mend what stands above, and run this again", "先解决以上问题，再运行一次"};
+    finding.fix = {"mend what stands above, and run this again", "先解决以上问题，再运行一次"};
     finding.figures = {{"kind", "not-tried"}};
     report_.findings.push_back(std::move(finding));
   }
 
   const ProofPlan& plan_;
-  const std::function<void(const std::string&)>& tell_;
-  bench::Kitchen kitchen_;
+  const std::function<void(const std::string&)>& log_line_;
+  bench::RankLauncherConfig launcher_config_;
   std::string progress_path_;
   base::EventLoop loop_;
   bool interrupted_ = false;
   int restarts_ = 0;
   std::unique_ptr<bench::RankSet> set_;
   std::set<std::string> given_up_;
-  std::set<std::string> told_wrong_;
-  std::set<std::pair<int, int>> told_pairs_;
+  std::set<std::string> reported_wrong_;
+  std::set<std::pair<int, int>> reported_pairs_;
   ProofReport report_;
 };
 
@@ -513,13 +520,13 @@ base::Result<void> ChooseDevices(const device::Inventory& inventory, ProofPlan& 
 }
 
 base::Result<ProofReport> ProveCollectives(const ProofPlan& plan, const base::Environment& environment,
-                                           const std::function<void(const std::string&)>& tell) {
-  if (plan.ranks < 1 || plan.ranks > kMostRanks)
-    return base::Error{fmt::format("--nproc {}: a group has 1 to {} ranks", plan.ranks, kMostRanks)};
+                                           const std::function<void(const std::string&)>& log_line) {
+  if (plan.ranks < 1 || plan.ranks > kMaxRanks)
+    return base::Error{fmt::format("--nproc {}: a group has 1 to {} ranks", plan.ranks, kMaxRanks)};
   if (const auto faults = ReadProofFaults(plan.fault); !faults) return faults.error();
-  auto folder = bench::WorkFolder::Make(environment);
+  auto folder = bench::TemporaryRunFolder::Make(environment);
   if (!folder) return folder.error();
-  return Proof(plan, environment, folder->path(), tell).Run();
+  return Proof(plan, environment, folder->path(), log_line).Run();
 }
 
 }  // namespace fulldeck::doctor

@@ -20,7 +20,7 @@
 
 namespace fulldeck::doctor {
 
-inline constexpr int kMostRanks = 256;  // of a group
+inline constexpr int kMaxRanks = 256;  // of a group
 
 struct ProofPlan {
   std::string backend = "fulldeck";  // "fulldeck": the engine itself; else a name that torch.distributed knows
@@ -35,7 +35,7 @@ struct ProofPlan {
 };
 
 // The plan's devices and module for its backend: the cards of the inventory whose own backend this is, else the
-// processors. An error that says what is missing.
+// cpus. An error that says what is missing.
 base::Result<void> ChooseDevices(const device::Inventory& inventory, ProofPlan& plan);
 // How many ranks a proof has when nobody says: one a visible card; two where there is none or one.
 int RanksFor(const device::Inventory& inventory);
@@ -44,7 +44,7 @@ struct SizeFigure {
   std::uint64_t bytes = 0;
   double seconds = 0;              // median over the calls, of the slowest rank of each
   double least = 0;                // of them, and of a few more tries where it seems slow
-  std::optional<double> possible;  // what memory alone would take; nothing below kLeastBoundBytes and for torch
+  std::optional<double> possible;  // what memory alone would take; nothing below kMinBoundBytes and for torch
   bool judged = false;             // where all ranks copy at once; with a root one processor may be the limit
 };
 struct OperationFigures {
@@ -65,7 +65,7 @@ struct ProofReport {
   std::string backend;
   std::string about;
   int ranks = 0;
-  int processors = 0;
+  int cpus = 0;
   double memory_bytes_per_second = 0;  // 0: not measured, because no size needs it
   double load = 0;                     // of the machine, before it began
   bool busy = false;                   // more than two for each processor: speeds are shown, and not judged
@@ -77,9 +77,9 @@ struct ProofReport {
   bool interrupted = false;
 };
 
-// An error: it could not begin. `tell` gets a line now and then for a person who waits.
+// An error: it could not begin. `log_line` gets a line now and then for a person who waits.
 base::Result<ProofReport> ProveCollectives(const ProofPlan& plan, const base::Environment& environment,
-                                           const std::function<void(const std::string&)>& tell);
+                                           const std::function<void(const std::string&)>& log_line);
 
 // ---- judgement; pure ----
 

@@ -71,7 +71,7 @@ TEST(ProofSteps, LinesComeBackAsTheyWere) {
   const auto back = ReadStepAnswer(LineOf(answer));
   ASSERT_TRUE(back);
   EXPECT_THAT(back->times_ns, ElementsAre(3u, 4u));
-  EXPECT_EQ(back->wrong->part_of, 2);
+  EXPECT_EQ(back->wrong->source_rank, 2);
   EXPECT_EQ(back->failed->find('\x1b'), std::string::npos);
   for (const char* line : {"", "[]", "{\"times_ns\": 3}", "{\"wrong\": 1}", "{\"failed\": 1}"})
     EXPECT_FALSE(ReadStepAnswer(line)) << line;
@@ -100,7 +100,7 @@ TEST(ProofValues, AreExactInEveryTypeAndFoundWhenOneIsChanged) {
         const auto wrong = values.Check(data.data(), 5000, rank, 17, 1);
         ASSERT_TRUE(wrong) << Describe(step);
         EXPECT_EQ(wrong->element, at);
-        EXPECT_EQ(wrong->part_of, rank);
+        EXPECT_EQ(wrong->source_rank, rank);
       }
     }
   }
@@ -126,7 +126,7 @@ std::vector<PairFigures> AllPairs(int ranks, double speed) {
   return pairs;
 }
 
-TEST(ProofJudgement, ASlowPairIsFoundAgainstTheMedian) {
+TEST(ProofVerdicts, ASlowPairIsFoundAgainstTheMedian) {
   auto pairs = AllPairs(8, 6e9);
   EXPECT_THAT(FindSlowPairs(pairs).slow, IsEmpty());
   pairs[9].bytes_per_second = 1e9;
@@ -139,7 +139,7 @@ TEST(ProofJudgement, ASlowPairIsFoundAgainstTheMedian) {
   EXPECT_FALSE(found.rank);
 }
 
-TEST(ProofJudgement, ARankWhosePairsAreAllSlowIsNamed) {
+TEST(ProofVerdicts, ARankWhosePairsAreAllSlowIsNamed) {
   auto pairs = AllPairs(8, 6e9);
   for (PairFigures& pair : pairs) {
     if (pair.from == 5 || pair.to == 5) pair.bytes_per_second = 1e9;
@@ -152,7 +152,7 @@ RankProgress At(int step, RankProgress::Phase phase) {
   return {static_cast<std::uint64_t>(step) * 8 + phase, 1};
 }
 
-TEST(ProofJudgement, WhoDidNotComeIsTheOneWhoIsNotInTheCall) {
+TEST(ProofVerdicts, WhoDidNotComeIsTheOneWhoIsNotInTheCall) {
   const std::vector<RankProgress> progress = {At(7, RankProgress::kInCall), At(7, RankProgress::kPreparing),
                                               At(7, RankProgress::kInCall)};
   const Absence absence = FindAbsent({0, 1, 2}, progress, 7, "SSS");
@@ -160,7 +160,7 @@ TEST(ProofJudgement, WhoDidNotComeIsTheOneWhoIsNotInTheCall) {
   EXPECT_FALSE(absence.inside);
 }
 
-TEST(ProofJudgement, AmongThoseInTheCallItIsTheOneThatIsStopped) {
+TEST(ProofVerdicts, AmongThoseInTheCallItIsTheOneThatIsStopped) {
   const std::vector<RankProgress> progress(3, At(7, RankProgress::kInCall));
   const Absence stopped = FindAbsent({0, 1, 2}, progress, 7, "STS");
   EXPECT_THAT(stopped.ranks, ElementsAre(1));
@@ -168,7 +168,7 @@ TEST(ProofJudgement, AmongThoseInTheCallItIsTheOneThatIsStopped) {
   EXPECT_THAT(FindAbsent({0, 1, 2}, progress, 7, "SSS").ranks, IsEmpty()) << "then nobody can be named";
 }
 
-TEST(ProofJudgement, WrongValuesAreLaidAtTheRightDoor) {
+TEST(ProofVerdicts, WrongValuesAreAttributedToTheRightRank) {
   Step step = StepsOf({4, {}, true})[1];
   const auto text = [&](const std::vector<std::pair<int, StepAnswer::Wrong>>& wrong) {
     return WrongValueFinding(step, wrong, 4).evidence.english;
@@ -182,7 +182,7 @@ TEST(ProofJudgement, WrongValuesAreLaidAtTheRightDoor) {
   EXPECT_THAT(text({{3, {0, 1, 2, 1}}}), HasSubstr("the pair 1–3 is wrong: what rank 1 sent"));
 }
 
-TEST(ProofJudgement, MemoryBoundsAreThoseOfTheBench) {
+TEST(ProofVerdicts, MemoryBoundsAreThoseOfTheBench) {
   EXPECT_EQ(BytesMoved(*bench::FindOperation("all_reduce"), 8, 100), 3800);
   EXPECT_EQ(BytesMoved(*bench::FindOperation("barrier"), 8, 100), 0);
 }

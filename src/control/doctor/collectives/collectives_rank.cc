@@ -153,7 +153,7 @@ class StepRun {
   // The call with its time; pairs meet by a message, the others by a barrier.
   bool Call(std::byte* input, std::byte* output) {
     if (step_.sized && step_.from < 0 && !Did(fulldeck_barrier(group_))) return false;
-    if (step_.from >= 0 && !MeetPartner()) return false;
+    if (step_.from >= 0 && !SyncWithPartner()) return false;
     if (IsFaulty("exit")) std::_Exit(3);
     if (IsFaulty("kill")) std::raise(SIGKILL);
     if (IsFaulty("hang")) std::this_thread::sleep_for(std::chrono::hours(1));
@@ -199,7 +199,7 @@ class StepRun {
 
   int Partner() const { return process_.rank == step_.from ? step_.to : step_.from; }
 
-  bool MeetPartner() {
+  bool SyncWithPartner() {
     std::byte word{};
     if (process_.rank == step_.to) return Did(fulldeck_send(group_, &word, 1, Partner(), kReadyTag));
     return Did(fulldeck_receive(group_, &word, 1, Partner(), kReadyTag, nullptr));
@@ -219,16 +219,16 @@ class StepRun {
     const bool is_root = process_.rank == step_.root;
     switch (step_.operation->kind) {
       case OperationKind::kAllReduce:
-        return CheckPart(output, 0, StepValues::kReduced, 0, call);
+        return CheckChunk(output, 0, StepValues::kReduced, 0, call);
       case OperationKind::kReduce:
-        if (is_root) CheckPart(output, 0, StepValues::kReduced, 0, call);
+        if (is_root) CheckChunk(output, 0, StepValues::kReduced, 0, call);
         return;
       case OperationKind::kBroadcast:
-        return CheckPart(output, 0, step_.root, 0, call);
+        return CheckChunk(output, 0, step_.root, 0, call);
       case OperationKind::kReduceScatter:
-        return CheckPart(output, 0, StepValues::kReduced, rank * step_.count, call);
+        return CheckChunk(output, 0, StepValues::kReduced, rank * step_.count, call);
       case OperationKind::kScatter:
-        return CheckPart(output, 0, step_.root, rank * step_.count, call);
+        return CheckChunk(output, 0, step_.root, rank * step_.count, call);
       case OperationKind::kGather:
         if (!is_root) return;
         [[fallthrough]];
@@ -236,17 +236,17 @@ class StepRun {
       case OperationKind::kAllToAll:
         for (int from = 0; from < process_.ranks; ++from) {
           const std::uint64_t first = step_.operation->kind == OperationKind::kAllToAll ? rank * step_.count : 0;
-          CheckPart(output, static_cast<std::uint64_t>(from) * step_.count, from, first, call);
+          CheckChunk(output, static_cast<std::uint64_t>(from) * step_.count, from, first, call);
         }
         return;
       case OperationKind::kSendReceive:
-        return CheckPart(output, 0, Partner(), 0, call);
+        return CheckChunk(output, 0, Partner(), 0, call);
       case OperationKind::kBarrier:
         return;
     }
   }
 
-  void CheckPart(const std::byte* output, std::uint64_t offset, int from, std::uint64_t first, int call) {
+  void CheckChunk(const std::byte* output, std::uint64_t offset, int from, std::uint64_t first, int call) {
     auto wrong = values_.Check(output + offset * step_.element->bytes, step_.count, from, first, call);
     answer_.checked += step_.count;
     if (!wrong || answer_.wrong) return;
@@ -298,14 +298,14 @@ int RunProofRank(const ProofRank& process) {
   bench::Greeting greeting{process.rank, "through its C interface", std::nullopt};
   if (fulldeck_group_create(&options, &made) != FULLDECK_OK) greeting.absent = fulldeck_error_text();
   const std::unique_ptr<fulldeck_group, LeaveGroup> group(made);
-  if (const auto said = socket->Send(Dump(bench::ToJson(greeting))); !said) return Fail(said.error().message);
+  if (const auto sent = socket->Send(Dump(bench::ToJson(greeting))); !sent) return Fail(sent.error().message);
   if (!group) return EXIT_SUCCESS;
 
   while (const auto line = socket->Receive()) {
     const auto step = ReadStep(*line);
     if (!step) return Fail(step.error().message);
     StepRun run(group.get(), process, *faults, progress.get(), *step);
-    if (const auto said = socket->Send(LineOf(run.Run())); !said) return Fail(said.error().message);
+    if (const auto sent = socket->Send(LineOf(run.Run())); !sent) return Fail(sent.error().message);
   }
   return EXIT_SUCCESS;
 }

@@ -21,7 +21,7 @@ using bench::FindOperation;
 constexpr std::size_t kLongestText = 4000;
 // From one call to the next the values move by this many elements; it and the period have no common factor.
 constexpr std::uint64_t kShift = 1009;
-constexpr std::uint64_t kMostValues = 13;
+constexpr std::uint64_t kMaxValues = 13;
 constexpr std::uint64_t kSmallCount = 4099;
 constexpr std::uint64_t kWraps = std::numeric_limits<std::uint64_t>::max();
 
@@ -107,9 +107,9 @@ std::vector<Step> StepsOf(const ProofShape& shape) {
     for (const char* name :
          {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"}) {
       const std::uint64_t all = std::max<std::uint64_t>(1, bytes / plain.bytes);
-      const auto parts = static_cast<std::uint64_t>(shape.ranks);
+      const auto chunks = static_cast<std::uint64_t>(shape.ranks);
       // Many short calls tell as much as few long ones.
-      add(name, plain, "sum", 0, FindOperation(name)->in_parts ? (all + parts - 1) / parts : all,
+      add(name, plain, "sum", 0, FindOperation(name)->in_chunks ? (all + chunks - 1) / chunks : all,
           bytes > (1 << 20) ? 3 : 12, true);
     }
   }
@@ -184,7 +184,7 @@ std::string LineOf(const StepAnswer& answer) {
     json["wrong"] = {{"element", answer.wrong->element},
                      {"found", answer.wrong->found},
                      {"expected", answer.wrong->expected},
-                     {"part_of", answer.wrong->part_of}};
+                     {"part_of", answer.wrong->source_rank}};
   }
   if (answer.cannot) json["cannot"] = *answer.cannot;
   if (answer.failed) json["failed"] = *answer.failed;
@@ -234,7 +234,7 @@ StepValues::StepValues(const Step& step, int ranks)
       ranks_(ranks),
       values_(step.element->datatype == FULLDECK_BOOL
                   ? 2
-                  : std::min(kMostValues - 1, step.element->exact_to / static_cast<std::uint64_t>(ranks)) + 1),
+                  : std::min(kMaxValues - 1, step.element->exact_to / static_cast<std::uint64_t>(ranks)) + 1),
       tables_(static_cast<std::size_t>(ranks) + 1) {}
 
 std::uint64_t StepValues::ValueOf(int rank, std::uint64_t index) const {

@@ -59,7 +59,7 @@ struct StepAnswer {
     std::uint64_t element = 0;  // in the rank's result
     double found = 0;
     double expected = 0;
-    int part_of = -1;  // the rank whose data this element is; -1: it is a reduction of all
+    int source_rank = -1;  // the rank whose data this element is; -1: it is a reduction of all
   };
   std::optional<Wrong> wrong;         // the first
   std::optional<std::string> cannot;  // the library has no such call; on all ranks alike

@@ -32,11 +32,13 @@ class ProofLines {
     figures["way"] = way_;
     Write(figures);
   }
-  void Wrong(const std::string& words) { Write(Json::object({{"card", card_}, {"wrong", words}, {"way", way_}})); }
-  void Refused(const std::string& words) {
-    Write(Json::object({{"card", card_}, {"refused", base::Printable(words)}, {"step", step_}, {"way", way_}}));
+  void Wrong(const std::string& message) { Write(Json::object({{"card", card_}, {"wrong", message}, {"way", way_}})); }
+  void Refused(const std::string& message) {
+    Write(Json::object({{"card", card_}, {"refused", base::Printable(message)}, {"step", step_}, {"way", way_}}));
   }
-  static void Unavailable(const std::string& words) { Write(Json::object({{"unavailable", base::Printable(words)}})); }
+  static void Unavailable(const std::string& message) {
+    Write(Json::object({{"unavailable", base::Printable(message)}}));
+  }
 
   void set_way(std::string way) { way_ = std::move(way); }
 

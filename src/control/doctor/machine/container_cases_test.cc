@@ -2,15 +2,15 @@
 #include <gtest/gtest.h>
 
 #include "doctor/machine/container_checks.h"
-#include "doctor/machine/scene_for_test.h"
+#include "doctor/machine/fake_machine_for_test.h"
 
 namespace fulldeck::doctor {
 namespace {
 
-void Nothing(Scene&) {}
-void TwoCards(Scene& scene) {
-  scene.AddCard(0);
-  scene.AddCard(1);
+void Nothing(FakeMachine&) {}
+void TwoCards(FakeMachine& fake) {
+  fake.AddCard(0);
+  fake.AddCard(1);
 }
 
 }  // namespace
@@ -20,131 +20,131 @@ std::vector<CheckCase> ContainerCases() {
       {"container-init", "a machine", Verdict::kOk, "", "not in a container; process 1 (systemd) reaped", Nothing},
       {"container-init", "a process 1 that never reaps, before anything has piled up", Verdict::kWarn, "C8",
        "process 1 (python3) did not reap an orphan",
-       [](Scene& scene) {
-         scene.Write("/proc/1/comm", "python3\n");
-         scene.kernel.orphan = {false, 1, std::chrono::seconds(3)};
+       [](FakeMachine& fake) {
+         fake.Write("/proc/1/comm", "python3\n");
+         fake.kernel.orphan = {false, 1, std::chrono::seconds(3)};
        }},
       {"container-init", "no process can be forked", Verdict::kCannotTell, "C8", "no orphan could be made",
-       [](Scene& scene) { scene.kernel.orphan_error = EAGAIN; }},
+       [](FakeMachine& fake) { fake.kernel.orphan_error = EAGAIN; }},
       {"container-init", "a container whose script does not reap", Verdict::kWarn, "C8",
        "12 dead processes wait for process 1",
-       [](Scene& scene) {
-         scene.Write("/.dockerenv", "");
-         scene.Write("/proc/1/comm", "python3\n");
+       [](FakeMachine& fake) {
+         fake.Write("/.dockerenv", "");
+         fake.Write("/proc/1/comm", "python3\n");
          for (int pid = 100; pid < 112; ++pid) {
-           scene.Write("/proc/" + std::to_string(pid) + "/stat",
-                       std::to_string(pid) + " (rank) Z 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 5 1 1 1\n");
+           fake.Write("/proc/" + std::to_string(pid) + "/stat",
+                      std::to_string(pid) + " (rank) Z 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 5 1 1 1\n");
          }
        }},
 
       {"device-nodes", "all there", Verdict::kOk, "", "Enflame: 2 nodes for 2 cards", TwoCards},
       {"device-nodes", "a card without a node", Verdict::kFail, "D2", "1 of 2 × /dev/gcuN",
-       [](Scene& scene) {
-         TwoCards(scene);
-         scene.Write("/.dockerenv", "");
-         scene.Remove("/dev/gcu1");
+       [](FakeMachine& fake) {
+         TwoCards(fake);
+         fake.Write("/.dockerenv", "");
+         fake.Remove("/dev/gcu1");
        }},
       {"device-nodes", "a container that was given some", Verdict::kOk, "", "1 of the 2 cards of this machine",
-       [](Scene& scene) {
-         TwoCards(scene);
-         scene.Write("/.dockerenv", "");
-         scene.Remove("/dev/gcu1");
-         scene.subject.ranks = 1;
+       [](FakeMachine& fake) {
+         TwoCards(fake);
+         fake.Write("/.dockerenv", "");
+         fake.Remove("/dev/gcu1");
+         fake.machine.ranks = 1;
        }},
       {"device-nodes", "a machine whose driver has made no node", Verdict::kFail, "D2", "install or load the driver",
-       [](Scene& scene) {
-         TwoCards(scene);
-         scene.Remove("/dev/gcu0");
-         scene.Remove("/dev/gcu1");
-         scene.subject.ranks = 1;
+       [](FakeMachine& fake) {
+         TwoCards(fake);
+         fake.Remove("/dev/gcu0");
+         fake.Remove("/dev/gcu1");
+         fake.machine.ranks = 1;
        }},
       {"device-nodes", "a machine without the control node", Verdict::kWarn, "D2", "not there yet: /dev/gcuctl",
-       [](Scene& scene) {
-         TwoCards(scene);
-         scene.Remove("/dev/gcuctl");
+       [](FakeMachine& fake) {
+         TwoCards(fake);
+         fake.Remove("/dev/gcuctl");
        }},
       {"device-nodes", "no control node", Verdict::kFail, "D2", "--device /dev/gcuctl",
-       [](Scene& scene) {
-         TwoCards(scene);
-         scene.Write("/.dockerenv", "");
-         scene.Remove("/dev/gcuctl");
+       [](FakeMachine& fake) {
+         TwoCards(fake);
+         fake.Write("/.dockerenv", "");
+         fake.Remove("/dev/gcuctl");
        }},
       {"device-nodes", "a node that may not be used", Verdict::kFail, "I11", "may not read and write /dev/gcu1",
-       [](Scene& scene) {
-         TwoCards(scene);
-         scene.kernel.refused_node = "/dev/gcu1";
+       [](FakeMachine& fake) {
+         TwoCards(fake);
+         fake.kernel.refused_node = "/dev/gcu1";
        }},
 
       {"vendor-libraries", "there", Verdict::kOk, "", "/usr/lib/libefml.so", TwoCards},
       {"vendor-libraries", "through LD_LIBRARY_PATH", Verdict::kOk, "", "/somewhere/libefml.so.1",
-       [](Scene& scene) {
-         TwoCards(scene);
-         scene.Remove("/usr/lib/libefml.so");
-         scene.Write("/somewhere/libefml.so.1", "");
-         scene.subject.environment.Set("LD_LIBRARY_PATH", "/nowhere:/somewhere");
+       [](FakeMachine& fake) {
+         TwoCards(fake);
+         fake.Remove("/usr/lib/libefml.so");
+         fake.Write("/somewhere/libefml.so.1", "");
+         fake.machine.environment.Set("LD_LIBRARY_PATH", "/nowhere:/somewhere");
        }},
       {"vendor-libraries", "not mounted", Verdict::kFail, "D8", "install or load the driver of Enflame",
-       [](Scene& scene) {
-         TwoCards(scene);
-         scene.Remove("/usr/lib/libefml.so");
+       [](FakeMachine& fake) {
+         TwoCards(fake);
+         fake.Remove("/usr/lib/libefml.so");
        }},
 
       {"vendor-tool", "there", Verdict::kOk, "", "efsmi", TwoCards},
       {"vendor-tool", "not there", Verdict::kWarn, "H2", "its tool efsmi is not in PATH",
-       [](Scene& scene) {
-         TwoCards(scene);
-         scene.Remove("/usr/bin/efsmi");
+       [](FakeMachine& fake) {
+         TwoCards(fake);
+         fake.Remove("/usr/bin/efsmi");
        }},
 
       {"shm-size", "large", Verdict::kOk, "", "/dev/shm has 500 GiB", Nothing},
       {"shm-size", "what Docker gives", Verdict::kFail, "H1", "--shm-size=16g",
-       [](Scene& scene) { scene.kernel.space.bytes = std::uint64_t{64} << 20; }},
+       [](FakeMachine& fake) { fake.kernel.space.bytes = std::uint64_t{64} << 20; }},
       {"shm-size", "what Docker gives, without workers", Verdict::kWarn, "H1", "--ipc=host",
-       [](Scene& scene) {
-         scene.kernel.space.bytes = std::uint64_t{64} << 20;
-         scene.subject.workers = 0;
+       [](FakeMachine& fake) {
+         fake.kernel.space.bytes = std::uint64_t{64} << 20;
+         fake.machine.workers = 0;
        }},
 
       {"system-calls", "all allowed", Verdict::kOk, "", "done: memfd_create, SCM_RIGHTS, pidfd_open", Nothing},
       {"system-calls", "no shared memory", Verdict::kFail, "H1", "memfd_create is refused",
-       [](Scene& scene) { scene.kernel.facilities[0].error = EPERM; }},
+       [](FakeMachine& fake) { fake.kernel.facilities[0].error = EPERM; }},
       {"system-calls", "no pidfd", Verdict::kWarn, "H1", "pidfd_open is refused",
-       [](Scene& scene) { scene.kernel.facilities[2].error = ENOSYS; }},
+       [](FakeMachine& fake) { fake.kernel.facilities[2].error = ENOSYS; }},
 
       {"capabilities", "nothing needs any", Verdict::kOk, "", "IPC_LOCK no", Nothing},
       {"capabilities", "RDMA without the right to lock", Verdict::kWarn, "H1", "--cap-add IPC_LOCK",
-       [](Scene& scene) {
-         scene.Write("/sys/class/infiniband/mlx5_0/fw_ver", "1");
-         scene.Replace("/proc/self/limits", "Max locked memory         unlimited",
-                       "Max locked memory         65536    ");
+       [](FakeMachine& fake) {
+         fake.Write("/sys/class/infiniband/mlx5_0/fw_ver", "1");
+         fake.Replace("/proc/self/limits", "Max locked memory         unlimited",
+                      "Max locked memory         65536    ");
        }},
       {"capabilities", "no /proc", Verdict::kCannotTell, "H1", "",
-       [](Scene& scene) { scene.Remove("/proc/self/status"); }},
+       [](FakeMachine& fake) { fake.Remove("/proc/self/status"); }},
   };
 }
 
 namespace {
 
 TEST(FindContainer, KnowsTheUsualKinds) {
-  Scene scene;
-  EXPECT_EQ(FindContainer(scene.subject.root), std::nullopt);
-  scene.Write("/proc/self/cgroup", "0::/kubepods/besteffort/pod1\n");
-  EXPECT_EQ(FindContainer(scene.subject.root), "Kubernetes");
-  scene.Write("/proc/self/cgroup", "0::/\n");
-  scene.Write("/run/.containerenv", "");
-  EXPECT_EQ(FindContainer(scene.subject.root), "Podman");
-  scene.Remove("/run/.containerenv");
-  scene.Write("/proc/self/mountinfo", "22 1 0:44 / / rw,relatime - overlay overlay rw\n");
-  EXPECT_EQ(FindContainer(scene.subject.root), "a container");
+  FakeMachine fake;
+  EXPECT_EQ(FindContainer(fake.machine.root), std::nullopt);
+  fake.Write("/proc/self/cgroup", "0::/kubepods/besteffort/pod1\n");
+  EXPECT_EQ(FindContainer(fake.machine.root), "Kubernetes");
+  fake.Write("/proc/self/cgroup", "0::/\n");
+  fake.Write("/run/.containerenv", "");
+  EXPECT_EQ(FindContainer(fake.machine.root), "Podman");
+  fake.Remove("/run/.containerenv");
+  fake.Write("/proc/self/mountinfo", "22 1 0:44 / / rw,relatime - overlay overlay rw\n");
+  EXPECT_EQ(FindContainer(fake.machine.root), "a container");
 }
 
-TEST(ContainerChecks, LookAtNoVendorWhereCardsAreSimulatedOrThereAreNone) {
-  Scene scene;
-  EXPECT_TRUE(CheckDeviceNodes(scene.subject).empty());
-  scene.AddCard(0);
-  scene.subject.inventory.simulated = true;
-  EXPECT_TRUE(CheckDeviceNodes(scene.subject).empty());
-  EXPECT_TRUE(CheckVendorTool(scene.subject).empty());
+TEST(ContainerChecks, CheckNoVendorWhereCardsAreSimulatedOrThereAreNone) {
+  FakeMachine fake;
+  EXPECT_TRUE(CheckDeviceNodes(fake.machine).empty());
+  fake.AddCard(0);
+  fake.machine.inventory.simulated = true;
+  EXPECT_TRUE(CheckDeviceNodes(fake.machine).empty());
+  EXPECT_TRUE(CheckVendorTool(fake.machine).empty());
 }
 
 }  // namespace

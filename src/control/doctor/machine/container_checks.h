@@ -9,15 +9,15 @@
 namespace fulldeck::doctor {
 
 // container_vendors.cc
-std::vector<Finding> CheckDeviceNodes(const Subject& subject);
-std::vector<Finding> CheckVendorLibraries(const Subject& subject);
-std::vector<Finding> CheckVendorTool(const Subject& subject);
+std::vector<Finding> CheckDeviceNodes(const MachineUnderTest& machine);
+std::vector<Finding> CheckVendorLibraries(const MachineUnderTest& machine);
+std::vector<Finding> CheckVendorTool(const MachineUnderTest& machine);
 
 // container_kernel.cc
-std::vector<Finding> CheckContainerInit(const Subject& subject);
-std::vector<Finding> CheckShmSize(const Subject& subject);
-std::vector<Finding> CheckFacilities(const Subject& subject);
-std::vector<Finding> CheckCapabilities(const Subject& subject);
+std::vector<Finding> CheckContainerInit(const MachineUnderTest& machine);
+std::vector<Finding> CheckShmSize(const MachineUnderTest& machine);
+std::vector<Finding> CheckFacilities(const MachineUnderTest& machine);
+std::vector<Finding> CheckCapabilities(const MachineUnderTest& machine);
 
 // "Docker", "Kubernetes", …, from /.dockerenv, /run/.containerenv, cgroup and mounts; nothing outside a container.
 std::optional<std::string> FindContainer(const base::SystemRoot& root);

@@ -7,23 +7,23 @@
 
 namespace fulldeck::doctor {
 
-// machine_processors.cc
-std::vector<Finding> CheckCores(const Subject& subject);
-std::vector<Finding> CheckMemory(const Subject& subject);
-std::vector<Finding> CheckLoaderWorkers(const Subject& subject);
-std::vector<Finding> CheckClock(const Subject& subject);
-std::vector<Finding> CheckHugePages(const Subject& subject);
+// machine_cpus.cc
+std::vector<Finding> CheckCores(const MachineUnderTest& machine);
+std::vector<Finding> CheckMemory(const MachineUnderTest& machine);
+std::vector<Finding> CheckLoaderWorkers(const MachineUnderTest& machine);
+std::vector<Finding> CheckClock(const MachineUnderTest& machine);
+std::vector<Finding> CheckHugePages(const MachineUnderTest& machine);
 
 // machine_limits.cc
-std::vector<Finding> CheckOpenFiles(const Subject& subject);
-std::vector<Finding> CheckProcesses(const Subject& subject);
-std::vector<Finding> CheckLockedMemory(const Subject& subject);
-std::vector<Finding> CheckCoreFiles(const Subject& subject);
-std::vector<Finding> CheckShm(const Subject& subject);
+std::vector<Finding> CheckOpenFiles(const MachineUnderTest& machine);
+std::vector<Finding> CheckProcesses(const MachineUnderTest& machine);
+std::vector<Finding> CheckLockedMemory(const MachineUnderTest& machine);
+std::vector<Finding> CheckCoreFiles(const MachineUnderTest& machine);
+std::vector<Finding> CheckShm(const MachineUnderTest& machine);
 
 // machine_leftovers.cc
-std::vector<Finding> CheckLeftRuns(const Subject& subject);
-std::vector<Finding> CheckLeftFiles(const Subject& subject);
-std::vector<Finding> CheckCardHolders(const Subject& subject);
+std::vector<Finding> CheckLeftRuns(const MachineUnderTest& machine);
+std::vector<Finding> CheckLeftFiles(const MachineUnderTest& machine);
+std::vector<Finding> CheckCardHolders(const MachineUnderTest& machine);
 
 }  // namespace fulldeck::doctor

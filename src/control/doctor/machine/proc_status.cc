@@ -48,7 +48,7 @@ std::string FormatLimit(std::uint64_t limit) {
   return limit == ResourceLimit::kUnlimited ? "unlimited" : std::to_string(limit);
 }
 
-std::optional<int> CountAllowedProcessors(const base::SystemRoot& root) {
+std::optional<int> CountAllowedCpus(const base::SystemRoot& root) {
   const auto field = StatusField(root, "Cpus_allowed_list");
   const auto list = field ? device::ParseCpuList(*field) : std::nullopt;
   if (!list || list->empty()) return std::nullopt;

@@ -33,6 +33,6 @@ std::optional<ResourceLimit> ReadLimit(const base::SystemRoot& root, std::string
 std::string FormatLimit(std::uint64_t limit);
 
 // Processors that this process is allowed on; nothing where it cannot be read.
-std::optional<int> CountAllowedProcessors(const base::SystemRoot& root);
+std::optional<int> CountAllowedCpus(const base::SystemRoot& root);
 
 }  // namespace fulldeck::doctor

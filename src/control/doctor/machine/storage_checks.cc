@@ -13,12 +13,12 @@ constexpr std::uint64_t kGiB = 1024 * kMiB;
 // Weights, two moments and an average are 16 bytes a parameter; four such checkpoints of a model of 300 million
 // parameters are 18 GiB.
 constexpr std::uint64_t kGoodSpace = 20 * kGiB;
-constexpr std::uint64_t kLeastSpace = kGiB;
+constexpr std::uint64_t kMinSpace = kGiB;
 constexpr std::uint64_t kReserved = 256 * kMiB;
 constexpr std::uint64_t kGoodFiles = 10'000;
-constexpr std::uint64_t kLeastFiles = 100;
+constexpr std::uint64_t kMinFiles = 100;
 constexpr int kSyncs = 15;
-constexpr base::Duration kSyncPatience = std::chrono::seconds(2);
+constexpr base::Duration kSyncTimeout = std::chrono::seconds(2);
 constexpr base::Duration kSlowSync = std::chrono::milliseconds(100);
 constexpr base::Duration kBadSync = std::chrono::seconds(1);
 
@@ -87,52 +87,52 @@ Kind KindOf(std::string_view type) {
   return Kind::kLocal;
 }
 
-std::vector<Finding> CheckWorkDir(const Subject& subject) {
-  const std::string folder = NearestFolder(subject.work_dir);
-  const std::string shown = base::Printable(subject.work_dir);
-  const auto done = subject.kernel->WriteAndReadBack(folder, kMiB);
+std::vector<Finding> CheckWorkDir(const MachineUnderTest& machine) {
+  const std::string folder = NearestFolder(machine.work_dir);
+  const std::string shown = base::Printable(machine.work_dir);
+  const auto done = machine.kernel->WriteAndReadBack(folder, kMiB);
   if (done) {
-    const bool there = folder == subject.work_dir;
-    return {Ok(there
-                   ? Say("1 MiB written, synced, renamed, read back and removed in {}",
-                         "在 {} 写入、同步、改名、读回并删除了 1 MiB", shown)
-                   : Say("{0} is not there yet; 1 MiB written, synced, renamed, read back and removed in {1}",
-                         "{0} 尚不存在；已在 {1} 写入、同步、改名、读回并删除 1 MiB", shown, base::Printable(folder)))};
+    const bool there = folder == machine.work_dir;
+    return {Ok(there ? Bilingual("1 MiB written, synced, renamed, read back and removed in {}",
+                                 "在 {} 写入、同步、改名、读回并删除了 1 MiB", shown)
+                     : Bilingual("{0} is not there yet; 1 MiB written, synced, renamed, read back and removed in {1}",
+                                 "{0} 尚不存在；已在 {1} 写入、同步、改名、读回并删除 1 MiB", shown,
+                                 base::Printable(folder)))};
   }
   const bool full = done.error().system_error == ENOSPC || done.error().system_error == EDQUOT;
-  return {Fail(Say("{} cannot be written: {}", "{} 无法写入：{}", shown, base::Printable(done.error().message)),
-               full ? Say("free space or raise the quota, or name another folder with --work-dir",
-                          "清理空间或提高配额，或用 --work-dir 换一个目录")
-                    : Say("choose another folder (--work-dir), or mend its owner and permissions: ls -ld {}",
-                          "换一个目录（--work-dir），或修正其属主和权限：ls -ld {}", base::Printable(folder)),
+  return {Fail(Bilingual("{} cannot be written: {}", "{} 无法写入：{}", shown, base::Printable(done.error().message)),
+               full ? Bilingual("free space or raise the quota, or name another folder with --work-dir",
+                                "清理空间或提高配额，或用 --work-dir 换一个目录")
+                    : Bilingual("choose another folder (--work-dir), or mend its owner and permissions: ls -ld {}",
+                                "换一个目录（--work-dir），或修正其属主和权限：ls -ld {}", base::Printable(folder)),
                full ? "I5" : "", {{"errno", std::to_string(done.error().system_error)}})};
 }
 
-std::vector<Finding> CheckFreeSpace(const Subject& subject) {
-  const std::string folder = NearestFolder(subject.work_dir);
-  const auto space = subject.kernel->Space(folder);
+std::vector<Finding> CheckFreeSpace(const MachineUnderTest& machine) {
+  const std::string folder = NearestFolder(machine.work_dir);
+  const auto space = machine.kernel->Space(folder);
   if (!space) {
-    return {CannotTell(Say("the space of {} cannot be read: {}", "无法读取 {} 的空间：{}",
-                           base::Printable(subject.work_dir), base::Printable(space.error().message)),
-                       Say("df {}", "df {}", base::Printable(folder)), "I5")};
+    return {CannotTell(Bilingual("the space of {} cannot be read: {}", "无法读取 {} 的空间：{}",
+                                 base::Printable(machine.work_dir), base::Printable(space.error().message)),
+                       Bilingual("df {}", "df {}", base::Printable(folder)), "I5")};
   }
   const Figures figures = {{"bytes", std::to_string(space->bytes)}, {"bytes_free", std::to_string(space->bytes_free)}};
-  const base::BilingualText seen = Say("{} of {} free", "共 {1}，剩余 {0}", base::FormatByteSize(space->bytes_free),
-                                       base::FormatByteSize(space->bytes));
-  const base::BilingualText cure =
-      Say("make room, or name another folder: a checkpoint takes 12 bytes a parameter with AdamW (weights and two "
-          "moments), 16 "
-          "with an average, and the newest three and the one being written are there at a time",
-          "清理空间或换目录：AdamW 的检查点每个参数占 12 字节（权重和两个矩），带滑动平均为 16 "
-          "字节；最新三个与正在写的一个会同时存在");
-  if (space->bytes_free < kLeastSpace) return {Fail(seen, cure, "I5", figures)};
-  if (space->bytes_free < kGoodSpace) return {Warn(seen, cure, "I5", figures)};
+  const base::BilingualText seen = Bilingual(
+      "{} of {} free", "共 {1}，剩余 {0}", base::FormatByteSize(space->bytes_free), base::FormatByteSize(space->bytes));
+  const base::BilingualText fix = Bilingual(
+      "make room, or name another folder: a checkpoint takes 12 bytes a parameter with AdamW (weights and two "
+      "moments), 16 "
+      "with an average, and the newest three and the one being written are there at a time",
+      "清理空间或换目录：AdamW 的检查点每个参数占 12 字节（权重和两个矩），带滑动平均为 16 "
+      "字节；最新三个与正在写的一个会同时存在");
+  if (space->bytes_free < kMinSpace) return {Fail(seen, fix, "I5", figures)};
+  if (space->bytes_free < kGoodSpace) return {Warn(seen, fix, "I5", figures)};
   // What df shows is not what a quota gives: ask for some.
-  const auto mount = MountOf(subject.root, folder);
+  const auto mount = MountOf(machine.root, folder);
   if (mount && KindOf(mount->type) == Kind::kMemory) {
     return {Ok({seen.english + " (in memory)", seen.chinese + "（在内存中）"}, figures)};
   }
-  const auto reserved = subject.kernel->Reserve(folder, kReserved);
+  const auto reserved = machine.kernel->Reserve(folder, kReserved);
   if (reserved) {
     return {Ok({seen.english + "; 256 MiB were given and taken back", seen.chinese + "；已实际申请并归还 256 MiB"},
                figures)};
@@ -141,48 +141,48 @@ std::vector<Finding> CheckFreeSpace(const Subject& subject) {
   if (error == ENOSPC || error == EDQUOT) {
     return {Fail({seen.english + ", but 256 MiB are refused: " + base::Printable(reserved.error().message),
                   seen.chinese + "，但申请 256 MiB 被拒绝：" + base::Printable(reserved.error().message)},
-                 Say("a quota is used up: quota -s, lfs quota, or ask who runs the file system",
-                     "配额用尽：quota -s、lfs quota，或询问文件系统管理员"),
+                 Bilingual("a quota is used up: quota -s, lfs quota, or ask who runs the file system",
+                           "配额用尽：quota -s、lfs quota，或询问文件系统管理员"),
                  "I5", figures)};
   }
   return {CannotTell(
       {fmt::format("{}; whether a quota leaves 256 MiB of it cannot be tried: {}", seen.english,
                    base::Printable(reserved.error().message)),
        fmt::format("{}；无法确认配额是否还留有 256 MiB：{}", seen.chinese, base::Printable(reserved.error().message))},
-      Say("ask the file system: quota -s, lfs quota -h {0}, or df {0}",
-          "查询文件系统：quota -s、lfs quota -h {0} 或 df {0}", base::Printable(folder)),
+      Bilingual("ask the file system: quota -s, lfs quota -h {0}, or df {0}",
+                "查询文件系统：quota -s、lfs quota -h {0} 或 df {0}", base::Printable(folder)),
       "I5", figures)};
 }
 
-std::vector<Finding> CheckInodes(const Subject& subject) {
-  const std::string folder = NearestFolder(subject.work_dir);
-  const auto space = subject.kernel->Space(folder);
+std::vector<Finding> CheckInodes(const MachineUnderTest& machine) {
+  const std::string folder = NearestFolder(machine.work_dir);
+  const auto space = machine.kernel->Space(folder);
   if (!space) {
-    return {CannotTell(Say("the inodes of {} cannot be read: {}", "无法读取 {} 的 inode：{}",
-                           base::Printable(subject.work_dir), base::Printable(space.error().message)),
-                       Say("df -i {}", "df -i {}", base::Printable(folder)), "I5")};
+    return {CannotTell(Bilingual("the inodes of {} cannot be read: {}", "无法读取 {} 的 inode：{}",
+                                 base::Printable(machine.work_dir), base::Printable(space.error().message)),
+                       Bilingual("df -i {}", "df -i {}", base::Printable(folder)), "I5")};
   }
   const Figures figures = {{"files", std::to_string(space->files)}, {"files_free", std::to_string(space->files_free)}};
   if (space->files == 0) {
-    return {Ok(Say("this file system has no fixed number of files", "此文件系统没有固定的文件数上限"), figures)};
+    return {Ok(Bilingual("this file system has no fixed number of files", "此文件系统没有固定的文件数上限"), figures)};
   }
   const base::BilingualText seen =
-      Say("{} of {} files free", "可建文件共 {1} 个，剩余 {0} 个", space->files_free, space->files);
-  const base::BilingualText cure = Say("remove small files (caches, unpacked data sets), or name another folder",
-                                       "删除小文件（缓存、解包的数据集），或换目录");
-  if (space->files_free < kLeastFiles) return {Fail(seen, cure, "I5", figures)};
-  if (space->files_free < kGoodFiles) return {Warn(seen, cure, "I5", figures)};
+      Bilingual("{} of {} files free", "可建文件共 {1} 个，剩余 {0} 个", space->files_free, space->files);
+  const base::BilingualText fix = Bilingual("remove small files (caches, unpacked data sets), or name another folder",
+                                            "删除小文件（缓存、解包的数据集），或换目录");
+  if (space->files_free < kMinFiles) return {Fail(seen, fix, "I5", figures)};
+  if (space->files_free < kGoodFiles) return {Warn(seen, fix, "I5", figures)};
   return {Ok(seen, figures)};
 }
 
-std::vector<Finding> CheckSyncTime(const Subject& subject) {
-  const std::string folder = NearestFolder(subject.work_dir);
-  auto took = subject.kernel->SyncTimes(folder, kSyncs, kSyncPatience);
+std::vector<Finding> CheckSyncTime(const MachineUnderTest& machine) {
+  const std::string folder = NearestFolder(machine.work_dir);
+  auto took = machine.kernel->SyncTimes(folder, kSyncs, kSyncTimeout);
   if (!took || took->empty()) {
-    return {
-        CannotTell(Say("no file could be synced in {}: {}", "无法在 {} 同步文件：{}", base::Printable(subject.work_dir),
-                       took ? std::string("none") : base::Printable(took.error().message)),
-                   Say("see the check work-dir", "见检查 work-dir"))};
+    return {CannotTell(
+        Bilingual("no file could be synced in {}: {}", "无法在 {} 同步文件：{}", base::Printable(machine.work_dir),
+                  took ? std::string("none") : base::Printable(took.error().message)),
+        Bilingual("see the check work-dir", "见检查 work-dir"))};
   }
   std::sort(took->begin(), took->end());
   const base::Duration median = (*took)[took->size() / 2];
@@ -192,61 +192,63 @@ std::vector<Finding> CheckSyncTime(const Subject& subject) {
       {"worst_us", std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(worst).count())},
       {"times", std::to_string(took->size())}};
   const base::BilingualText seen =
-      Say("a write of 4 KiB is on disk after {} (median of {}; the slowest {})",
-          "4 KiB 写盘用时 {}（{} 次中位数；最慢 {}）", Milliseconds(median), took->size(), Milliseconds(worst));
+      Bilingual("a write of 4 KiB is on disk after {} (median of {}; the slowest {})",
+                "4 KiB 写盘用时 {}（{} 次中位数；最慢 {}）", Milliseconds(median), took->size(), Milliseconds(worst));
   if (median < kSlowSync) return {Ok(seen, figures)};
-  const base::BilingualText cure =
-      Say("let checkpoints go to a faster or less busy disk, save less often, or in the background",
-          "把检查点写到更快或更空闲的磁盘，减少保存频率，或在后台保存");
-  if (median >= kBadSync) return {Fail(seen, cure, "", figures)};
-  return {Warn(seen, cure, "", figures)};
+  const base::BilingualText fix =
+      Bilingual("let checkpoints go to a faster or less busy disk, save less often, or in the background",
+                "把检查点写到更快或更空闲的磁盘，减少保存频率，或在后台保存");
+  if (median >= kBadSync) return {Fail(seen, fix, "", figures)};
+  return {Warn(seen, fix, "", figures)};
 }
 
-std::vector<Finding> CheckFileSystem(const Subject& subject) {
-  const std::string folder = NearestFolder(subject.work_dir);
-  const auto mount = MountOf(subject.root, folder);
+std::vector<Finding> CheckFileSystem(const MachineUnderTest& machine) {
+  const std::string folder = NearestFolder(machine.work_dir);
+  const auto mount = MountOf(machine.root, folder);
   if (!mount) {
-    return {CannotTell(Say("/proc/self/mountinfo does not tell which file system {} is on",
-                           "/proc/self/mountinfo 没有给出 {} 所在的文件系统", base::Printable(subject.work_dir)),
-                       Say("stat -f {}", "stat -f {}", base::Printable(folder)))};
+    return {CannotTell(Bilingual("/proc/self/mountinfo does not tell which file system {} is on",
+                                 "/proc/self/mountinfo 没有给出 {} 所在的文件系统", base::Printable(machine.work_dir)),
+                       Bilingual("stat -f {}", "stat -f {}", base::Printable(folder)))};
   }
   const std::string type = base::Printable(mount->type);
   const std::string point = base::Printable(mount->point);
   const Figures figures = {{"type", type}, {"mount", point}};
   switch (KindOf(mount->type)) {
     case Kind::kShared:
-      return {Ok(Say("{} at {}: shared by the hosts that mount it; checkpoints are seen by all of them",
-                     "{}（{}）：挂载它的主机共享；检查点对所有主机可见", type, point),
+      return {Ok(Bilingual("{} at {}: shared by the hosts that mount it; checkpoints are seen by all of them",
+                           "{}（{}）：挂载它的主机共享；检查点对所有主机可见", type, point),
                  figures)};
     case Kind::kUserSpace:
-      return {Warn(Say("{} at {}: a file system of a program; a rename or a sync may not be what it says",
-                       "{}（{}）：用户态文件系统；改名和同步未必可靠", type, point),
-                   Say("write checkpoints to a local disk or NFS, and copy them there afterwards",
-                       "把检查点写到本地盘或 NFS，之后再拷贝过去"),
+      return {Warn(Bilingual("{} at {}: a file system of a program; a rename or a sync may not be what it says",
+                             "{}（{}）：用户态文件系统；改名和同步未必可靠", type, point),
+                   Bilingual("write checkpoints to a local disk or NFS, and copy them there afterwards",
+                             "把检查点写到本地盘或 NFS，之后再拷贝过去"),
                    "", figures)};
     case Kind::kLayer:
-      return {
-          Warn(Say("{} at {}: the container's own layer; what is written there is gone with the container, and slow",
-                   "{}（{}）：容器自身的层；容器删除后数据丢失，且较慢", type, point),
-               Say("mount a folder of the host: docker run -v /data:/data, and --work-dir /data/…",
-                   "挂载宿主机目录：docker run -v /data:/data，并用 --work-dir /data/…"),
-               "H1", figures)};
+      return {Warn(
+          Bilingual("{} at {}: the container's own layer; what is written there is gone with the container, and slow",
+                    "{}（{}）：容器自身的层；容器删除后数据丢失，且较慢", type, point),
+          Bilingual("mount a folder of the host: docker run -v /data:/data, and --work-dir /data/…",
+                    "挂载宿主机目录：docker run -v /data:/data，并用 --work-dir /data/…"),
+          "H1", figures)};
     case Kind::kMemory:
-      return {Warn(Say("{} at {}: in memory; checkpoints take memory from the ranks and are gone after a restart",
-                       "{}（{}）：在内存中；检查点占用 rank 的内存，重启后丢失", type, point),
-                   Say("name a folder on a disk with --work-dir", "用 --work-dir 指定磁盘上的目录"), "", figures)};
+      return {Warn(Bilingual("{} at {}: in memory; checkpoints take memory from the ranks and are gone after a restart",
+                             "{}（{}）：在内存中；检查点占用 rank 的内存，重启后丢失", type, point),
+                   Bilingual("name a folder on a disk with --work-dir", "用 --work-dir 指定磁盘上的目录"), "",
+                   figures)};
     case Kind::kLocal:
       break;
   }
-  if (subject.hosts > 1) {
+  if (machine.nodes > 1) {
     return {Warn(
-        Say("{} at {}: a disk of this host alone; the other {} hosts do not see its checkpoints",
-            "{}（{}）：仅本机磁盘；其他 {} 台主机看不到检查点", type, point, subject.hosts - 1),
-        Say("name a folder on a shared file system with --work-dir, or a resume after the loss of a host finds nothing",
+        Bilingual("{} at {}: a disk of this host alone; the other {} hosts do not see its checkpoints",
+                  "{}（{}）：仅本机磁盘；其他 {} 台主机看不到检查点", type, point, machine.nodes - 1),
+        Bilingual(
+            "name a folder on a shared file system with --work-dir, or a resume after the loss of a host finds nothing",
             "用 --work-dir 指定共享文件系统上的目录，否则丢失一台主机后无法续训"),
         "", figures)};
   }
-  return {Ok(Say("{} at {}: a disk of this host", "{}（{}）：本机磁盘", type, point), figures)};
+  return {Ok(Bilingual("{} at {}: a disk of this host", "{}（{}）：本机磁盘", type, point), figures)};
 }
 
 }  // namespace
@@ -254,28 +256,29 @@ std::vector<Finding> CheckFileSystem(const Subject& subject) {
 std::vector<Check> StorageChecks() {
   return {
       {"work-dir", Group::kStorage, false,
-       Say("writes a file of 1 MiB to --work-dir, syncs, renames, reads it back, compares and removes it",
-           "在 --work-dir 写入 1 MiB 文件，同步、改名、读回、比较并删除"),
-       Say("checkpoints can be written the way fulldeck writes them", "检查点能按 fulldeck 的方式写入"), CheckWorkDir,
-       "I5"},
+       Bilingual("writes a file of 1 MiB to --work-dir, syncs, renames, reads it back, compares and removes it",
+                 "在 --work-dir 写入 1 MiB 文件，同步、改名、读回、比较并删除"),
+       Bilingual("checkpoints can be written the way fulldeck writes them", "检查点能按 fulldeck 的方式写入"),
+       CheckWorkDir, "I5"},
       {"free-space", Group::kStorage, false,
-       Say("reads what is free for this user (20 GiB is enough, 1 GiB is too little), and lets 256 MiB be given, which "
+       Bilingual(
+           "reads what is free for this user (20 GiB is enough, 1 GiB is too little), and lets 256 MiB be given, which "
            "a "
            "quota would refuse",
            "读取本用户可用空间（20 GiB 足够，不足 1 GiB 失败），并实际申请 256 MiB，配额不足时会被拒绝"),
-       Say("checkpoints to come have room: four of a model of 300 million parameters",
-           "放得下后续检查点：3 亿参数模型的四个"),
+       Bilingual("checkpoints to come have room: four of a model of 300 million parameters",
+                 "放得下后续检查点：3 亿参数模型的四个"),
        CheckFreeSpace, "I5"},
-      {"inodes", Group::kStorage, false, Say("reads how many files can still be made", "读取还能创建多少文件"),
-       Say("the disk does not end before its bytes do", "不会在空间用完之前先耗尽 inode"), CheckInodes, "I5"},
+      {"inodes", Group::kStorage, false, Bilingual("reads how many files can still be made", "读取还能创建多少文件"),
+       Bilingual("the disk does not end before its bytes do", "不会在空间用完之前先耗尽 inode"), CheckInodes, "I5"},
       {"sync-time", Group::kStorage, false,
-       Say("writes 4 KiB and syncs, 15 times, for at most 2 s", "写 4 KiB 并同步，共 15 次，最多 2 秒"),
-       Say("a save does not stall the ranks: below 100 ms", "保存不会卡住 rank：低于 100 毫秒"), CheckSyncTime},
+       Bilingual("writes 4 KiB and syncs, 15 times, for at most 2 s", "写 4 KiB 并同步，共 15 次，最多 2 秒"),
+       Bilingual("a save does not stall the ranks: below 100 ms", "保存不会卡住 rank：低于 100 毫秒"), CheckSyncTime},
       {"file-system", Group::kStorage, false,
-       Say("finds the mount that --work-dir is on: local, shared (NFS, Lustre, …), FUSE, a container's layer, or "
-           "memory",
-           "查出 --work-dir 所在的挂载：本地、共享（NFS、Lustre 等）、FUSE、容器层或内存"),
-       Say("checkpoints are kept, and seen by every host of the run", "检查点能保留，且运行的每台主机都可见"),
+       Bilingual("finds the mount that --work-dir is on: local, shared (NFS, Lustre, …), FUSE, a container's layer, or "
+                 "memory",
+                 "查出 --work-dir 所在的挂载：本地、共享（NFS、Lustre 等）、FUSE、容器层或内存"),
+       Bilingual("checkpoints are kept, and seen by every host of the run", "检查点能保留，且运行的每台主机都可见"),
        CheckFileSystem, "H1"},
   };
 }

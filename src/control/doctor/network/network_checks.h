@@ -8,19 +8,19 @@
 namespace fulldeck::doctor {
 
 // network_interfaces.cc
-std::vector<Finding> CheckLoopback(const Subject& subject);
-std::vector<Finding> CheckInterface(const Subject& subject);
-std::vector<Finding> CheckInterfaceVariables(const Subject& subject);
-std::vector<Finding> CheckHostName(const Subject& subject);
-std::vector<Finding> CheckMasterPort(const Subject& subject);
+std::vector<Finding> CheckLoopback(const MachineUnderTest& machine);
+std::vector<Finding> CheckInterface(const MachineUnderTest& machine);
+std::vector<Finding> CheckInterfaceVariables(const MachineUnderTest& machine);
+std::vector<Finding> CheckHostName(const MachineUnderTest& machine);
+std::vector<Finding> CheckMasterPort(const MachineUnderTest& machine);
 
 // network_links.cc
-std::vector<Finding> CheckCardLinks(const Subject& subject);
-std::vector<Finding> CheckPeerToPeer(const Subject& subject);
+std::vector<Finding> CheckCardLinks(const MachineUnderTest& machine);
+std::vector<Finding> CheckPeerToPeer(const MachineUnderTest& machine);
 
 // network_peers.cc
-std::vector<Finding> CheckPeerReach(const Subject& subject);
-std::vector<Finding> CheckPeerMtu(const Subject& subject);
-std::vector<Finding> CheckPeerBandwidth(const Subject& subject);
+std::vector<Finding> CheckPeerReach(const MachineUnderTest& machine);
+std::vector<Finding> CheckPeerMtu(const MachineUnderTest& machine);
+std::vector<Finding> CheckPeerBandwidth(const MachineUnderTest& machine);
 
 }  // namespace fulldeck::doctor

@@ -28,7 +28,7 @@ constexpr Duration kTimeForTheLastTry = std::chrono::seconds(1);  // a peer that
 constexpr Duration kSlice = std::chrono::milliseconds(100);
 constexpr int kEchoes = 20;
 constexpr double kGoodRate = 100e6;  // bytes a second
-constexpr double kLeastRate = 5e6;
+constexpr double kMinRate = 5e6;
 
 TimePoint Now() {
   return base::SteadyClock::Instance().Now();
@@ -92,8 +92,8 @@ bool SendRequest(int fd, const PeerMessage& request) {
   return send(fd, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size());
 }
 
-std::string TokenOf(const Subject& subject) {
-  return subject.environment.Get(wire::kTokenVariable).value_or("");
+std::string TokenOf(const MachineUnderTest& machine) {
+  return machine.environment.Get(wire::kTokenVariable).value_or("");
 }
 
 bool Receive(int fd, void* bytes, std::size_t size, TimePoint until) {
@@ -109,23 +109,23 @@ bool Receive(int fd, void* bytes, std::size_t size, TimePoint until) {
 
 Finding BadPeer(const std::string& text) {
   return Fail(
-      Say("--hosts: '{}' is no HOST or HOST:PORT", "--hosts：“{}”不是 HOST 或 HOST:PORT", base::Printable(text)),
-      Say("fulldeck doctor --hosts node2,node3:29533", "fulldeck doctor --hosts node2,node3:29533"), "I9");
+      Bilingual("--hosts: '{}' is no HOST or HOST:PORT", "--hosts：“{}”不是 HOST 或 HOST:PORT", base::Printable(text)),
+      Bilingual("fulldeck doctor --hosts node2,node3:29533", "fulldeck doctor --hosts node2,node3:29533"), "I9");
 }
 
 base::BilingualText StartListener(const Peer& peer) {
-  return Say("start there, and let the port through: fulldeck doctor --listen {}; here set {} as it says",
-             "在该主机执行并放行端口：fulldeck doctor --listen {}；并在本机按其提示设置 {}", peer.port,
-             wire::kTokenVariable);
+  return Bilingual("start there, and let the port through: fulldeck doctor --listen {}; here set {} as it says",
+                   "在该主机执行并放行端口：fulldeck doctor --listen {}；并在本机按其提示设置 {}", peer.port,
+                   wire::kTokenVariable);
 }
 
 // Every peer in turn.
-template <typename Look>
-std::vector<Finding> ForEachPeer(const Subject& subject, const Look& look) {
+template <typename CheckPeer>
+std::vector<Finding> ForEachPeer(const MachineUnderTest& machine, const CheckPeer& check_peer) {
   std::vector<Finding> findings;
-  for (const std::string& text : subject.peers) {
+  for (const std::string& text : machine.peers) {
     const auto peer = ParsePeer(text);
-    findings.push_back(peer ? look(*peer) : BadPeer(text));
+    findings.push_back(peer ? check_peer(*peer) : BadPeer(text));
   }
   return findings;
 }
@@ -139,8 +139,8 @@ Finding NotReached(const Peer& peer, const base::Error& error) {
         StartListener(peer), "I9");
   }
   return Fail(seen,
-              Say("check the name, the route (ip route get {0}) and the firewall between the hosts",
-                  "检查主机名、路由（ip route get {0}）以及主机间的防火墙", peer.host),
+              Bilingual("check the name, the route (ip route get {0}) and the firewall between the hosts",
+                        "检查主机名、路由（ip route get {0}）以及主机间的防火墙", peer.host),
               "I9");
 }
 
@@ -157,17 +157,17 @@ Finding Reach(const Peer& peer, const std::string& token) {
     if (!SendRequest(fd->get(), MakePeerRequest(PeerRequest::kEcho, nonce, token)) ||
         !Receive(fd->get(), answer.data(), answer.size(), begin + kTimeToConnect) ||
         !ReadPeerAnswer(answer, PeerRequest::kEcho, nonce, token)) {
-      return CannotTell(Say("{}: no fulldeck doctor --listen with the same {} answers on port {}",
-                            "{}：没有使用相同 {} 的 fulldeck doctor --listen 在端口 {} 上应答", peer.shown,
-                            wire::kTokenVariable, peer.port),
+      return CannotTell(Bilingual("{}: no fulldeck doctor --listen with the same {} answers on port {}",
+                                  "{}：没有使用相同 {} 的 fulldeck doctor --listen 在端口 {} 上应答", peer.shown,
+                                  wire::kTokenVariable, peer.port),
                         StartListener(peer), "I9");
     }
     took.push_back(Now() - begin);
   }
   std::sort(took.begin(), took.end());
   const double median = std::chrono::duration<double, std::micro>(took[took.size() / 2]).count();
-  return Ok(Say("{} ({}): {} messages there and back, {:.0f} µs each", "{}（{}）：往返 {} 条消息，每条 {:.0f} 微秒",
-                peer.shown, address->Numeric(), kEchoes, median),
+  return Ok(Bilingual("{} ({}): {} messages there and back, {:.0f} µs each",
+                      "{}（{}）：往返 {} 条消息，每条 {:.0f} 微秒", peer.shown, address->Numeric(), kEchoes, median),
             {{"peer", peer.shown}, {"median_us", fmt::format("{:.0f}", median)}});
 }
 
@@ -208,33 +208,34 @@ Finding Mtu(const Peer& peer, const std::string& token) {
   int mtu = 0;
   socklen_t length = sizeof mtu;
   if (!ready || getsockopt(fd.get(), level, ipv6 ? IPV6_MTU : IP_MTU, &mtu, &length) != 0 || mtu < 576) {
-    return CannotTell(Say("{}: the way there cannot be measured", "{}：无法测量到该主机的路径", peer.shown),
-                      Say("see the check peer-reach", "见检查 peer-reach"), "I9");
+    return CannotTell(Bilingual("{}: the way there cannot be measured", "{}：无法测量到该主机的路径", peer.shown),
+                      Bilingual("see the check peer-reach", "见检查 peer-reach"), "I9");
   }
   const std::size_t headers = ipv6 ? 48 : 28;
   // The loopback's is the largest packet that there is, and a datagram of it does not fit.
   const auto whole = std::min<std::size_t>(static_cast<std::size_t>(mtu), 65'000);
   const Figures figures = {{"peer", peer.shown}, {"mtu", std::to_string(whole)}};
   const Finding passes =
-      Ok(Say("{}: packets of {} bytes pass whole", "{}：{} 字节的包完整通过", peer.shown, whole), figures);
+      Ok(Bilingual("{}: packets of {} bytes pass whole", "{}：{} 字节的包完整通过", peer.shown, whole), figures);
   if (PassesWhole(fd.get(), whole, headers, token)) return passes;
   for (const std::size_t smaller : {8000, 4000, 1500, 1450, 1400, 1280, 576}) {
     if (smaller >= whole || !PassesWhole(fd.get(), smaller, headers, token)) continue;
     if (PassesWhole(fd.get(), whole, headers, token, kTimeForTheLastTry)) return passes;
     return Fail(
-        Say("{}: packets of {} bytes, this interface's MTU, are lost; {} bytes pass: large messages hang where small "
+        Bilingual(
+            "{}: packets of {} bytes, this interface's MTU, are lost; {} bytes pass: large messages hang where small "
             "ones work",
             "{}：{} 字节（本网卡 MTU）的包丢失，{} 字节可通过：大消息会挂起而小消息正常", peer.shown, whole, smaller),
-        Say("set the MTU of the interface to {0} on all hosts (ip link set dev NAME mtu {0}), or mend the switch",
-            "将各主机网卡 MTU 设为 {0}（ip link set dev NAME mtu {0}），或修正交换机配置", smaller),
+        Bilingual("set the MTU of the interface to {0} on all hosts (ip link set dev NAME mtu {0}), or mend the switch",
+                  "将各主机网卡 MTU 设为 {0}（ip link set dev NAME mtu {0}），或修正交换机配置", smaller),
         "I9", figures);
   }
   return CannotTell(
-      Say("{}: no datagram is answered", "{}：数据报没有应答", peer.shown),
-      Say("let UDP through on port {0}, and start there: fulldeck doctor --listen {0}; here set {1} as it "
-          "says",
-          "放行 UDP 端口 {0}，并在对方执行：fulldeck doctor --listen {0}；并在本机按其提示设置 {1}", peer.port,
-          wire::kTokenVariable),
+      Bilingual("{}: no datagram is answered", "{}：数据报没有应答", peer.shown),
+      Bilingual("let UDP through on port {0}, and start there: fulldeck doctor --listen {0}; here set {1} as it "
+                "says",
+                "放行 UDP 端口 {0}，并在对方执行：fulldeck doctor --listen {0}；并在本机按其提示设置 {1}", peer.port,
+                wire::kTokenVariable),
       "I9", figures);
 }
 
@@ -270,36 +271,37 @@ Finding Bandwidth(const Peer& peer, const std::string& token, Duration time) {
   const bool answered = Receive(fd->get(), &counted, sizeof counted, Now() + kTimeToConnect);
   const double seconds = std::chrono::duration<double>(Now() - begin).count();
   counted = be64toh(counted);
-  const base::BilingualText cure =
-      Say("look at the link (ethtool), at its errors (ip -s link), and at who else uses it; or choose another "
-          "interface (see the check interface)",
-          "检查链路（ethtool）、错误计数（ip -s link）以及占用者；或换网卡（见检查 interface）");
+  const base::BilingualText fix = Bilingual(
+      "look at the link (ethtool), at its errors (ip -s link), and at who else uses it; or choose another "
+      "interface (see the check interface)",
+      "检查链路（ethtool）、错误计数（ip -s link）以及占用者；或换网卡（见检查 interface）");
   if (!answered || counted != sent) {
-    return Fail(Say("{}: {} sent within {:.1f} s, and the other side did not get them all",
-                    "{}：已发送 {}（{:.1f} 秒），对方没有全部收到", peer.shown, base::FormatByteSize(sent), seconds),
-                cure, "I9", {{"peer", peer.shown}});
+    return Fail(
+        Bilingual("{}: {} sent within {:.1f} s, and the other side did not get them all",
+                  "{}：已发送 {}（{:.1f} 秒），对方没有全部收到", peer.shown, base::FormatByteSize(sent), seconds),
+        fix, "I9", {{"peer", peer.shown}});
   }
   const double rate = std::max(static_cast<double>(counted) / seconds, best);
   const Figures figures = {{"peer", peer.shown}, {"bytes_per_second", fmt::format("{:.0f}", rate)}};
-  const base::BilingualText seen = Say("{}: {:.0f} MB/s", "{}：{:.0f} MB/s", peer.shown, rate / 1e6);
+  const base::BilingualText seen = Bilingual("{}: {:.0f} MB/s", "{}：{:.0f} MB/s", peer.shown, rate / 1e6);
   if (rate >= kGoodRate) return Ok(seen, figures);
-  if (rate < kLeastRate) return Fail(seen, cure, "I9", figures);
-  return Warn(seen, cure, "I9", figures);
+  if (rate < kMinRate) return Fail(seen, fix, "I9", figures);
+  return Warn(seen, fix, "I9", figures);
 }
 
 }  // namespace
 
-std::vector<Finding> CheckPeerReach(const Subject& subject) {
-  return ForEachPeer(subject, [&](const Peer& peer) { return Reach(peer, TokenOf(subject)); });
+std::vector<Finding> CheckPeerReach(const MachineUnderTest& machine) {
+  return ForEachPeer(machine, [&](const Peer& peer) { return Reach(peer, TokenOf(machine)); });
 }
 
-std::vector<Finding> CheckPeerMtu(const Subject& subject) {
-  return ForEachPeer(subject, [&](const Peer& peer) { return Mtu(peer, TokenOf(subject)); });
+std::vector<Finding> CheckPeerMtu(const MachineUnderTest& machine) {
+  return ForEachPeer(machine, [&](const Peer& peer) { return Mtu(peer, TokenOf(machine)); });
 }
 
-std::vector<Finding> CheckPeerBandwidth(const Subject& subject) {
-  const Duration time = subject.deep ? std::chrono::milliseconds(2000) : std::chrono::milliseconds(500);
-  return ForEachPeer(subject, [&](const Peer& peer) { return Bandwidth(peer, TokenOf(subject), time); });
+std::vector<Finding> CheckPeerBandwidth(const MachineUnderTest& machine) {
+  const Duration time = machine.deep ? std::chrono::milliseconds(2000) : std::chrono::milliseconds(500);
+  return ForEachPeer(machine, [&](const Peer& peer) { return Bandwidth(peer, TokenOf(machine), time); });
 }
 
 }  // namespace fulldeck::doctor

@@ -21,9 +21,9 @@
 namespace fulldeck::doctor {
 namespace {
 
-constexpr std::size_t kMostConnections = 64;
+constexpr std::size_t kMaxConnections = 64;
 constexpr base::Duration kSilence = std::chrono::seconds(10);
-constexpr base::Duration kSilenceOfStrangers = std::chrono::seconds(2);
+constexpr base::Duration kHandshakeTimeout = std::chrono::seconds(2);
 constexpr std::string_view kRequest = "FDDOCTOR";
 constexpr std::string_view kAnswer = "FDANSWER";
 constexpr std::size_t kSignedBytes = 32;
@@ -134,7 +134,7 @@ void PeerListener::Serve(base::Duration time) {
     if (poll(polled.data(), polled.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 200))) < 0) continue;
     for (std::size_t i = connections_.size(); i-- > 0;) {
       Connection& one = connections_[i];
-      const base::Duration silence = one.proven ? kSilence : kSilenceOfStrangers;
+      const base::Duration silence = one.proven ? kSilence : kHandshakeTimeout;
       const bool goes_on = polled[i + 2].revents == 0 ? Now() - one.heard < silence : Advance(one);
       if (!goes_on) connections_.erase(connections_.begin() + static_cast<std::ptrdiff_t>(i));
     }
@@ -145,7 +145,7 @@ void PeerListener::Serve(base::Duration time) {
 
 void PeerListener::Accept() {
   base::UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!fd.valid() || connections_.size() >= kMostConnections) return;
+  if (!fd.valid() || connections_.size() >= kMaxConnections) return;
   net::TuneConnection(fd.get(), std::chrono::duration_cast<std::chrono::milliseconds>(kSilence));
   connections_.push_back({std::move(fd), {}, false, false, 0, Now()});
 }
@@ -163,7 +163,7 @@ void PeerListener::AnswerDatagram() {
     answered_ = 0;
   }
   const auto request = ReadRequest(bytes.data(), token_);
-  if (!request || request->first != PeerRequest::kDatagram || ++answered_ > kMostDatagramsPerSecond) return;
+  if (!request || request->first != PeerRequest::kDatagram || ++answered_ > kMaxDatagramsPerSecond) return;
   const PeerMessage answer = Signed(kAnswer, static_cast<std::uint32_t>(PeerRequest::kDatagram),
                                     static_cast<std::uint32_t>(got), request->second, token_);
   static_cast<void>(sendto(datagrams_.get(), answer.data(), answer.size(), MSG_NOSIGNAL, address, length));
@@ -186,7 +186,7 @@ bool PeerListener::Advance(Connection& connection) {
   }
   if (got == 0) return false;
   connection.request.insert(connection.request.end(), bytes.begin(), bytes.begin() + got);
-  if (connection.request.size() < sizeof(PeerMessage)) return Now() - connection.heard < kSilenceOfStrangers;
+  if (connection.request.size() < sizeof(PeerMessage)) return Now() - connection.heard < kHandshakeTimeout;
   const auto request = ReadRequest(connection.request.data(), token_);
   connection.request.clear();
   if (!request) return false;

@@ -21,13 +21,13 @@
 #include "base/clock.h"
 #include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "doctor/machine/kernel.h"
+#include "doctor/machine/system_calls.h"
 #include "net/host_address.h"
 
 namespace fulldeck::doctor {
 
 inline constexpr int kPeerPort = 29533;  // where nothing else is said
-inline constexpr int kMostDatagramsPerSecond = 200;
+inline constexpr int kMaxDatagramsPerSecond = 200;
 enum class PeerRequest : std::uint32_t { kEcho = 1, kSink = 2, kDatagram = 3 };
 
 inline constexpr std::size_t kPeerNonceBytes = 16;

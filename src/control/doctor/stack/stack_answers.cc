@@ -24,7 +24,7 @@ constexpr CollectiveLibrary kLibraries[] = {
     {"mccl", "libmccl.so.2", "mcclGetVersion"},
 };
 
-constexpr base::Duration kShortPatience = std::chrono::seconds(10);
+constexpr base::Duration kShortTimeout = std::chrono::seconds(10);
 
 // Whose files are compared with their wheels.
 const char* const kWatchedPackages[] = {"torch",      "torchvision", "mmengine",  "mmcv",      "mmsegmentation",
@@ -88,7 +88,7 @@ std::string ReadQuestionLine(const Json& line, StackAnswers& answers) {
           {Text(package, "name"), Text(package, "version"), Text(package, "folder"), Texts(package, "requires")});
     }
   } else if (about == "modules") {
-    answers.modules_told = true;
+    answers.modules_known = true;
     if (line.contains("found") && line["found"].is_object()) {
       for (const auto& [name, module] : line["found"].items()) {
         if (!module.is_object()) continue;
@@ -149,8 +149,8 @@ void ReadRecordLine(const Json& line, StackAnswers& answers) {
   answers.records.push_back(std::move(record));
 }
 
-ProbeProcess Child(const Subject& subject, const char* script, const Json& request) {
-  base::PythonStart start = base::StartPythonScript(subject.python, script, {request.dump()}, subject.environment);
+ProbeProcess Child(const MachineUnderTest& machine, const char* script, const Json& request) {
+  base::PythonStart start = base::StartPythonScript(machine.python, script, {request.dump()}, machine.environment);
   ProbeProcess process{std::move(start.arguments), std::move(start.environment)};
   // Nothing of ours is to be found there, and nothing is left behind.
   process.environment.Set("PYTHONDONTWRITEBYTECODE", "1");
@@ -158,17 +158,17 @@ ProbeProcess Child(const Subject& subject, const char* script, const Json& reque
 }
 
 // Vendors of real cards here: only their modules are imported, for nobody else's can work.
-std::set<std::string> ModulesOfCards(const Subject& subject) {
+std::set<std::string> ModulesOfCards(const MachineUnderTest& machine) {
   std::set<std::string> modules;
-  for (const device::Card* card : subject.inventory.Cards()) {
+  for (const device::Card* card : machine.inventory.Cards()) {
     if (!card->simulated && !card->torch_module.empty()) modules.insert(card->torch_module);
   }
   return modules;
 }
 
-StackAnswers Ask(const Subject& subject) {
+StackAnswers CollectAnswers(const MachineUnderTest& machine) {
   StackAnswers answers;
-  if (subject.python.empty()) {
+  if (machine.python.empty()) {
     answers.failure = "no Python was found";
     return answers;
   }
@@ -177,42 +177,42 @@ StackAnswers Ask(const Subject& subject) {
   for (const std::string& name : NamesThatAreNoModules()) modules.push_back(name);
   Json libraries = Json::array();
   std::set<std::string> backends;
-  for (const device::Card* card : subject.inventory.Cards()) {
+  for (const device::Card* card : machine.inventory.Cards()) {
     const CollectiveLibrary* const library = card->simulated ? nullptr : LibraryOf(card->collective_backend);
     if (library != nullptr && backends.insert(library->backend).second) {
       libraries.push_back(Json::array({library->file, library->version_function}));
     }
   }
   const Json questions = Json::object(
-      {{"modules", modules}, {"vendors", ModulesOfCards(subject)}, {"libraries", libraries}, {"python_only", false}});
-  const Json records = Json::object({{"packages", kWatchedPackages}, {"everything", subject.deep}});
+      {{"modules", modules}, {"vendors", ModulesOfCards(machine)}, {"libraries", libraries}, {"python_only", false}});
+  const Json records = Json::object({{"packages", kWatchedPackages}, {"everything", machine.deep}});
   // Who wants to wait for a slow disk says so.
-  const base::Duration patience = subject.deep ? subject.patience : std::min(subject.patience, kShortPatience);
-  const auto endings =
-      RunProbes({Child(subject, kStackQuestionsScript, questions), Child(subject, kStackRecordsScript, records)},
-                {patience, patience});
+  const base::Duration timeout = machine.deep ? machine.timeout : std::min(machine.timeout, kShortTimeout);
+  const auto results =
+      RunProbes({Child(machine, kStackQuestionsScript, questions), Child(machine, kStackRecordsScript, records)},
+                {timeout, timeout});
 
   std::string doing = "starting";
-  for (const std::string& text : endings[0].lines) {
+  for (const std::string& text : results[0].lines) {
     const Json line = Json::parse(text, nullptr, false);
     if (!line.is_object()) continue;
     if (std::string next = ReadQuestionLine(line, answers); !next.empty()) doing = std::move(next);
   }
   if (!answers.python) {
-    answers.failure = endings[0].EndInWords(patience);
-    if (const std::string words = endings[0].LastWords(); !words.empty()) answers.failure += ": " + words;
+    answers.failure = results[0].DescribeEnd(timeout);
+    if (const std::string message = results[0].LastLine(); !message.empty()) answers.failure += ": " + message;
     return answers;
   }
-  if (endings[0].silent || endings[0].wait_status != 0) {
-    answers.too_slow = endings[0].silent;
-    answers.stopped = doing + ": the interpreter " + endings[0].EndInWords(patience);
-    if (const std::string words = endings[0].LastWords(); !words.empty()) answers.stopped += ": " + words;
+  if (results[0].silent || results[0].wait_status != 0) {
+    answers.too_slow = results[0].silent;
+    answers.stopped = doing + ": the interpreter " + results[0].DescribeEnd(timeout);
+    if (const std::string message = results[0].LastLine(); !message.empty()) answers.stopped += ": " + message;
   }
-  for (const std::string& text : endings[1].lines) {
+  for (const std::string& text : results[1].lines) {
     const Json line = Json::parse(text, nullptr, false);
     if (line.is_object()) ReadRecordLine(line, answers);
   }
-  if (!answers.records_done) answers.records_failure = endings[1].EndInWords(patience);
+  if (!answers.records_done) answers.records_failure = results[1].DescribeEnd(timeout);
   return answers;
 }
 
@@ -229,18 +229,18 @@ const ModuleAnswer* StackAnswers::Module(const std::string& name) const {
   return found == modules.end() ? nullptr : &found->second;
 }
 
-std::shared_ptr<const StackAnswers> AnswersOf(const Subject& subject) {
+std::shared_ptr<const StackAnswers> AnswersOf(const MachineUnderTest& machine) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<const StackAnswers>> kept;
   std::string key =
-      subject.python + '\n' + (subject.deep ? "deep" : "") + '\n' + std::to_string(subject.patience.count());
-  for (const auto& [name, value] : subject.environment.all()) key += '\n' + name + '=' + value;
-  for (const device::Card* card : subject.inventory.Cards()) {
+      machine.python + '\n' + (machine.deep ? "deep" : "") + '\n' + std::to_string(machine.timeout.count());
+  for (const auto& [name, value] : machine.environment.all()) key += '\n' + name + '=' + value;
+  for (const device::Card* card : machine.inventory.Cards()) {
     key += '\n' + card->vendor + card->torch_module + (card->simulated ? "s" : "r");
   }
   const std::lock_guard lock(mutex);
   auto& answers = kept[key];
-  if (!answers) answers = std::make_shared<const StackAnswers>(Ask(subject));
+  if (!answers) answers = std::make_shared<const StackAnswers>(CollectAnswers(machine));
   return answers;
 }
 

@@ -46,7 +46,7 @@ struct TorchAnswer {
 struct VendorAnswer {
   std::string module;
   bool imports = false;
-  std::string error, version, asking_error;
+  std::string error, version, query_error;
   std::optional<bool> available;
   std::optional<int> count;
 };
@@ -76,7 +76,7 @@ struct StackAnswers {
   std::string stopped;    // where it ended before its end, in words: "importing torch_gcu: was killed by signal 11 …"
   bool too_slow = false;  // it was ended because nothing came, and not because it failed
   std::optional<PythonAnswer> python;
-  bool modules_told = false;    // what is installed is known
+  bool modules_known = false;   // what is installed is known
   std::vector<Shadow> shadows;  // files of the working folder that hide a package
   std::vector<PackageAnswer> packages;
   std::map<std::string, ModuleAnswer> modules;
@@ -92,7 +92,7 @@ struct StackAnswers {
 };
 
 // Waits for the children. For the same interpreter, environment and cards the first answer is kept. Any thread.
-std::shared_ptr<const StackAnswers> AnswersOf(const Subject& subject);
+std::shared_ptr<const StackAnswers> AnswersOf(const MachineUnderTest& machine);
 
 // One vendor's library for collectives.
 struct CollectiveLibrary {

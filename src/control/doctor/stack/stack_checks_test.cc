@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "doctor/check.h"
-#include "doctor/machine/scene_for_test.h"
+#include "doctor/machine/fake_machine_for_test.h"
 #include "doctor/stack/stack_answers.h"
 #include "doctor/stack/stack_library_checks.h"
 #include "temporary_folder.h"
@@ -28,15 +28,15 @@ std::string Text(const std::vector<Finding>& findings) {
     text += verdicts[static_cast<int>(finding.verdict)] + finding.evidence.english + " [" + finding.row + "]\n";
     EXPECT_FALSE(finding.evidence.chinese.empty());
     if (finding.verdict != Verdict::kOk) {
-      EXPECT_FALSE(finding.cure.english.empty() || finding.cure.chinese.empty()) << text;
+      EXPECT_FALSE(finding.fix.english.empty() || finding.fix.chinese.empty()) << text;
     }
   }
   return text;
 }
 
-std::string Ask(std::string_view id, const Subject& subject) {
+std::string RunCheck(std::string_view id, const MachineUnderTest& machine) {
   for (const Check& check : StackChecks()) {
-    if (check.id == id) return Text(check.run(subject));
+    if (check.id == id) return Text(check.run(machine));
   }
   ADD_FAILURE() << "there is no check " << id;
   return "";
@@ -46,10 +46,10 @@ std::string Ask(std::string_view id, const Subject& subject) {
 class Stack : public ::testing::Test {
  protected:
   Stack() {
-    subject_.python = kSystemPython;
-    subject_.root = base::SystemRoot(folder_.string() + "/root");
-    subject_.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
-    subject_.environment = {
+    machine_.python = kSystemPython;
+    machine_.root = base::SystemRoot(folder_.string() + "/root");
+    machine_.program = std::string(FULLDECK_BUILD_DIR) + "/bin/fulldeck";
+    machine_.environment = {
         {"PYTHONPATH", site_}, {"PATH", "/usr/bin:/bin"}, {"HOME", folder_.string()}, {"PYTHONNOUSERSITE", "1"}};
     std::filesystem::create_directories(site_);
   }
@@ -73,13 +73,13 @@ class Stack : public ::testing::Test {
 
   device::Card& AddCard(const std::string& vendor, const std::string& module, const std::string& backend,
                         const std::string& type) {
-    if (subject_.inventory.vendors.empty() || subject_.inventory.vendors.back().vendor != vendor) {
+    if (machine_.inventory.vendors.empty() || machine_.inventory.vendors.back().vendor != vendor) {
       device::VendorReport report;
       report.vendor = vendor;
       report.title = vendor;
-      subject_.inventory.vendors.push_back(report);
+      machine_.inventory.vendors.push_back(report);
     }
-    auto& cards = subject_.inventory.vendors.back().cards;
+    auto& cards = machine_.inventory.vendors.back().cards;
     device::Card card;
     card.vendor = vendor;
     card.kind = type;
@@ -95,7 +95,7 @@ class Stack : public ::testing::Test {
 
   TemporaryFolder folder_;
   const std::string site_ = folder_.string() + "/site";
-  Subject subject_;
+  MachineUnderTest machine_;
 };
 
 TEST_F(Stack, OfASoundEnvironmentIsNotComplainedAbout) {
@@ -105,19 +105,19 @@ TEST_F(Stack, OfASoundEnvironmentIsNotComplainedAbout) {
   folder_.Write("site/mmengine/version.py", "__version__ = '0.10.7'\n");
   folder_.Write("site/mmengine/runner/runner.py", "def wrap_model():\n    pass\n");
   for (const Check& check : StackChecks()) {
-    for (const Finding& finding : check.run(subject_)) {
+    for (const Finding& finding : check.run(machine_)) {
       EXPECT_TRUE(finding.verdict == Verdict::kOk || finding.verdict == Verdict::kCannotTell)
           << check.id << " " << finding.evidence.english;
     }
   }
-  EXPECT_THAT(Ask("python-interpreter", subject_), HasSubstr("ok: " + subject_.python + " is Python 3."));
-  EXPECT_THAT(Ask("torch-import", subject_), HasSubstr("ok: torch 2.5.1 was imported in "));
-  EXPECT_THAT(Ask("version-pairs", subject_), HasSubstr("ok: 2 pairs of versions fit together"));
-  EXPECT_THAT(Ask("hand-made-modules", subject_), HasSubstr("ok: None"));
-  EXPECT_THAT(Ask("stub-libraries", subject_), HasSubstr("ok: No vendor's library"));
-  EXPECT_THAT(Ask("mmengine-install", subject_),
+  EXPECT_THAT(RunCheck("python-interpreter", machine_), HasSubstr("ok: " + machine_.python + " is Python 3."));
+  EXPECT_THAT(RunCheck("torch-import", machine_), HasSubstr("ok: torch 2.5.1 was imported in "));
+  EXPECT_THAT(RunCheck("version-pairs", machine_), HasSubstr("ok: 2 pairs of versions fit together"));
+  EXPECT_THAT(RunCheck("hand-made-modules", machine_), HasSubstr("ok: None"));
+  EXPECT_THAT(RunCheck("stub-libraries", machine_), HasSubstr("ok: No vendor's library"));
+  EXPECT_THAT(RunCheck("mmengine-install", machine_),
               AllOf(HasSubstr("ok: MMEngine 0.10.7 in " + site_ + "/mmengine"), HasSubstr("can")));
-  EXPECT_THAT(Ask("visible-variables", subject_), HasSubstr("ok: No visible-device list is set"));
+  EXPECT_THAT(RunCheck("visible-variables", machine_), HasSubstr("ok: No visible-device list is set"));
 }
 
 TEST_F(Stack, OddFoldersOnThePathDoNotEndTheQuestions) {
@@ -125,37 +125,37 @@ TEST_F(Stack, OddFoldersOnThePathDoNotEndTheQuestions) {
   for (const char* const name : {"gyp.egg-info", "x.dist-info", "-.dist-info", "a-b-c-1.dist-info"}) {
     folder_.Write("site/" + std::string(name) + "/METADATA", "");
   }
-  EXPECT_THAT(Ask("torch-import", subject_), HasSubstr("ok: torch 2.5.1"));
+  EXPECT_THAT(RunCheck("torch-import", machine_), HasSubstr("ok: torch 2.5.1"));
 }
 
 TEST_F(Stack, AnInterpreterThatIsNoneOrPython2IsRefused) {
-  subject_.python = "";
-  EXPECT_THAT(Ask("python-interpreter", subject_), HasSubstr("fail: There is no Python"));
+  machine_.python = "";
+  EXPECT_THAT(RunCheck("python-interpreter", machine_), HasSubstr("fail: There is no Python"));
   folder_.Write(
       "two",
       "#!/bin/sh\nprintf '{\"about\": \"python\", \"version\": \"2.7.18\", \"major\": 2, \"minor\": 7}\\n' >&3\n");
   folder_.Write("broken", "#!/bin/sh\necho 'libpython3.8.so.1.0: cannot open shared object file' >&2\nexit 127\n");
   for (const char* const name : {"/two", "/broken"}) chmod((folder_.string() + name).c_str(), 0755);
-  subject_.python = folder_.string() + "/two";
-  EXPECT_THAT(Ask("python-interpreter", subject_), HasSubstr("is Python 2.7.18. [C10]"));
-  EXPECT_THAT(Ask("torch-import", subject_),
+  machine_.python = folder_.string() + "/two";
+  EXPECT_THAT(RunCheck("python-interpreter", machine_), HasSubstr("is Python 2.7.18. [C10]"));
+  EXPECT_THAT(RunCheck("torch-import", machine_),
               HasSubstr("cannot tell: The interpreter could not be asked: it is Python 2.7.18"));
-  subject_.python = folder_.string() + "/broken";
-  EXPECT_THAT(Ask("python-interpreter", subject_),
+  machine_.python = folder_.string() + "/broken";
+  EXPECT_THAT(RunCheck("python-interpreter", machine_),
               HasSubstr("does not work: it ended with code 127: libpython3.8.so.1.0: cannot open shared object file"));
 }
 
 TEST_F(Stack, TorchThatIsAbsentBrokenOverwrittenOrOfTheWrongKindIsNamed) {
-  EXPECT_THAT(Ask("torch-import", subject_), HasSubstr("cannot tell: This Python has no torch"));
+  EXPECT_THAT(RunCheck("torch-import", machine_), HasSubstr("cannot tell: This Python has no torch"));
   folder_.Write("site/torch/__init__.py", "raise ImportError('libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent')\n");
-  subject_.environment.Set("TURN", "1");
-  EXPECT_THAT(Ask("torch-import", subject_),
+  machine_.environment.Set("TURN", "1");
+  EXPECT_THAT(RunCheck("torch-import", machine_),
               HasSubstr("fail: torch does not import: ImportError: libtorch_cpu.so: undefined symbol"));
   Torch("2.1.0");
   folder_.Write("site/torch/version.py", "__version__ = '2.9.1+cpu'\ncuda = None\n");
   AddCard("nvidia", "", "nccl", "cuda");
-  subject_.environment.Set("TURN", "2");
-  EXPECT_THAT(Ask("torch-import", subject_),
+  machine_.environment.Set("TURN", "2");
+  EXPECT_THAT(RunCheck("torch-import", machine_),
               AllOf(HasSubstr("fail: pip noted torch 2.1.0, and the files are torch 2.9.1+cpu"),
                     HasSubstr("fail: torch 2.9.1+cpu is a build without CUDA, and this machine has NVIDIA cards")));
 }
@@ -163,28 +163,28 @@ TEST_F(Stack, TorchThatIsAbsentBrokenOverwrittenOrOfTheWrongKindIsNamed) {
 TEST_F(Stack, ATorchWhoseNameLeavesTheLabelOfTheBuildOutIsWhole) {
   Torch("2.9.1");
   folder_.Write("site/torch/version.py", "__version__ = '2.9.1+cpu'\ncuda = None\n");
-  EXPECT_THAT(Ask("torch-import", subject_), ::testing::Not(HasSubstr("pip noted")));
+  EXPECT_THAT(RunCheck("torch-import", machine_), ::testing::Not(HasSubstr("pip noted")));
 }
 
 TEST_F(Stack, ATorchThatHangsOrCrashesWhileItIsImportedDoesNotTakeTheAnswersWithIt) {
-  subject_.patience = std::chrono::seconds(3);
+  machine_.timeout = std::chrono::seconds(3);
   folder_.Write("site/torch/__init__.py", "import time\ntime.sleep(60)\n");
   EXPECT_THAT(
-      Ask("torch-import", subject_),
+      RunCheck("torch-import", machine_),
       HasSubstr(
           "cannot tell: torch could not be imported: importing torch: the interpreter did not answer within 3 s"));
-  EXPECT_THAT(Ask("python-interpreter", subject_), HasSubstr("ok: "));
+  EXPECT_THAT(RunCheck("python-interpreter", machine_), HasSubstr("ok: "));
   folder_.Write("site/torch/__init__.py", "import os\nos.abort()\n");
-  subject_.environment.Set("TURN", "1");
-  subject_.patience = std::chrono::seconds(20);
-  EXPECT_THAT(Ask("torch-import", subject_), HasSubstr("importing torch: the interpreter was killed by signal 6"));
+  machine_.environment.Set("TURN", "1");
+  machine_.timeout = std::chrono::seconds(20);
+  EXPECT_THAT(RunCheck("torch-import", machine_), HasSubstr("importing torch: the interpreter was killed by signal 6"));
 }
 
-TEST_F(Stack, TheVendorsModuleIsImportedAndAskedForItsCards) {
+TEST_F(Stack, TheVendorsModuleIsImportedAndItsCardsAreCounted) {
   Torch("2.6.0");
   AddCard("enflame", "torch_gcu", "eccl", "gcu");
   AddCard("enflame", "torch_gcu", "eccl", "gcu");
-  EXPECT_THAT(Ask("vendor-module", subject_),
+  EXPECT_THAT(RunCheck("vendor-module", machine_),
               HasSubstr("fail: torch_gcu is not installed: torch does not know the 2 visible cards here"));
   const std::pair<const char*, const char*> rows[] = {
       {"def is_available(): return True\ndef device_count(): return 2\n__version__ = '2.6.0'\n",
@@ -199,21 +199,21 @@ TEST_F(Stack, TheVendorsModuleIsImportedAndAskedForItsCards) {
        "fail: torch_gcu could not be imported: importing torch_gcu: the interpreter was killed by signal 6"},
   };
   int turn = 0;
-  for (const auto& [source, words] : rows) {
+  for (const auto& [source, expected_text] : rows) {
     folder_.Write("site/torch_gcu/__init__.py", source);
-    subject_.environment.Set("TURN", std::to_string(++turn));
-    EXPECT_THAT(Ask("vendor-module", subject_), HasSubstr(words));
+    machine_.environment.Set("TURN", std::to_string(++turn));
+    EXPECT_THAT(RunCheck("vendor-module", machine_), HasSubstr(expected_text));
   }
 }
 
 TEST_F(Stack, DriversThatDifferAreNamed) {
   AddCard("nvidia", "", "nccl", "cuda");
   AddCard("nvidia", "", "nccl", "cuda");
-  EXPECT_THAT(Ask("driver-version", subject_), HasSubstr("ok: nvidia: driver 580.1"));
-  subject_.inventory.vendors[0].cards[1].driver = "570.2";
-  EXPECT_THAT(Ask("driver-version", subject_), HasSubstr("fail: nvidia: the cards name different drivers"));
-  subject_.inventory.vendors[0].cards[1].driver.reset();
-  EXPECT_THAT(Ask("driver-version", subject_), HasSubstr("cannot tell: nvidia"));
+  EXPECT_THAT(RunCheck("driver-version", machine_), HasSubstr("ok: nvidia: driver 580.1"));
+  machine_.inventory.vendors[0].cards[1].driver = "570.2";
+  EXPECT_THAT(RunCheck("driver-version", machine_), HasSubstr("fail: nvidia: the cards name different drivers"));
+  machine_.inventory.vendors[0].cards[1].driver.reset();
+  EXPECT_THAT(RunCheck("driver-version", machine_), HasSubstr("cannot tell: nvidia"));
 }
 
 TEST_F(Stack, VersionsThatDoNotFitAreNamedWithTheirRow) {
@@ -224,7 +224,7 @@ TEST_F(Stack, VersionsThatDoNotFitAreNamedWithTheirRow) {
   Package("torch_gcu", "2.6.0");
   AddCard("nvidia", "", "nccl", "cuda").driver = "550.54.14";
   AddCard("enflame", "torch_gcu", "eccl", "xla");
-  const std::string text = Ask("version-pairs", subject_);
+  const std::string text = RunCheck("version-pairs", machine_);
   EXPECT_THAT(text, HasSubstr("fail: mmsegmentation 1.2.2 needs mmcv >=2.0.0rc4,<2.2.0, and 2.2.0 is here. [E1]"));
   EXPECT_THAT(text, HasSubstr("fail: torch 2.9.0 needs torchvision ==0.24.*, and 0.20.1 is here. [I18]"));
   EXPECT_THAT(text, HasSubstr("fail: torch-cuda 13.0 needs nvidia-driver >=580.65.06, and 550.54.14 is here. [I6]"));
@@ -234,25 +234,25 @@ TEST_F(Stack, VersionsThatDoNotFitAreNamedWithTheirRow) {
 }
 
 TEST_F(Stack, TheCollectiveLibraryThatIsReallyLoadedIsNamedWithItsOwner) {
-  EXPECT_EQ(Ask("collective-library", subject_), "");
+  EXPECT_EQ(RunCheck("collective-library", machine_), "");
   Torch("2.6.0");
   AddCard("enflame", "torch_gcu", "eccl", "gcu");
-  EXPECT_THAT(Ask("collective-library", subject_), HasSubstr("fail: libeccl.so is not found by the loader"));
+  EXPECT_THAT(RunCheck("collective-library", machine_), HasSubstr("fail: libeccl.so is not found by the loader"));
   // Any whole library does: it is loaded, and has no version to tell.
   folder_.Write("lib/none", "");
   std::filesystem::copy_file(std::string(FULLDECK_BUILD_DIR) + "/tests/fake_libraries/good/libefml.so",
                              folder_.path() / "lib/libeccl.so");
-  subject_.environment.Set("LD_LIBRARY_PATH", folder_.string() + "/lib");
-  EXPECT_THAT(Ask("collective-library", subject_),
+  machine_.environment.Set("LD_LIBRARY_PATH", folder_.string() + "/lib");
+  EXPECT_THAT(RunCheck("collective-library", machine_),
               HasSubstr("ok: " + folder_.string() + "/lib/libeccl.so: version unknown, owner not known"));
   folder_.Write("root/var/lib/dpkg/info/base.list", "/.\n/usr/lib/libother.so\n");
-  EXPECT_THAT(Ask("collective-library", subject_), HasSubstr("is what ranks load, and no package owns it. [D9]"));
+  EXPECT_THAT(RunCheck("collective-library", machine_), HasSubstr("is what ranks load, and no package owns it. [D9]"));
   folder_.Write("root/var/lib/dpkg/info/topsrider.list", "/.\n" + folder_.string() + "/lib/libeccl.so\n/x\n");
-  EXPECT_THAT(Ask("collective-library", subject_), HasSubstr("from topsrider"));
+  EXPECT_THAT(RunCheck("collective-library", machine_), HasSubstr("from topsrider"));
   std::filesystem::remove(folder_.path() / "lib/libeccl.so");
   folder_.Write("lib/libeccl.so", "sixteen bytes ok");
-  subject_.environment.Set("TURN", "stub");
-  EXPECT_THAT(Ask("collective-library", subject_), HasSubstr("[D9]"));
+  machine_.environment.Set("TURN", "stub");
+  EXPECT_THAT(RunCheck("collective-library", machine_), HasSubstr("[D9]"));
 }
 
 TEST_F(Stack, StubsOfLibrariesAreFoundByTheirContent) {
@@ -260,7 +260,7 @@ TEST_F(Stack, StubsOfLibrariesAreFoundByTheirContent) {
   folder_.Write("root/usr/lib/libefml.so.1", "");
   folder_.Write("root/usr/lib/libother.so", "not a vendor's");
   folder_.Write("root/usr/lib64/libnccl.so", "/* GNU ld script */ INPUT(libnccl.so.2)\n");
-  const std::string text = Ask("stub-libraries", subject_);
+  const std::string text = RunCheck("stub-libraries", machine_);
   EXPECT_THAT(text, HasSubstr("/usr/lib/libeccl.so (16 B) is not a library at all. [D9]"));
   EXPECT_THAT(text, HasSubstr("/usr/lib/libefml.so.1 (0 B) is empty. [D9]"));
   EXPECT_THAT(text, AllOf(Not(HasSubstr("libother")), Not(HasSubstr("libnccl"))));
@@ -268,27 +268,27 @@ TEST_F(Stack, StubsOfLibrariesAreFoundByTheirContent) {
 
 TEST_F(Stack, ALibraryThatWasCutShortIsNoLibrary) {
   const std::string whole = std::string(FULLDECK_BUILD_DIR) + "/tests/fake_libraries/good/libefml.so";
-  EXPECT_EQ(LookAtLibrary(whole), LibraryFile::kSound);
+  EXPECT_EQ(ClassifyLibrary(whole), LibraryFile::kSound);
   const std::string cut = folder_.string() + "/libcut.so";
   std::filesystem::copy_file(whole, cut);
   for (const std::uintmax_t length : {std::filesystem::file_size(whole) / 2, std::uintmax_t{100}, std::uintmax_t{10}}) {
     std::filesystem::resize_file(cut, length);
-    EXPECT_EQ(LookAtLibrary(cut), LibraryFile::kCutShort) << length;
+    EXPECT_EQ(ClassifyLibrary(cut), LibraryFile::kCutShort) << length;
   }
-  EXPECT_EQ(LookAtLibrary(folder_.string()), LibraryFile::kNotElf);
-  EXPECT_EQ(LookAtLibrary(folder_.string() + "/nowhere"), LibraryFile::kAbsent);
+  EXPECT_EQ(ClassifyLibrary(folder_.string()), LibraryFile::kNotElf);
+  EXPECT_EQ(ClassifyLibrary(folder_.string() + "/nowhere"), LibraryFile::kAbsent);
 }
 
 TEST_F(Stack, ModulesThatSomebodyWroteByHandAreFound) {
   folder_.Write("site/eccl.py", "def init(): pass\n");
   folder_.Write("site/torch_gcu/__init__.py", "def is_available(): return True\n");
-  const std::string text = Ask("hand-made-modules", subject_);
+  const std::string text = RunCheck("hand-made-modules", machine_);
   EXPECT_THAT(text, HasSubstr("fail: " + site_ + "/eccl.py is a module named eccl that somebody wrote"));
   EXPECT_THAT(text, HasSubstr("fail: " + site_ +
                               "/torch_gcu/__init__.py was not installed by pip and has no library of its own"));
   Package("torch_gcu", "2.6.0");
-  subject_.environment.Set("TURN", "1");
-  EXPECT_THAT(Ask("hand-made-modules", subject_), Not(HasSubstr("torch_gcu")));
+  machine_.environment.Set("TURN", "1");
+  EXPECT_THAT(RunCheck("hand-made-modules", machine_), Not(HasSubstr("torch_gcu")));
 }
 
 TEST_F(Stack, EditedPackagesAreComparedWithTheirWheels) {
@@ -301,66 +301,67 @@ TEST_F(Stack, EditedPackagesAreComparedWithTheirWheels) {
   folder_.Write("site/mmengine/b.py", "two\n");
   folder_.Write("site/mmengine/c.py", "anything");
   Package("mmengine", "0.10.7", record);
-  EXPECT_THAT(Ask("edited-packages", subject_), HasSubstr("ok: mmengine: 2 files (8 B) as their wheels brought them"));
+  EXPECT_THAT(RunCheck("edited-packages", machine_),
+              HasSubstr("ok: mmengine: 2 files (8 B) as their wheels brought them"));
   folder_.Write("site/mmengine/a.py", "One\n");
   folder_.Write("site/mmengine/eccl_fix.py", "");
   std::filesystem::remove(folder_.path() / "site/mmengine/b.py");
-  subject_.environment.Set("TURN", "1");
-  EXPECT_THAT(Ask("edited-packages", subject_),
+  machine_.environment.Set("TURN", "1");
+  EXPECT_THAT(RunCheck("edited-packages", machine_),
               AllOf(HasSubstr("warn: mmengine-0.10.7.dist-info: 1 file changed since the install: mmengine/a.py. [D9]"),
                     HasSubstr("warn: mmengine-0.10.7.dist-info: 1 file missing: mmengine/b.py. [D7]"),
                     HasSubstr("1 file that no package brought: mmengine/eccl_fix.py. [D9]")));
   std::filesystem::remove(folder_.path() / "site/mmengine/eccl_fix.py");
   folder_.Write("site/mmengine/b.py", "two\n");
   folder_.Write("site/mmengine/a.py.fulldeck-original", "one\n");
-  subject_.environment.Set("TURN", "2");
+  machine_.environment.Set("TURN", "2");
   EXPECT_THAT(
-      Ask("edited-packages", subject_),
+      RunCheck("edited-packages", machine_),
       AllOf(HasSubstr("ok: Changed by fulldeck patch, the original beside it: mmengine/a.py"), Not(HasSubstr("warn"))));
 }
 
 TEST_F(Stack, FoldersOfTheLoaderThatAreNotThereAreNamed) {
-  EXPECT_THAT(Ask("library-path", subject_), HasSubstr("ok: LD_LIBRARY_PATH is not set"));
+  EXPECT_THAT(RunCheck("library-path", machine_), HasSubstr("ok: LD_LIBRARY_PATH is not set"));
   folder_.Write("stubs/x", "");
-  subject_.environment.Set("LD_LIBRARY_PATH", "/opt/tops-not-here/lib:" + site_);
-  EXPECT_THAT(Ask("library-path", subject_),
+  machine_.environment.Set("LD_LIBRARY_PATH", "/opt/tops-not-here/lib:" + site_);
+  EXPECT_THAT(RunCheck("library-path", machine_),
               HasSubstr("warn: LD_LIBRARY_PATH names what is not there: /opt/tops-not-here/lib. [D5]"));
-  subject_.environment.Set("LD_LIBRARY_PATH", folder_.string() + "/stubs");
-  EXPECT_THAT(Ask("library-path", subject_), HasSubstr("has libraries for linking only"));
-  subject_.environment.Set("LD_LIBRARY_PATH", site_);
-  EXPECT_THAT(Ask("library-path", subject_), HasSubstr("ok: Every folder"));
+  machine_.environment.Set("LD_LIBRARY_PATH", folder_.string() + "/stubs");
+  EXPECT_THAT(RunCheck("library-path", machine_), HasSubstr("has libraries for linking only"));
+  machine_.environment.Set("LD_LIBRARY_PATH", site_);
+  EXPECT_THAT(RunCheck("library-path", machine_), HasSubstr("ok: Every folder"));
 }
 
 TEST_F(Stack, VisibleDeviceVariablesAreExplainedAndContradictionsRefused) {
   AddCard("enflame", "torch_gcu", "eccl", "gcu").visible = false;
   AddCard("enflame", "torch_gcu", "eccl", "gcu").torch_device = "gcu:0";
-  subject_.environment.Set("TOPS_VISIBLE_DEVICES", "1");
-  EXPECT_THAT(Ask("visible-variables", subject_), HasSubstr("ok: TOPS_VISIBLE_DEVICES=1: gcu:0 is card 1."));
-  subject_.environment.Set("LOCAL_RANK", "1");
-  EXPECT_THAT(Ask("visible-variables", subject_),
+  machine_.environment.Set("TOPS_VISIBLE_DEVICES", "1");
+  EXPECT_THAT(RunCheck("visible-variables", machine_), HasSubstr("ok: TOPS_VISIBLE_DEVICES=1: gcu:0 is card 1."));
+  machine_.environment.Set("LOCAL_RANK", "1");
+  EXPECT_THAT(RunCheck("visible-variables", machine_),
               HasSubstr("fail: TOPS_VISIBLE_DEVICES=1 leaves 1 card, and LOCAL_RANK=1 asks for number 1"));
-  subject_.environment.Remove("TOPS_VISIBLE_DEVICES");
-  subject_.environment.Set("CUDA_VISIBLE_DEVICES", "0");
-  EXPECT_THAT(Ask("visible-variables", subject_),
+  machine_.environment.Remove("TOPS_VISIBLE_DEVICES");
+  machine_.environment.Set("CUDA_VISIBLE_DEVICES", "0");
+  EXPECT_THAT(RunCheck("visible-variables", machine_),
               HasSubstr("warn: CUDA_VISIBLE_DEVICES=0 is set, and no card here reads it. [B9]"));
-  subject_.inventory.vendors.clear();
+  machine_.inventory.vendors.clear();
   AddCard("amd", "", "nccl", "cuda");
-  subject_.environment.Set("HIP_VISIBLE_DEVICES", "0");
-  subject_.environment.Set("ROCR_VISIBLE_DEVICES", "3");
-  EXPECT_THAT(Ask("visible-variables", subject_),
+  machine_.environment.Set("HIP_VISIBLE_DEVICES", "0");
+  machine_.environment.Set("ROCR_VISIBLE_DEVICES", "3");
+  EXPECT_THAT(RunCheck("visible-variables", machine_),
               HasSubstr("fail: HIP_VISIBLE_DEVICES=0 and ROCR_VISIBLE_DEVICES=3: both count"));
 }
 
 TEST_F(Stack, AnInstallOfMmengineThatIsNotWholeOrWasChangedIsNamed) {
-  EXPECT_EQ(Ask("mmengine-install", subject_), "");
+  EXPECT_EQ(RunCheck("mmengine-install", machine_), "");
   folder_.Write("site/mmengine/__init__.py", "");
-  subject_.environment.Set("TURN", "1");
-  EXPECT_THAT(Ask("mmengine-install", subject_),
+  machine_.environment.Set("TURN", "1");
+  EXPECT_THAT(RunCheck("mmengine-install", machine_),
               HasSubstr("fail: MMEngine of unknown version in " + site_ + "/mmengine: "));
   folder_.Write("site/mmengine/runner/runner.py", "changed\n");
   folder_.Write("site/mmengine/runner/runner.py.fulldeck-original", "def wrap_model(): pass\n");
   folder_.Write("site/mmengine/runner/runner.py.fulldeck-patch", "not the note of this file\n");
-  EXPECT_THAT(Ask("mmengine-install", subject_), AllOf(Not(HasSubstr("ok: ")), HasSubstr("MMEngine")));
+  EXPECT_THAT(RunCheck("mmengine-install", machine_), AllOf(Not(HasSubstr("ok: ")), HasSubstr("MMEngine")));
 }
 
 }  // namespace

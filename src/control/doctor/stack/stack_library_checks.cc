@@ -22,7 +22,7 @@ namespace {
 using Findings = std::vector<Finding>;
 
 constexpr std::size_t kLargestRecord = std::size_t{16} << 20;
-constexpr std::size_t kMostNamed = 8;
+constexpr std::size_t kMaxNamed = 8;
 
 // How the vendors' libraries begin.
 constexpr std::string_view kVendorLibraries[] = {
@@ -42,9 +42,9 @@ constexpr std::string_view kLoaderFolders[] = {"/usr/lib",
                                                "/opt/maca/lib",
                                                "/usr/local/Ascend/driver/lib64"};
 
-Finding Say(Verdict verdict, base::BilingualText evidence, base::BilingualText cure = {}, std::string row = {},
-            std::vector<std::pair<std::string, std::string>> figures = {}) {
-  return {verdict, std::move(evidence), std::move(cure), std::move(row), std::move(figures)};
+Finding MakeFinding(Verdict verdict, base::BilingualText evidence, base::BilingualText fix = {}, std::string row = {},
+                    std::vector<std::pair<std::string, std::string>> figures = {}) {
+  return {verdict, std::move(evidence), std::move(fix), std::move(row), std::move(figures)};
 }
 
 std::string RealPath(const std::string& path) {
@@ -52,7 +52,7 @@ std::string RealPath(const std::string& path) {
   return real ? real.get() : path;
 }
 
-base::BilingualText InWords(LibraryFile file) {
+base::BilingualText Describe(LibraryFile file) {
   switch (file) {
     case LibraryFile::kSound:
       return {"a whole library", "完整的库"};
@@ -119,7 +119,7 @@ std::string LibraryVersion(int number) {
 
 }  // namespace
 
-LibraryFile LookAtLibrary(const std::string& path) {
+LibraryFile ClassifyLibrary(const std::string& path) {
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return LibraryFile::kAbsent;
   struct stat facts {};
@@ -157,13 +157,13 @@ LibraryFile LookAtLibrary(const std::string& path) {
   return LibraryFile::kSound;
 }
 
-Findings CheckCollectiveLibrary(const Subject& subject) {
+Findings CheckCollectiveLibrary(const MachineUnderTest& machine) {
   std::set<std::string> backends;
-  for (const device::Card* card : subject.inventory.Cards()) {
+  for (const device::Card* card : machine.inventory.Cards()) {
     if (!card->simulated && !card->collective_backend.empty()) backends.insert(card->collective_backend);
   }
   if (backends.empty()) return {};  // ranks talk through fulldeck's own collectives or Gloo
-  const auto answers = AnswersOf(subject);
+  const auto answers = AnswersOf(machine);
   Findings findings;
   for (const std::string& backend : backends) {
     const CollectiveLibrary* const known = LibraryOf(backend);
@@ -176,16 +176,16 @@ Findings CheckCollectiveLibrary(const Subject& subject) {
                               : !answers->failure.empty() ? answers->failure
                               : !answers->stopped.empty() ? answers->stopped
                                                           : "the interpreter was not asked";
-      findings.push_back(Say(crashed ? Verdict::kFail : Verdict::kCannotTell,
-                             {backend + ": " + why + ".", backend + "：" + why + "。"},
-                             {"Try by hand: LD_DEBUG=libs python -c 'import ctypes; ctypes.CDLL(\"" +
-                                  std::string(known == nullptr ? "lib.so" : known->file) + "\")'.",
-                              "手动试：用 LD_DEBUG=libs 查看加载过程。"},
-                             crashed ? "D8" : ""));
+      findings.push_back(MakeFinding(crashed ? Verdict::kFail : Verdict::kCannotTell,
+                                     {backend + ": " + why + ".", backend + "：" + why + "。"},
+                                     {"Try by hand: LD_DEBUG=libs python -c 'import ctypes; ctypes.CDLL(\"" +
+                                          std::string(known == nullptr ? "lib.so" : known->file) + "\")'.",
+                                      "手动试：用 LD_DEBUG=libs 查看加载过程。"},
+                                     crashed ? "D8" : ""));
       continue;
     }
     if (library->path.empty()) {
-      findings.push_back(Say(
+      findings.push_back(MakeFinding(
           Verdict::kFail,
           {fmt::format("{} is not found by the loader: {}", library->library, library->error),
            fmt::format("加载器找不到 {}：{}", library->library, library->error)},
@@ -200,50 +200,50 @@ Findings CheckCollectiveLibrary(const Subject& subject) {
               : "D8"));
       continue;
     }
-    const LibraryFile file = LookAtLibrary(library->path);
+    const LibraryFile file = ClassifyLibrary(library->path);
     std::string owner = WheelOwner(*answers, library->path);
-    if (owner.empty()) owner = DebianOwner(subject.root, library->path);
+    if (owner.empty()) owner = DebianOwner(machine.root, library->path);
     const std::string version = library->version ? LibraryVersion(*library->version) : "unknown";
     const std::vector<std::pair<std::string, std::string>> figures = {
         {"path", library->path}, {"version", version}, {"package", owner}};
     if (IsBad(file)) {
-      findings.push_back(Say(Verdict::kFail,
-                             {fmt::format("{} is {}.", library->path, InWords(file).english),
-                              fmt::format("{} 是{}。", library->path, InWords(file).chinese)},
-                             {"Delete it and install the vendor's package again.", "删除它并重装厂商的包。"}, "D9",
-                             figures));
-    } else if (owner.empty() && subject.root.Exists("/var/lib/dpkg/info")) {
-      findings.push_back(
-          Say(Verdict::kWarn,
-              {fmt::format("{} (version {}) is what ranks load, and no package owns it.", library->path, version),
-               fmt::format("训练进程加载的是 {}（版本 {}），但不属于任何软件包。", library->path, version)},
-              {"Find out who put it there (ls -l); a copy of another release is loaded without a word.",
-               "查明是谁放的（ls -l）；其他版本的副本会被悄悄加载。"},
-              "D9", figures));
+      findings.push_back(MakeFinding(Verdict::kFail,
+                                     {fmt::format("{} is {}.", library->path, Describe(file).english),
+                                      fmt::format("{} 是{}。", library->path, Describe(file).chinese)},
+                                     {"Delete it and install the vendor's package again.", "删除它并重装厂商的包。"},
+                                     "D9", figures));
+    } else if (owner.empty() && machine.root.Exists("/var/lib/dpkg/info")) {
+      findings.push_back(MakeFinding(
+          Verdict::kWarn,
+          {fmt::format("{} (version {}) is what ranks load, and no package owns it.", library->path, version),
+           fmt::format("训练进程加载的是 {}（版本 {}），但不属于任何软件包。", library->path, version)},
+          {"Find out who put it there (ls -l); a copy of another release is loaded without a word.",
+           "查明是谁放的（ls -l）；其他版本的副本会被悄悄加载。"},
+          "D9", figures));
     } else {
-      findings.push_back(
-          Say(Verdict::kOk,
-              {fmt::format("{}: version {}, {}{}.", library->path, version,
-                           owner.empty() ? "owner not known" : "from " + owner,
-                           library->already_loaded ? ", loaded by torch" : ""),
-               fmt::format("{}：版本 {}，{}{}。", library->path, version, owner.empty() ? "来源未知" : "来自 " + owner,
-                           library->already_loaded ? "，由 torch 加载" : "")},
-              {}, "", figures));
+      findings.push_back(MakeFinding(
+          Verdict::kOk,
+          {fmt::format("{}: version {}, {}{}.", library->path, version,
+                       owner.empty() ? "owner not known" : "from " + owner,
+                       library->already_loaded ? ", loaded by torch" : ""),
+           fmt::format("{}：版本 {}，{}{}。", library->path, version, owner.empty() ? "来源未知" : "来自 " + owner,
+                       library->already_loaded ? "，由 torch 加载" : "")},
+          {}, "", figures));
     }
   }
   return findings;
 }
 
-Findings CheckStubLibraries(const Subject& subject) {
+Findings CheckStubLibraries(const MachineUnderTest& machine) {
   std::vector<std::string> folders;
-  for (const std::string_view folder : kLoaderFolders) folders.push_back(subject.root.Path(folder));
-  if (const auto path = subject.environment.Get("LD_LIBRARY_PATH")) {
+  for (const std::string_view folder : kLoaderFolders) folders.push_back(machine.root.Path(folder));
+  if (const auto path = machine.environment.Get("LD_LIBRARY_PATH")) {
     for (const std::string_view folder : base::Split(*path, ':')) {
       if (folder.starts_with("/")) folders.emplace_back(folder);
     }
   }
-  if (!subject.python.empty()) {
-    const auto answers = AnswersOf(subject);
+  if (!machine.python.empty()) {
+    const auto answers = AnswersOf(machine);
     for (const std::string& module : VendorModules()) {
       if (const ModuleAnswer* const found = answers->Module(module); found != nullptr && !found->folder.empty()) {
         folders.push_back(found->folder);
@@ -253,52 +253,53 @@ Findings CheckStubLibraries(const Subject& subject) {
   }
   Findings findings;
   std::set<std::string> seen;
-  int looked_at = 0;
+  int checked_files = 0;
   for (const std::string& folder : folders) {
     for (const std::string& name : base::SystemRoot().List(folder)) {
       const bool vendors = std::any_of(std::begin(kVendorLibraries), std::end(kVendorLibraries),
                                        [&](std::string_view prefix) { return name.starts_with(prefix); });
       if (!vendors || name.find(".so") == std::string::npos) continue;
       const std::string path = folder + "/" + name;
-      const LibraryFile file = LookAtLibrary(path);
+      const LibraryFile file = ClassifyLibrary(path);
       if (!seen.insert(RealPath(path)).second) continue;
-      ++looked_at;
+      ++checked_files;
       if (!IsBad(file)) continue;
       struct stat facts {};
       const auto bytes = stat(path.c_str(), &facts) == 0 ? static_cast<std::uint64_t>(facts.st_size) : 0;
-      findings.push_back(Say(
+      findings.push_back(MakeFinding(
           Verdict::kFail,
-          {fmt::format("{} ({}) is {}.", base::Printable(path), base::FormatByteSize(bytes), InWords(file).english),
-           fmt::format("{}（{}）是{}。", base::Printable(path), base::FormatByteSize(bytes), InWords(file).chinese)},
+          {fmt::format("{} ({}) is {}.", base::Printable(path), base::FormatByteSize(bytes), Describe(file).english),
+           fmt::format("{}（{}）是{}。", base::Printable(path), base::FormatByteSize(bytes), Describe(file).chinese)},
           {"A leftover of an earlier fix, or a copy cut short: delete it and install the vendor's package again.",
            "先前“修复”的残留或复制不完整：删除它并重装厂商的包。"},
           "D9", {{"path", path}, {"bytes", std::to_string(bytes)}}));
-      if (findings.size() >= kMostNamed) return findings;
+      if (findings.size() >= kMaxNamed) return findings;
     }
   }
   if (findings.empty()) {
-    findings.push_back(Say(
+    findings.push_back(MakeFinding(
         Verdict::kOk,
-        {looked_at == 0
-             ? "No vendor's library is in the loader's folders."
-             : base::Counted(static_cast<std::uint64_t>(looked_at), "vendor library file") + " looked at: all whole.",
-         looked_at == 0 ? "加载目录中没有厂商库。" : fmt::format("检查了 {} 个厂商库文件，全部完整。", looked_at)},
-        {}, "", {{"looked_at", std::to_string(looked_at)}}));
+        {checked_files == 0 ? "No vendor's library is in the loader's folders."
+                            : base::Counted(static_cast<std::uint64_t>(checked_files), "vendor library file") +
+                                  " looked at: all whole.",
+         checked_files == 0 ? "加载目录中没有厂商库。"
+                            : fmt::format("检查了 {} 个厂商库文件，全部完整。", checked_files)},
+        {}, "", {{"looked_at", std::to_string(checked_files)}}));
   }
   return findings;
 }
 
-Findings CheckHandMadeModules(const Subject& subject) {
-  const auto answers = AnswersOf(subject);
-  if (!answers->modules_told) {
-    return {Say(Verdict::kCannotTell, {"The interpreter could not be asked.", "未能询问解释器。"},
-                {"See the check python-interpreter.", "见 python-interpreter 检查。"})};
+Findings CheckHandMadeModules(const MachineUnderTest& machine) {
+  const auto answers = AnswersOf(machine);
+  if (!answers->modules_known) {
+    return {MakeFinding(Verdict::kCannotTell, {"The interpreter could not be asked.", "未能询问解释器。"},
+                        {"See the check python-interpreter.", "见 python-interpreter 检查。"})};
   }
   Findings findings;
   for (const std::string& name : NamesThatAreNoModules()) {
     const ModuleAnswer* const module = answers->Module(name);
     if (module == nullptr) continue;
-    findings.push_back(Say(
+    findings.push_back(MakeFinding(
         Verdict::kFail,
         {fmt::format(
              "{} is a module named {} that somebody wrote: the vendor has a library in C of that name, and no module.",
@@ -313,34 +314,34 @@ Findings CheckHandMadeModules(const Subject& subject) {
     std::string package = name;
     std::replace(package.begin(), package.end(), '_', '-');
     if (answers->Package(package) == nullptr && !module->compiled) {
-      findings.push_back(
-          Say(Verdict::kFail,
-              {fmt::format("{} was not installed by pip and has no library of its own: whatever it answers "
-                           "(is_available, device_count) was made up.",
-                           module->origin.empty() ? module->folder : module->origin),
-               fmt::format("{} 不是 pip 安装的，也没有自带的库：它的回答（is_available、device_count）都是编造的。",
-                           module->origin.empty() ? module->folder : module->origin)},
-              {"Delete it and install the vendor's wheel.", "删除它并安装厂商的 wheel。"}, "D9",
-              {{"path", module->origin}}));
+      findings.push_back(MakeFinding(
+          Verdict::kFail,
+          {fmt::format("{} was not installed by pip and has no library of its own: whatever it answers "
+                       "(is_available, device_count) was made up.",
+                       module->origin.empty() ? module->folder : module->origin),
+           fmt::format("{} 不是 pip 安装的，也没有自带的库：它的回答（is_available、device_count）都是编造的。",
+                       module->origin.empty() ? module->folder : module->origin)},
+          {"Delete it and install the vendor's wheel.", "删除它并安装厂商的 wheel。"}, "D9",
+          {{"path", module->origin}}));
     }
   }
   for (const Shadow& shadow : answers->shadows) {
-    findings.push_back(Say(Verdict::kFail,
-                           {fmt::format("{} in the working folder hides the package {}.", shadow.file, shadow.module),
-                            fmt::format("工作目录中的 {} 遮蔽了包 {}。", shadow.file, shadow.module)},
-                           {"Rename it, or start from another folder.", "改名，或换一个目录启动。"}, "D9",
-                           {{"path", shadow.file}}));
+    findings.push_back(MakeFinding(
+        Verdict::kFail,
+        {fmt::format("{} in the working folder hides the package {}.", shadow.file, shadow.module),
+         fmt::format("工作目录中的 {} 遮蔽了包 {}。", shadow.file, shadow.module)},
+        {"Rename it, or start from another folder.", "改名，或换一个目录启动。"}, "D9", {{"path", shadow.file}}));
   }
   if (findings.empty()) {
-    findings.push_back(
-        Say(Verdict::kOk, {"None: modules of the vendors' names come from packages, and no file here hides one.",
-                           "没有：厂商模块都来自安装包，当前目录也没有遮蔽它们的文件。"}));
+    findings.push_back(MakeFinding(
+        Verdict::kOk, {"None: modules of the vendors' names come from packages, and no file here hides one.",
+                       "没有：厂商模块都来自安装包，当前目录也没有遮蔽它们的文件。"}));
   }
   return findings;
 }
 
-Findings CheckEditedPackages(const Subject& subject) {
-  const auto answers = AnswersOf(subject);
+Findings CheckEditedPackages(const MachineUnderTest& machine) {
+  const auto answers = AnswersOf(machine);
   Findings findings;
   std::uint64_t compared = 0;
   std::uint64_t bytes = 0;
@@ -359,22 +360,23 @@ Findings CheckEditedPackages(const Subject& subject) {
     for (const std::string& file : record.patched) patched.push_back(file);
     if (record.editable) {
       findings.push_back(
-          Say(Verdict::kCannotTell,
-              {record.package + " is installed for editing: there is nothing to compare it with.",
-               record.package + " 以可编辑方式安装，无从比较。"},
-              {"Look at the state of its working copy (git status).", "查看其工作副本的状态（git status）。"}));
+          MakeFinding(Verdict::kCannotTell,
+                      {record.package + " is installed for editing: there is nothing to compare it with.",
+                       record.package + " 以可编辑方式安装，无从比较。"},
+                      {"Look at the state of its working copy (git status).", "查看其工作副本的状态（git status）。"}));
       continue;
     }
     if (record.no_record) {
-      findings.push_back(Say(Verdict::kCannotTell,
-                             {record.package + " has no list of its files (RECORD): it did not come as a wheel.",
-                              record.package + " 没有文件清单（RECORD）：不是以 wheel 安装。"},
-                             {"Install it with pip to be able to compare.", "用 pip 安装后才能比较。"}));
+      findings.push_back(
+          MakeFinding(Verdict::kCannotTell,
+                      {record.package + " has no list of its files (RECORD): it did not come as a wheel.",
+                       record.package + " 没有文件清单（RECORD）：不是以 wheel 安装。"},
+                      {"Install it with pip to be able to compare.", "用 pip 安装后才能比较。"}));
       continue;
     }
     names.push_back(record.package);
     if (record.changed_count > 0) {
-      findings.push_back(Say(
+      findings.push_back(MakeFinding(
           Verdict::kWarn,
           {fmt::format("{}: {} changed since the install: {}.", version, base::Counted(record.changed_count, "file"),
                        first(record.changed)),
@@ -389,32 +391,32 @@ Findings CheckEditedPackages(const Subject& subject) {
     }
     if (record.missing_count > 0) {
       findings.push_back(
-          Say(Verdict::kWarn,
-              {fmt::format("{}: {} missing: {}.", version, base::Counted(record.missing_count, "file"),
-                           first(record.missing)),
-               fmt::format("{}：缺少 {} 个文件：{}。", version, record.missing_count, first(record.missing))},
-              {fmt::format("pip install --force-reinstall --no-deps {}.", record.package),
-               fmt::format("pip install --force-reinstall --no-deps {}。", record.package)},
-              "D7", {{"package", record.package}, {"missing", std::to_string(record.missing_count)}}));
+          MakeFinding(Verdict::kWarn,
+                      {fmt::format("{}: {} missing: {}.", version, base::Counted(record.missing_count, "file"),
+                                   first(record.missing)),
+                       fmt::format("{}：缺少 {} 个文件：{}。", version, record.missing_count, first(record.missing))},
+                      {fmt::format("pip install --force-reinstall --no-deps {}.", record.package),
+                       fmt::format("pip install --force-reinstall --no-deps {}。", record.package)},
+                      "D7", {{"package", record.package}, {"missing", std::to_string(record.missing_count)}}));
     }
     const bool known = record.package == "torch" || record.package == "mmengine" || record.package == "accelerate";
     if (known && record.added_count > 0) {
-      findings.push_back(
-          Say(Verdict::kWarn,
-              {fmt::format("{}: {} that no package brought: {}.", version, base::Counted(record.added_count, "file"),
-                           first(record.added)),
-               fmt::format("{}：有 {} 个不属于任何包的文件：{}。", version, record.added_count, first(record.added))},
-              {"Somebody put it there; move it out of the package.", "有人放在那里；请移出该包。"}, "D9",
-              {{"package", record.package}}));
+      findings.push_back(MakeFinding(
+          Verdict::kWarn,
+          {fmt::format("{}: {} that no package brought: {}.", version, base::Counted(record.added_count, "file"),
+                       first(record.added)),
+           fmt::format("{}：有 {} 个不属于任何包的文件：{}。", version, record.added_count, first(record.added))},
+          {"Somebody put it there; move it out of the package.", "有人放在那里；请移出该包。"}, "D9",
+          {{"package", record.package}}));
     }
   }
   if (!patched.empty()) {
-    findings.push_back(
-        Say(Verdict::kOk, {"Changed by fulldeck patch, the original beside it: " + base::Join(patched, ", ") + ".",
-                           "由 fulldeck patch 修改，原文件在旁边：" + base::Join(patched, "，") + "。"}));
+    findings.push_back(MakeFinding(
+        Verdict::kOk, {"Changed by fulldeck patch, the original beside it: " + base::Join(patched, ", ") + ".",
+                       "由 fulldeck patch 修改，原文件在旁边：" + base::Join(patched, "，") + "。"}));
   }
   if (!answers->records_done) {
-    findings.push_back(Say(
+    findings.push_back(MakeFinding(
         Verdict::kCannotTell,
         {"The files were not all compared: " +
              (answers->records_failure.empty() ? answers->failure : answers->records_failure) + ".",
@@ -424,20 +426,22 @@ Findings CheckEditedPackages(const Subject& subject) {
     return {};  // none of them is installed
   } else if (std::all_of(findings.begin(), findings.end(),
                          [](const Finding& f) { return f.verdict == Verdict::kOk; })) {
-    findings.push_back(Say(Verdict::kOk,
-                           {fmt::format("{}: {} ({}) as their wheels brought them{}.", base::Join(names, ", "),
-                                        base::Counted(compared, "file"), base::FormatByteSize(bytes),
-                                        subject.deep ? "" : "; large libraries with --deep"),
-                            fmt::format("{}：{} 个文件（{}）与 wheel 一致{}。", base::Join(names, "，"), compared,
-                                        base::FormatByteSize(bytes), subject.deep ? "" : "；大型库请用 --deep")},
-                           {}, "", {{"compared", std::to_string(compared)}, {"bytes", std::to_string(bytes)}}));
+    findings.push_back(
+        MakeFinding(Verdict::kOk,
+                    {fmt::format("{}: {} ({}) as their wheels brought them{}.", base::Join(names, ", "),
+                                 base::Counted(compared, "file"), base::FormatByteSize(bytes),
+                                 machine.deep ? "" : "; large libraries with --deep"),
+                     fmt::format("{}：{} 个文件（{}）与 wheel 一致{}。", base::Join(names, "，"), compared,
+                                 base::FormatByteSize(bytes), machine.deep ? "" : "；大型库请用 --deep")},
+                    {}, "", {{"compared", std::to_string(compared)}, {"bytes", std::to_string(bytes)}}));
   }
   return findings;
 }
 
-Findings CheckLibraryPath(const Subject& subject) {
-  const auto path = subject.environment.Get("LD_LIBRARY_PATH");
-  if (!path || path->empty()) return {Say(Verdict::kOk, {"LD_LIBRARY_PATH is not set.", "未设置 LD_LIBRARY_PATH。"})};
+Findings CheckLibraryPath(const MachineUnderTest& machine) {
+  const auto path = machine.environment.Get("LD_LIBRARY_PATH");
+  if (!path || path->empty())
+    return {MakeFinding(Verdict::kOk, {"LD_LIBRARY_PATH is not set.", "未设置 LD_LIBRARY_PATH。"})};
   std::vector<std::string> absent;
   Findings findings;
   for (const std::string_view entry : base::Split(*path, ':')) {
@@ -447,27 +451,27 @@ Findings CheckLibraryPath(const Subject& subject) {
     if (stat(folder.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
       absent.push_back(base::Printable(folder));
     } else if (folder.ends_with("/stubs") || folder.ends_with("/stubs/")) {
-      findings.push_back(
-          Say(Verdict::kFail,
-              {base::Printable(folder) +
-                   " in LD_LIBRARY_PATH has libraries for linking only: a program that loads them finds no driver.",
-               "LD_LIBRARY_PATH 中的 " + base::Printable(folder) + " 只有供链接用的库：加载它们的程序找不到驱动。"},
-              {"Take it out of LD_LIBRARY_PATH.", "从 LD_LIBRARY_PATH 中去掉它。"}, "D9"));
+      findings.push_back(MakeFinding(
+          Verdict::kFail,
+          {base::Printable(folder) +
+               " in LD_LIBRARY_PATH has libraries for linking only: a program that loads them finds no driver.",
+           "LD_LIBRARY_PATH 中的 " + base::Printable(folder) + " 只有供链接用的库：加载它们的程序找不到驱动。"},
+          {"Take it out of LD_LIBRARY_PATH.", "从 LD_LIBRARY_PATH 中去掉它。"}, "D9"));
     }
   }
   if (!absent.empty()) {
-    findings.push_back(
-        Say(Verdict::kWarn,
-            {"LD_LIBRARY_PATH names what is not there: " + base::Join(absent, ", ") + ".",
-             "LD_LIBRARY_PATH 中有不存在的目录：" + base::Join(absent, "，") + "。"},
-            {"A profile guesses where the stack is. Find it (ldconfig -p; ls -d /opt/tops /usr/local/tops) and correct "
-             "the profile.",
-             "profile 猜错了软件栈的位置。找到它（ldconfig -p；ls -d /opt/tops /usr/local/tops）并改正。"},
-            "D5"));
+    findings.push_back(MakeFinding(
+        Verdict::kWarn,
+        {"LD_LIBRARY_PATH names what is not there: " + base::Join(absent, ", ") + ".",
+         "LD_LIBRARY_PATH 中有不存在的目录：" + base::Join(absent, "，") + "。"},
+        {"A profile guesses where the stack is. Find it (ldconfig -p; ls -d /opt/tops /usr/local/tops) and correct "
+         "the profile.",
+         "profile 猜错了软件栈的位置。找到它（ldconfig -p；ls -d /opt/tops /usr/local/tops）并改正。"},
+        "D5"));
   }
   if (findings.empty())
     findings.push_back(
-        Say(Verdict::kOk, {"Every folder of LD_LIBRARY_PATH is there.", "LD_LIBRARY_PATH 中的目录都存在。"}));
+        MakeFinding(Verdict::kOk, {"Every folder of LD_LIBRARY_PATH is there.", "LD_LIBRARY_PATH 中的目录都存在。"}));
   return findings;
 }
 

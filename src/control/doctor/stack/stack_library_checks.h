@@ -8,15 +8,15 @@
 
 namespace fulldeck::doctor {
 
-std::vector<Finding> CheckCollectiveLibrary(const Subject& subject);
-std::vector<Finding> CheckStubLibraries(const Subject& subject);
-std::vector<Finding> CheckHandMadeModules(const Subject& subject);
-std::vector<Finding> CheckEditedPackages(const Subject& subject);
-std::vector<Finding> CheckLibraryPath(const Subject& subject);
+std::vector<Finding> CheckCollectiveLibrary(const MachineUnderTest& machine);
+std::vector<Finding> CheckStubLibraries(const MachineUnderTest& machine);
+std::vector<Finding> CheckHandMadeModules(const MachineUnderTest& machine);
+std::vector<Finding> CheckEditedPackages(const MachineUnderTest& machine);
+std::vector<Finding> CheckLibraryPath(const MachineUnderTest& machine);
 
 // What a file that should be a shared library is.
 enum class LibraryFile { kSound, kLinkerScript, kNotElf, kCutShort, kEmpty, kForeign, kAbsent };
 // Reads the ELF header and compares its tables with the file's length. `path` is opened as it is.
-LibraryFile LookAtLibrary(const std::string& path);
+LibraryFile ClassifyLibrary(const std::string& path);
 
 }  // namespace fulldeck::doctor

@@ -49,7 +49,7 @@ bool MayBeTheMachinesRoot(const struct stat& status) {
   return map && map->find("4294967295") == std::string::npos;  // not the user namespace of the machine
 }
 
-std::string Sanitised(std::string_view text) {
+std::string Sanitized(std::string_view text) {
   std::string name(text.substr(0, kLongestName));
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
@@ -62,12 +62,12 @@ std::string Sanitised(std::string_view text) {
 // What the names of all lease files of the card begin with.
 std::string PrefixOf(const device::Card& card) {
   std::string which = "index-" + std::to_string(card.index);
-  for (const auto* told : {&card.serial, &card.uuid, &card.pci_address}) {
-    if (!told->has_value() || (*told)->empty()) continue;
-    which = **told;
+  for (const auto* identity : {&card.serial, &card.uuid, &card.pci_address}) {
+    if (!identity->has_value() || (*identity)->empty()) continue;
+    which = **identity;
     break;
   }
-  return kPrefix + Sanitised(card.kind + "-" + which) + ".";
+  return kPrefix + Sanitized(card.kind + "-" + which) + ".";
 }
 
 // A folder in which nobody but root, the file's owner and perhaps this user can remove a lease file.
@@ -203,7 +203,7 @@ enum class Other { kNone, kAlsoTakesIt, kHasIt };
 
 // What lies in the folder of another run's. Only an owner (or root) can have locked a file that it made: so whose it is
 // is known from the file, whatever stands in it.
-Other LookAt(const std::string& path, std::optional<LeaseOwner>* owner) {
+Other Inspect(const std::string& path, std::optional<LeaseOwner>* owner) {
   const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
   // Links, folders, fifos, files that cannot be read: no lease looks like that. One that is just being made cannot be
@@ -221,8 +221,8 @@ Other LookAt(const std::string& path, std::optional<LeaseOwner>* owner) {
   return (*owner)->run_id.empty() ? Other::kAlsoTakesIt : Other::kHasIt;
 }
 
-Other LookAtOthers(const std::string& folder, const std::string& prefix, const std::string& own,
-                   std::optional<LeaseOwner>* owner) {
+Other CheckOthers(const std::string& folder, const std::string& prefix, const std::string& own,
+                  std::optional<LeaseOwner>* owner) {
   Other found = Other::kNone;
   for (const std::string& name : base::SystemRoot().List(folder)) {
     const std::string path = folder + "/" + name;
@@ -231,7 +231,7 @@ Other LookAtOthers(const std::string& folder, const std::string& prefix, const s
         name.starts_with(prefix) && name.ends_with(kSuffix) && name.size() == own.size() - folder.size() - 1;
     if (!ours || path == own) continue;
     std::optional<LeaseOwner> whose;
-    const Other one = LookAt(path, &whose);
+    const Other one = Inspect(path, &whose);
     if (one == Other::kNone || found == Other::kHasIt) continue;
     found = one;
     *owner = whose;
@@ -285,7 +285,7 @@ base::Result<bool> CardLeases::Take(const device::Card& card, const LeaseOwner& 
     lease.lock = MakeLockFile(lease.prefix, &lease.path);
     if (!lease.lock.valid()) return base::ErrnoError("cannot make a lease in " + folder);
     std::optional<LeaseOwner> whose;
-    const Other other = LookAtOthers(folder, prefix, lease.path, &whose);
+    const Other other = CheckOthers(folder, prefix, lease.path, &whose);
     if (other == Other::kNone) {
       WriteOwner(lease.lock.get(), owner);
       held_.push_back(std::move(lease));

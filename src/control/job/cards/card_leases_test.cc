@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr int kPatienceMilliseconds = 60'000;
+constexpr int kTimeoutMilliseconds = 60'000;
 
 device::Card Card(int index, const std::string& serial) {
   device::Card card;
@@ -58,13 +58,13 @@ class OtherProcess {
     pid_ = 0;
   }
   int pid() const { return pid_; }
-  // Everything that it said until it closed its end.
-  std::string Said() {
+  // Everything that it wrote until it closed its end.
+  std::string Output() {
     std::string text;
     char bytes[256];
     for (;;) {
       pollfd ready{from_.get(), POLLIN, 0};
-      if (poll(&ready, 1, kPatienceMilliseconds) != 1) return "nothing in time";
+      if (poll(&ready, 1, kTimeoutMilliseconds) != 1) return "nothing in time";
       const ssize_t got = read(from_.get(), bytes, sizeof bytes);
       if (got <= 0) return text;
       text.append(bytes, static_cast<std::size_t>(got));
@@ -92,7 +92,7 @@ base::UniqueFd LockedFile(const std::string& path, const std::string& line, mode
   return file;
 }
 
-void Tell(int fd, const std::string& text) {
+void Send(int fd, const std::string& text) {
   [[maybe_unused]] const ssize_t written = write(fd, text.data(), text.size());
 }
 
@@ -116,11 +116,11 @@ class CardLeasesTest : public ::testing::Test {
   std::unique_ptr<OtherProcess> AsUser(uid_t uid, const device::Card& card) {
     return std::make_unique<OtherProcess>([this, uid, card](int fd) {
       static CardLeases leases;
-      if (setgid(uid) != 0 || setuid(uid) != 0) return Tell(fd, "no such user");
+      if (setgid(uid) != 0 || setuid(uid) != 0) return Send(fd, "no such user");
       umask(077);
       const auto taken = leases.Take(card, {"of-" + std::to_string(uid), "user", getpid()}, environment_, &held_by_);
-      if (!taken) return Tell(fd, taken.error().message);
-      Tell(fd, *taken ? "taken" : held_by_ ? held_by_->run_id + " of user " + held_by_->user : "?");
+      if (!taken) return Send(fd, taken.error().message);
+      Send(fd, *taken ? "taken" : held_by_ ? held_by_->run_id + " of user " + held_by_->user : "?");
     });
   }
   std::size_t Files() const {
@@ -135,7 +135,7 @@ class CardLeasesTest : public ::testing::Test {
   std::optional<LeaseOwner> held_by_;
 };
 
-TEST_F(CardLeasesTest, AreRefusedToASecondRunWhichIsToldWhoHasThem) {
+TEST_F(CardLeasesTest, AreRefusedToASecondRunWithTheNameOfTheHolder) {
   CardLeases first;
   ASSERT_TRUE(Take(first, Card(3, "A1"), "run-1"));
   EXPECT_EQ(first.held().at(0).card, "gcu 3");
@@ -172,7 +172,7 @@ TEST_F(CardLeasesTest, FollowTheSerialAndNotTheNumberOfTheCard) {
   EXPECT_TRUE(Take(second, Card(0, "A2")));
 }
 
-TEST_F(CardLeasesTest, AreNamedForWhatTheCardTells) {
+TEST_F(CardLeasesTest, AreNamedForWhatTheCardReports) {
   device::Card card = Card(2, "");
   CardLeases leases;
   ASSERT_TRUE(Take(leases, card));
@@ -208,9 +208,9 @@ TEST_F(CardLeasesTest, CanBeSeenButNotChangedByEveryUserWhateverTheUmask) {
 TEST_F(CardLeasesTest, AreFreedByTheKernelWhenTheHolderIsKilled) {
   OtherProcess holder([this](int fd) {
     static CardLeases leases;
-    Tell(fd, Take(leases, Card(0, "A1"), "other") ? "taken" : "refused");
+    Send(fd, Take(leases, Card(0, "A1"), "other") ? "taken" : "refused");
   });
-  ASSERT_EQ(holder.Said(), "taken");
+  ASSERT_EQ(holder.Output(), "taken");
   CardLeases leases;
   EXPECT_FALSE(Take(leases, Card(0, "A1")));
   ASSERT_TRUE(held_by_);
@@ -242,11 +242,11 @@ TEST_F(CardLeasesTest, OfRacingRunsGoToOneOfThemEach) {
             if (again < 19) leases.GiveBack("gcu " + std::to_string(card));
           }
         }
-        for (const Lease& lease : leases.held()) Tell(fd, lease.card.substr(4));
+        for (const Lease& lease : leases.held()) Send(fd, lease.card.substr(4));
       }));
     }
     std::string taken;
-    for (const auto& run : runs) taken += run->Said();
+    for (const auto& run : runs) taken += run->Output();
     std::sort(taken.begin(), taken.end());
     EXPECT_EQ(std::unique(taken.begin(), taken.end()), taken.end()) << "a card was won twice: " << taken;
     EXPECT_THAT(taken, ::testing::MatchesRegex("[0-7]*"));
@@ -403,12 +403,12 @@ TEST_F(CardLeasesTest, AreSharedBetweenUsers) {
   ASSERT_EQ(chmod(temporary_.string().c_str(), 0777), 0);
   MakeFolderOfRoot();
   const auto first = AsUser(12345, Card(0, "A1"));
-  ASSERT_EQ(first->Said(), "taken");
-  EXPECT_EQ(AsUser(23456, Card(0, "A1"))->Said(), "of-12345 of user 12345");
+  ASSERT_EQ(first->Output(), "taken");
+  EXPECT_EQ(AsUser(23456, Card(0, "A1"))->Output(), "of-12345 of user 12345");
   first->Kill();
   const auto second = AsUser(23456, Card(0, "A1"));
-  EXPECT_EQ(second->Said(), "taken") << "the file that the other user left is passed over";
-  EXPECT_EQ(AsUser(12345, Card(0, "A1"))->Said(), "of-23456 of user 23456");
+  EXPECT_EQ(second->Output(), "taken") << "the file that the other user left is passed over";
+  EXPECT_EQ(AsUser(12345, Card(0, "A1"))->Output(), "of-23456 of user 23456");
 }
 
 // What one user can do to the leases of another in the folder that both use.
@@ -417,30 +417,30 @@ TEST_F(CardLeasesTest, OfOneUserCannotBeRemovedBlockedOrForgedByAnother) {
   ASSERT_EQ(chmod(temporary_.string().c_str(), 0777), 0);
   MakeFolderOfRoot();
   const auto victim = AsUser(61001, Card(0, "A1"));
-  ASSERT_EQ(victim->Said(), "taken");
+  ASSERT_EQ(victim->Output(), "taken");
   OtherProcess attacker([this](int fd) {
-    if (setgid(61002) != 0 || setuid(61002) != 0) return Tell(fd, "no such user");
-    std::string said;
+    if (setgid(61002) != 0 || setuid(61002) != 0) return Send(fd, "no such user");
+    std::string wrote;
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
       const std::string path = entry.path().string();
-      if (unlink(path.c_str()) == 0 || rename(path.c_str(), (path + "x").c_str()) == 0) said += "removed ";
-      if (open(path.c_str(), O_RDWR | O_CLOEXEC) >= 0) said += "changed ";
+      if (unlink(path.c_str()) == 0 || rename(path.c_str(), (path + "x").c_str()) == 0) wrote += "removed ";
+      if (open(path.c_str(), O_RDWR | O_CLOEXEC) >= 0) wrote += "changed ";
       const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
       struct flock whole {};
       whole.l_type = F_RDLCK;
-      if (fcntl(file, F_OFD_SETLK, &whole) == 0) said += "locked ";
+      if (fcntl(file, F_OFD_SETLK, &whole) == 0) wrote += "locked ";
       flock(file, LOCK_EX | LOCK_NB);
     }
     // Unreadable, and somebody else's name in it.
     static const base::UniqueFd hidden = LockedFile(folder_ + "/fulldeck-lease-gcu-A2.0123456789abcdef.lock", "", 0600);
     static const base::UniqueFd forged =
         LockedFile(folder_ + "/fulldeck-lease-gcu-A3.0123456789abcdef.lock", "nightrun\troot\t1\n");
-    Tell(fd, said + "done");
+    Send(fd, wrote + "done");
   });
-  ASSERT_EQ(attacker.Said(), "done");
-  EXPECT_EQ(AsUser(61003, Card(0, "A1"))->Said(), "of-61001 of user 61001");
-  EXPECT_EQ(AsUser(61003, Card(0, "A2"))->Said(), "taken");
-  EXPECT_EQ(AsUser(61003, Card(0, "A3"))->Said(), "nightrun of user 61002") << "the owner of the file is named";
+  ASSERT_EQ(attacker.Output(), "done");
+  EXPECT_EQ(AsUser(61003, Card(0, "A1"))->Output(), "of-61001 of user 61001");
+  EXPECT_EQ(AsUser(61003, Card(0, "A2"))->Output(), "taken");
+  EXPECT_EQ(AsUser(61003, Card(0, "A3"))->Output(), "nightrun of user 61002") << "the owner of the file is named";
 }
 
 TEST_F(CardLeasesTest, AreNotKeptInAFolderOfAnotherUser) {
@@ -448,8 +448,8 @@ TEST_F(CardLeasesTest, AreNotKeptInAFolderOfAnotherUser) {
   ASSERT_EQ(chmod(temporary_.string().c_str(), 0777), 0);
   MakeFolderOfRoot();
   ASSERT_EQ(chown(folder_.c_str(), 61002, 61002), 0);
-  EXPECT_THAT(AsUser(61001, Card(0, "A1"))->Said(), HasSubstr("belongs to user 61002"));
-  EXPECT_EQ(AsUser(61002, Card(0, "A1"))->Said(), "taken");
+  EXPECT_THAT(AsUser(61001, Card(0, "A1"))->Output(), HasSubstr("belongs to user 61002"));
+  EXPECT_EQ(AsUser(61002, Card(0, "A1"))->Output(), "taken");
 }
 
 TEST_F(CardLeasesTest, OfRacingUsersGoToOneOfThem) {
@@ -461,7 +461,7 @@ TEST_F(CardLeasesTest, OfRacingUsersGoToOneOfThem) {
     std::vector<std::unique_ptr<OtherProcess>> runs;
     for (uid_t user = 61001; user < 61007; ++user) runs.push_back(AsUser(user, card));
     int winners = 0;
-    for (const auto& run : runs) winners += run->Said() == "taken" ? 1 : 0;
+    for (const auto& run : runs) winners += run->Output() == "taken" ? 1 : 0;
     EXPECT_EQ(winners, 1);
   }
 }

@@ -53,11 +53,11 @@ std::string HiddenNote(const device::VendorReport& vendor, std::size_t hidden) {
 
 class Selector {
  public:
-  Selector(const LaunchFlags& flags, const device::Inventory& inventory, int processors, int local_launcher,
+  Selector(const LaunchFlags& flags, const device::Inventory& inventory, int cpus, int local_launcher,
            int local_launchers)
       : flags_(flags),
         inventory_(inventory),
-        processors_(std::max(1, processors)),
+        cpus_(std::max(1, cpus)),
         local_launcher_(local_launcher),
         local_launchers_(std::max(1, local_launchers)) {}
 
@@ -66,10 +66,10 @@ class Selector {
     if (!choice)
       return Error{fmt::format("--devices '{}': {}", base::Printable(flags_.devices), choice.error().message)};
     choice_ = std::move(*choice);
-    if (choice_.cpu || flags_.nproc_kind == "cpu") return OnProcessors();
+    if (choice_.cpu || flags_.nproc_kind == "cpu") return OnCpu();
     const auto chosen = ChooseCards();
     if (!chosen) return chosen.error();
-    if (selection_.cards.empty()) return OnProcessors();
+    if (selection_.cards.empty()) return OnCpu();
     const auto taken = TakeShare();
     if (!taken) return taken.error();
     selection_.ranks = flags_.nproc.value_or(static_cast<int>(selection_.cards.size()));
@@ -82,10 +82,10 @@ class Selector {
   }
 
  private:
-  CardSelection OnProcessors() {
+  CardSelection OnCpu() {
     selection_.cards.clear();
-    selection_.cpu_asked = true;
-    const int share = std::max(1, processors_ / local_launchers_);
+    selection_.cpu_requested = true;
+    const int share = std::max(1, cpus_ / local_launchers_);
     selection_.ranks = flags_.nproc.value_or(flags_.nproc_kind == "cpu" ? std::min(share, 4096) : 1);
     NoteRanksThatAreNotThere();
     return std::move(selection_);
@@ -97,9 +97,9 @@ class Selector {
   Result<void> ChooseCards() {
     std::vector<const Card*> candidates;
     for (const device::VendorReport& vendor : inventory_.vendors) {
-      const bool is_asked = std::any_of(vendor.cards.begin(), vendor.cards.end(),
-                                        [&](const Card& card) { return !Kind() || IsOfKind(card, *Kind()); });
-      if (!is_asked) continue;
+      const bool is_requested = std::any_of(vendor.cards.begin(), vendor.cards.end(),
+                                            [&](const Card& card) { return !Kind() || IsOfKind(card, *Kind()); });
+      if (!is_requested) continue;
       // Which cards are visible is not known then.
       if (vendor.bad_visibility) return Error{*vendor.bad_visibility};
       std::size_t hidden = 0;
@@ -153,7 +153,7 @@ class Selector {
     std::stable_sort(cards.begin(), cards.end(),
                      [](const Card* a, const Card* b) { return TorchNumber(*a) < TorchNumber(*b); });
     if (cards.empty() && (Kind() || choice_.count)) {
-      return Error{fmt::format("{} asks for cards, and {}. Ranks on the processors: --devices cpu", WhoAsks(),
+      return Error{fmt::format("{} asks for cards, and {}. Ranks on the processors: --devices cpu", DescribeRequest(),
                                WhatIsThere(inventory_))};
     }
     if (choice_.count) {
@@ -205,7 +205,7 @@ class Selector {
     return "a visible-device list";
   }
 
-  std::string WhoAsks() const {
+  std::string DescribeRequest() const {
     if (choice_.kind || choice_.count) return "--devices " + base::Printable(flags_.devices);
     return "--nproc-per-node " + base::Printable(*flags_.nproc_kind);
   }
@@ -302,7 +302,7 @@ class Selector {
 
   const LaunchFlags& flags_;
   const device::Inventory& inventory_;
-  const int processors_;
+  const int cpus_;
   const int local_launcher_;
   const int local_launchers_;
   DeviceChoice choice_;
@@ -311,9 +311,9 @@ class Selector {
 
 }  // namespace
 
-Result<CardSelection> SelectCards(const LaunchFlags& flags, const device::Inventory& inventory, int processors,
+Result<CardSelection> SelectCards(const LaunchFlags& flags, const device::Inventory& inventory, int cpus,
                                   int local_launcher, int local_launchers) {
-  return Selector(flags, inventory, processors, local_launcher, local_launchers).Select();
+  return Selector(flags, inventory, cpus, local_launcher, local_launchers).Select();
 }
 
 }  // namespace fulldeck::job

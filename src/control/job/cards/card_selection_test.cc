@@ -52,7 +52,7 @@ device::Inventory EightGcus() {
   return Machine({Vendor("enflame", "gcu", "gcu", 8)});
 }
 
-constexpr int kProcessors = 16;
+constexpr int kCpus = 16;
 
 base::Result<CardSelection> Select(std::string_view line, const device::Inventory& inventory, int launcher = 0,
                                    int launchers = 1, LaunchStyle style = LaunchStyle::kFulldeck) {
@@ -64,7 +64,7 @@ base::Result<CardSelection> Select(std::string_view line, const device::Inventor
   const auto flags = ParseLaunchFlags(style, words, {});
   EXPECT_TRUE(flags.ok()) << line << ": " << (flags.ok() ? "" : flags.error().message);
   if (!flags) return flags.error();
-  return SelectCards(*flags, inventory, kProcessors, launcher, launchers);
+  return SelectCards(*flags, inventory, kCpus, launcher, launchers);
 }
 
 std::vector<int> Indices(const CardSelection& selection) {
@@ -112,11 +112,11 @@ TEST(CardSelection, ResolvesEveryFormOnAServerWithEightCards) {
     ASSERT_TRUE(selection.ok()) << row.line << ": " << selection.error().message;
     EXPECT_EQ(Indices(*selection), row.cards) << row.line;
     EXPECT_EQ(selection->ranks, row.ranks) << row.line;
-    EXPECT_FALSE(selection->cpu_asked) << row.line;
+    EXPECT_FALSE(selection->cpu_requested) << row.line;
   }
 }
 
-TEST(CardSelection, PutsRanksOnTheProcessors) {
+TEST(CardSelection, PutsRanksOnTheCpu) {
   struct Row {
     const char* line;
     int ranks;
@@ -124,23 +124,23 @@ TEST(CardSelection, PutsRanksOnTheProcessors) {
   const Row rows[] = {{"--devices cpu", 1},
                       {"--devices cpu --nproc-per-node 4", 4},
                       {"--devices cpu --nproc-per-node auto", 1},
-                      {"--devices cpu --nproc-per-node cpu", kProcessors},
-                      {"--nproc-per-node cpu", kProcessors}};
+                      {"--devices cpu --nproc-per-node cpu", kCpus},
+                      {"--nproc-per-node cpu", kCpus}};
   for (const Row& row : rows) {
     const auto selection = Select(row.line, EightGcus());
     ASSERT_TRUE(selection.ok()) << row.line;
     EXPECT_THAT(selection->cards, IsEmpty()) << row.line;
     EXPECT_EQ(selection->ranks, row.ranks) << row.line;
-    EXPECT_TRUE(selection->cpu_asked) << row.line;
+    EXPECT_TRUE(selection->cpu_requested) << row.line;
   }
-  EXPECT_EQ(Select("--nproc-per-node cpu", EightGcus(), 1, 4)->ranks, kProcessors / 4);
+  EXPECT_EQ(Select("--nproc-per-node cpu", EightGcus(), 1, 4)->ranks, kCpus / 4);
 }
 
 TEST(CardSelection, StartsOneRankOnAMachineWithoutCards) {
   const auto selection = Select("", Machine({}));
   ASSERT_TRUE(selection.ok());
   EXPECT_EQ(selection->ranks, 1);
-  EXPECT_TRUE(selection->cpu_asked);
+  EXPECT_TRUE(selection->cpu_requested);
   EXPECT_EQ(Select("--nproc-per-node 4", Machine({}))->ranks, 4);
   EXPECT_EQ(Select("", Machine({}), 0, 1, LaunchStyle::kTorchrun)->ranks, 1);
 }
@@ -156,17 +156,17 @@ TEST(CardSelection, TakesTheVisibleCardsInTorchsOrder) {
   EXPECT_THAT(Select("--devices 0,2", machine).error().message, HasSubstr("gcu 0 is hidden by SOME_VISIBLE_DEVICES"));
 }
 
-TEST(CardSelection, SaysItWhenAListHidesEveryCard) {
+TEST(CardSelection, ReportsAListThatHidesEveryCard) {
   const device::Inventory machine = Machine({Vendor("enflame", "gcu", "gcu", 8, std::vector<int>{})});
   const auto selection = Select("", machine);
   ASSERT_TRUE(selection.ok());
-  EXPECT_TRUE(selection->cpu_asked);
+  EXPECT_TRUE(selection->cpu_requested);
   EXPECT_EQ(selection->ranks, 1);
   EXPECT_THAT(AllNotes(*selection), HasSubstr("hides 8 of 8"));
   EXPECT_THAT(Select("--nproc-per-node gpu", machine).error().message, HasSubstr("8 of them hidden by"));
 }
 
-TEST(CardSelection, SaysItWhenAVendorCouldNotBeAsked) {
+TEST(CardSelection, ReportsAVendorThatCouldNotBeQueried) {
   device::VendorReport broken;
   broken.vendor = "nvidia";
   broken.title = "NVIDIA";
@@ -176,10 +176,10 @@ TEST(CardSelection, SaysItWhenAVendorCouldNotBeAsked) {
   EXPECT_THAT(AllNotes(*selection), HasSubstr("NVIDIA: libnvidia-ml.so.1 hung"));
 }
 
-TEST(CardSelection, RefusesWhatIsNotThereAndSaysWhatIs) {
+TEST(CardSelection, RefusesWhatIsNotThereAndListsWhatIs) {
   struct Row {
     const char* line;
-    const char* said;
+    const char* message;
   };
   const Row rows[] = {
       {"--devices cuda", "--devices cuda asks for cards, and there are 8 gcu of enflame"},
@@ -194,7 +194,7 @@ TEST(CardSelection, RefusesWhatIsNotThereAndSaysWhatIs) {
   for (const Row& row : rows) {
     const auto selection = Select(row.line, EightGcus());
     ASSERT_FALSE(selection.ok()) << row.line;
-    EXPECT_THAT(selection.error().message, HasSubstr(row.said)) << row.line;
+    EXPECT_THAT(selection.error().message, HasSubstr(row.message)) << row.line;
   }
   for (const char* line : {"--devices gcu", "--nproc-per-node gpu", "--devices 2", "--devices 0,"}) {
     const auto selection = Select(line, Machine({}));
@@ -229,7 +229,7 @@ TEST(CardSelection, RefusesAListThatCannotBeRead) {
   EXPECT_TRUE(Select("--devices cpu", machine).ok());
 }
 
-TEST(CardSelection, DividesTheCardsAmongTheLaunchersOfAHost) {
+TEST(CardSelection, DividesTheCardsAmongTheLaunchersOfANode) {
   struct Row {
     const char* line;
     int launcher;

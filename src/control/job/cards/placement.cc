@@ -28,7 +28,7 @@ base::Result<void> CheckCards(const std::vector<device::Card>& cards) {
 }
 
 // Processors of the node that the card hangs on; all of them where that is not told.
-const std::vector<int>& NearProcessors(const PlacementRequest& request, const std::optional<int>& node) {
+const std::vector<int>& NearbyCpus(const PlacementRequest& request, const std::optional<int>& node) {
   for (const device::NumaNode& candidate : request.host.nodes) {
     if (node == candidate.number) return candidate.cpus;
   }
@@ -77,7 +77,7 @@ base::Result<std::vector<RankPlacement>> Place(const PlacementRequest& request) 
     ranks_of_node[node].push_back(rank);
   }
   for (const auto& [node, members] : ranks_of_node) {
-    const std::vector<int>& near = NearProcessors(request, node);
+    const std::vector<int>& near = NearbyCpus(request, node);
     for (std::size_t position = 0; position < members.size(); ++position) {
       RankPlacement& placement = placements[members[position]];
       placement.cpus = Share(near, position, members.size());

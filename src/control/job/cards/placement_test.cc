@@ -37,7 +37,7 @@ PlacementRequest Server(int ranks) {
   return request;
 }
 
-TEST(Placement, GivesEachOfEightRanksItsOwnCardAndProcessorsOfThatCardsNode) {
+TEST(Placement, GivesEachOfEightRanksItsOwnCardAndCpusOfThatCardsNode) {
   const auto placed = Place(Server(8));
   ASSERT_TRUE(placed.ok());
   std::set<std::size_t> cards;
@@ -68,7 +68,7 @@ TEST(Placement, RefusesMoreRanksThanCardsAndNamesBothWaysOut) {
   EXPECT_THAT(placed.error().message, HasSubstr("--devices cpu"));
 }
 
-TEST(Placement, SharesCardsWhenThatIsAskedFor) {
+TEST(Placement, SharesCardsWhenThatIsRequested) {
   PlacementRequest request = Server(16);
   request.share_cards = true;
   const auto placed = Place(request);
@@ -95,7 +95,7 @@ TEST(Placement, RefusesACardThatDroppedOffTheBus) {
   EXPECT_THAT(placed.error().message, HasSubstr("gcu 6 has dropped off the bus"));
 }
 
-TEST(Placement, TellsCardsWithoutSerialApartByNothingAndStillPlacesThem) {
+TEST(Placement, PlacesCardsWithoutSerialsAlthoughTheyCannotBeDistinguished) {
   PlacementRequest request = Server(2);
   for (device::Card& card : request.cards) card.serial.reset();
   EXPECT_TRUE(Place(request).ok());
@@ -124,7 +124,7 @@ TEST(Placement, SpreadsHostRanksOverTheNodes) {
   EXPECT_THAT((*placed)[3].cpus, testing::ElementsAreArray(Range(24, 8)));
 }
 
-TEST(Placement, GivesCardsOfUnknownNodeAShareOfAllProcessors) {
+TEST(Placement, GivesCardsOfUnknownNodeAShareOfAllCpus) {
   PlacementRequest request = Server(8);
   for (device::Card& card : request.cards) card.numa_node.reset();
   const auto placed = Place(request);
@@ -132,7 +132,7 @@ TEST(Placement, GivesCardsOfUnknownNodeAShareOfAllProcessors) {
   EXPECT_THAT((*placed)[7].cpus, ElementsAre(28, 29, 30, 31));
 }
 
-TEST(Placement, WorksWhereTheKernelTellsOfNoProcessors) {
+TEST(Placement, WorksWhereTheKernelReportsNoCpus) {
   PlacementRequest request;
   request.ranks = 2;
   const auto placed = Place(request);

@@ -61,7 +61,7 @@ Result<Place> MakePlace(std::string manager, const Numbers& numbers) {
   };
   if (!numbers.launchers || !numbers.launcher)
     return wrong("the number of launchers or this one's number is no number");
-  if (*numbers.launchers < 1 || *numbers.launchers > kMaxHosts || *numbers.launcher < 0 ||
+  if (*numbers.launchers < 1 || *numbers.launchers > kMaxNodes || *numbers.launcher < 0 ||
       *numbers.launcher >= *numbers.launchers) {
     return wrong(fmt::format("this is number {} of {} launchers", *numbers.launcher, *numbers.launchers));
   }
@@ -112,7 +112,7 @@ Result<Place> ReadSlurm(const Environment& environment) {
   numbers.local_launcher = NumberOf(environment, {"SLURM_LOCALID"});
   const auto node = NumberOf(environment, {"SLURM_NODEID"});
   const auto tasks = FirstOf(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
-  if (node && tasks && *node >= 0 && *node < kMaxHosts) {
+  if (node && tasks && *node >= 0 && *node < kMaxNodes) {
     numbers.local_launchers = TasksOfNode(*tasks, static_cast<int>(*node));
   }
   auto place = MakePlace("Slurm", numbers);
@@ -172,7 +172,7 @@ Result<Place> ReadMpich(const Environment& environment) {
 
 Result<Place> ReadKubernetes(const Environment& environment) {
   const auto index = NumberOf(environment, {"JOB_COMPLETION_INDEX"});
-  if (!index || *index < 0 || *index >= kMaxHosts) {
+  if (!index || *index < 0 || *index >= kMaxNodes) {
     return Error{fmt::format("JOB_COMPLETION_INDEX='{}' is not the number of a pod",
                              base::Printable(environment.Get("JOB_COMPLETION_INDEX")->substr(0, 40)))};
   }
@@ -188,33 +188,33 @@ std::string HowManyLaunchers(const ClusterPlace& place) {
   return text;
 }
 
-Result<void> SetHosts(const ClusterPlace& place, LaunchFlags& flags) {
+Result<void> SetNodeCount(const ClusterPlace& place, LaunchFlags& flags) {
   const int launchers = *place.launchers;
-  if (!flags.hosts_given) {
-    flags.min_hosts = flags.max_hosts = launchers;
+  if (!flags.nodes_given) {
+    flags.min_nodes = flags.max_nodes = launchers;
     return {};
   }
-  if (launchers < flags.min_hosts || launchers > flags.max_hosts) {
-    const std::string asked = flags.min_hosts == flags.max_hosts
-                                  ? std::to_string(flags.max_hosts)
-                                  : fmt::format("{}:{}", flags.min_hosts, flags.max_hosts);
-    const char* one_a_host = place.manager == "Slurm" ? "--ntasks-per-node=1" : "one process a host";
+  if (launchers < flags.min_nodes || launchers > flags.max_nodes) {
+    const std::string requested = flags.min_nodes == flags.max_nodes
+                                      ? std::to_string(flags.max_nodes)
+                                      : fmt::format("{}:{}", flags.min_nodes, flags.max_nodes);
+    const char* one_per_node = place.manager == "Slurm" ? "--ntasks-per-node=1" : "one process a host";
     return Error{
         fmt::format("--nnodes {} and {}. Leave --nnodes out, or start one launcher a host ({}); with --standalone each "
                     "launcher is a "
                     "job of its own",
-                    asked, HowManyLaunchers(place), one_a_host)};
+                    requested, HowManyLaunchers(place), one_per_node)};
   }
-  flags.max_hosts = launchers;
+  flags.max_nodes = launchers;
   return {};
 }
 
-Result<void> SetMeetingPoint(const ClusterPlace& place, LaunchFlags& flags) {
-  AskedMeetingPoint& asked = flags.asked;
-  const bool named = asked.rdzv_host || asked.master_addr;
-  const bool numbered = flags.min_hosts == flags.max_hosts;
+Result<void> SetRendezvous(const ClusterPlace& place, LaunchFlags& flags) {
+  RendezvousRequest& requested = flags.requested;
+  const bool named = requested.rdzv_host || requested.master_addr;
+  const bool numbered = flags.min_nodes == flags.max_nodes;
   // A c10d endpoint of the user's may be on any host, and its hosts come in any order.
-  const bool users_c10d = asked.backend == Rendezvous::kC10d && named;
+  const bool users_c10d = requested.backend == Rendezvous::kC10d && named;
   if (numbered && !users_c10d && !flags.node_rank) flags.node_rank = place.launcher;
   if (!named) {
     if (!place.first_host) {
@@ -227,11 +227,11 @@ Result<void> SetMeetingPoint(const ClusterPlace& place, LaunchFlags& flags) {
       return Error{fmt::format("{} names '{}' as its first host: {}", place.manager,
                                base::Printable(place.first_host->substr(0, 80)), host.error().message)};
     }
-    asked.rdzv_host = *host;
-    asked.rdzv_port = asked.master_port ? asked.master_port : place.port;
-    asked.master_port.reset();
-  } else if (!asked.rdzv_port && !asked.master_port && !asked.rdzv_host) {
-    asked.master_port = place.port;
+    requested.rdzv_host = *host;
+    requested.rdzv_port = requested.master_port ? requested.master_port : place.port;
+    requested.master_port.reset();
+  } else if (!requested.rdzv_port && !requested.master_port && !requested.rdzv_host) {
+    requested.master_port = place.port;
   }
   return {};
 }
@@ -266,17 +266,17 @@ std::optional<std::string> HintForLoneLauncher(const Environment& environment) {
 Result<void> ApplyCluster(const ClusterPlace& place, LaunchFlags& flags) {
   if (flags.standalone) return {};
   if (!place.launchers) {
-    // Each pod of an indexed job may as well be a job of its own: only who asked for several hosts needs a number.
+    // Each pod of an indexed job may as well be a job of its own: only who requested for several hosts needs a number.
     const bool is_numbered = flags.rendezvous == Rendezvous::kStatic;
     if (is_numbered && !flags.node_rank) flags.node_rank = place.launcher;
     return {};
   }
-  const auto hosts = SetHosts(place, flags);
+  const auto hosts = SetNodeCount(place, flags);
   if (!hosts) return hosts;
-  const auto meeting = SetMeetingPoint(place, flags);
-  if (!meeting) return meeting;
+  const auto rendezvous = SetRendezvous(place, flags);
+  if (!rendezvous) return rendezvous;
   if (!flags.rdzv_id) flags.rdzv_id = place.job_id;
-  return ResolveMeetingPoint(flags);
+  return ResolveRendezvous(flags);
 }
 
 }  // namespace fulldeck::job

@@ -42,9 +42,9 @@ base::Result<std::vector<std::string>> ExpandHostList(std::string_view text);
 // The `position`th of Slurm's counts: "2(x3),1" is 2 2 2 1. Nothing when it is not such a list or too short.
 std::optional<int> TasksOfNode(std::string_view text, int position);
 
-// Fills what the user left open from the cluster: number of hosts, node rank, meeting point, token. What the user gave
-// wins; a contradiction (--nnodes 4 under 2 launchers) is an error. With --standalone every launcher is a job of its
-// own, and only its share of the cards comes from the cluster.
+// Fills what the user left open from the cluster: number of hosts, node rank, rendezvous point, token. What the user
+// gave wins; a contradiction (--nnodes 4 under 2 launchers) is an error. With --standalone every launcher is a job of
+// its own, and only its share of the cards comes from the cluster.
 base::Result<void> ApplyCluster(const ClusterPlace& place, LaunchFlags& flags);
 
 }  // namespace fulldeck::job

@@ -130,7 +130,7 @@ TEST(Cluster, TakesAnotherPortForAnotherJobStepOrRequeue) {
   EXPECT_NE(Place(With(step, "SLURM_JOB_ID", "4712")).port, first.port);
 }
 
-TEST(Cluster, SharesAHostAmongItsLaunchers) {
+TEST(Cluster, SharesANodeAmongItsLaunchers) {
   const ClusterPlace place = Place(SlurmStep(2, 8, 11));
   EXPECT_EQ(place.launchers, 16);
   EXPECT_EQ(place.launcher, 11);
@@ -141,7 +141,7 @@ TEST(Cluster, SharesAHostAmongItsLaunchers) {
   EXPECT_EQ(Place(uneven).local_launchers, 1);
 }
 
-TEST(Cluster, MeetsOnLoopbackWhenAllLaunchersAreOnOneHost) {
+TEST(Cluster, UsesLoopbackWhenAllLaunchersAreOnOneNode) {
   EXPECT_EQ(Place(SlurmStep(1, 2, 1)).first_host, "127.0.0.1");
 }
 
@@ -164,10 +164,10 @@ TEST(Cluster, IsAloneInABatchScriptWhateverTheJobHas) {
   EXPECT_TRUE(IsAlone(With(batch, "SLURM_STEP_ID", "4294967291"))) << "the batch script, as it may be numbered";
   EXPECT_TRUE(IsAlone(With(batch, "SLURM_STEP_ID", "4294967290"))) << "an interactive shell of salloc";
   EXPECT_TRUE(IsAlone(SlurmStep(1, 1, 0)));
-  EXPECT_EQ(Apply(batch, "t.py").flags.max_hosts, 1) << "it must not wait for launchers that nobody started";
+  EXPECT_EQ(Apply(batch, "t.py").flags.max_nodes, 1) << "it must not wait for launchers that nobody started";
 }
 
-TEST(Cluster, HintsAtHostsThatALoneLauncherLeavesIdle) {
+TEST(Cluster, HintsAtNodesThatALoneLauncherLeavesIdle) {
   EXPECT_THAT(HintForLoneLauncher(SlurmBatch(4, 8)).value_or(""),
               HasSubstr("4 hosts, and fulldeck runs on one of them"));
   EXPECT_FALSE(HintForLoneLauncher(SlurmBatch(1, 8)).has_value());
@@ -180,7 +180,7 @@ TEST(Cluster, RefusesVariablesOfSlurmThatContradictEachOther) {
   struct Row {
     const char* name;
     const char* value;
-    const char* said;
+    const char* message;
   };
   const Row rows[] = {
       {"SLURM_PROCID", "2", "this is number 2 of 2 launchers"},
@@ -199,7 +199,7 @@ TEST(Cluster, RefusesVariablesOfSlurmThatContradictEachOther) {
   for (const Row& row : rows) {
     const auto place = ReadCluster(With(SlurmStep(2, 1, 0), row.name, row.value));
     ASSERT_FALSE(place.ok()) << row.name << "=" << row.value;
-    EXPECT_THAT(place.error().message, HasSubstr(row.said)) << row.name << "=" << row.value;
+    EXPECT_THAT(place.error().message, HasSubstr(row.message)) << row.name << "=" << row.value;
   }
 }
 
@@ -222,7 +222,7 @@ TEST(Cluster, MakesAPlainNameOfAnyJobId) {
   EXPECT_EQ(place.job_id, "mpirun-prterun-node_1_.._x");
 }
 
-TEST(Cluster, WantsAnAddressWhereMpirunTellsNone) {
+TEST(Cluster, WantsAnAddressWhereMpirunGivesNone) {
   const Applied applied = Apply(OpenMpi(2, 1, 1, 0), "t.py");
   EXPECT_THAT(applied.refusal,
               HasSubstr("OpenMPI started 2 launchers, and OpenMPI does not tell where the first one is"));
@@ -231,7 +231,7 @@ TEST(Cluster, WantsAnAddressWhereMpirunTellsNone) {
   EXPECT_EQ(named.refusal, "");
   EXPECT_EQ(named.flags.node_rank, 1);
   EXPECT_EQ(named.flags.endpoint_host, "node0");
-  EXPECT_EQ(named.flags.max_hosts, 2);
+  EXPECT_EQ(named.flags.max_nodes, 2);
   EXPECT_EQ(named.flags.endpoint_port, Place(OpenMpi(2, 0, 1, 0)).port);
 }
 
@@ -270,14 +270,14 @@ TEST(Cluster, BelievesSlurmWhereItsOwnPmiSetsVariablesToo) {
   EXPECT_EQ(Place(With(With(SlurmStep(2, 1, 1), "PMI_RANK", "1"), "PMI_SIZE", "2")).manager, "Slurm");
 }
 
-TEST(Cluster, GivesAPodItsNumberOnlyWhenSeveralHostsWereAskedFor) {
+TEST(Cluster, GivesAPodItsNumberOnlyWhenSeveralNodesWereRequested) {
   const Environment pod = {{"JOB_COMPLETION_INDEX", "1"}};
   const ClusterPlace place = Place(pod);
   EXPECT_EQ(place.manager, "Kubernetes");
   EXPECT_FALSE(place.launchers.has_value());
   const Applied alone = Apply(pod, "t.py");
   EXPECT_EQ(alone.refusal, "");
-  EXPECT_EQ(alone.flags.max_hosts, 1);
+  EXPECT_EQ(alone.flags.max_nodes, 1);
   EXPECT_FALSE(alone.flags.node_rank.has_value());
   const Applied two = Apply(pod, "--nnodes 2 --master-addr job-0.svc t.py");
   EXPECT_EQ(two.refusal, "");
@@ -299,8 +299,8 @@ TEST(Cluster, FillsWhatTheUserLeftOpen) {
   const Environment second = SlurmStep(2, 1, 1);
   const Applied applied = Apply(second, "train.py");
   ASSERT_EQ(applied.refusal, "");
-  EXPECT_EQ(applied.flags.min_hosts, 2);
-  EXPECT_EQ(applied.flags.max_hosts, 2);
+  EXPECT_EQ(applied.flags.min_nodes, 2);
+  EXPECT_EQ(applied.flags.max_nodes, 2);
   EXPECT_EQ(applied.flags.node_rank, 1);
   EXPECT_EQ(applied.flags.rendezvous, Rendezvous::kStatic);
   EXPECT_EQ(applied.flags.endpoint_host, "host0");
@@ -336,7 +336,7 @@ TEST(Cluster, LetsTheUserWin) {
   for (const Row& row : rows) {
     const Applied applied = Apply(second, row.line);
     EXPECT_EQ(applied.refusal, "") << row.line;
-    EXPECT_EQ(applied.flags.max_hosts, 2) << row.line;
+    EXPECT_EQ(applied.flags.max_nodes, 2) << row.line;
     EXPECT_EQ(applied.flags.rendezvous, row.rendezvous) << row.line;
     EXPECT_EQ(applied.flags.node_rank, row.node_rank) << row.line;
     EXPECT_EQ(applied.flags.endpoint_host, row.host) << row.line;
@@ -345,7 +345,7 @@ TEST(Cluster, LetsTheUserWin) {
   }
 }
 
-TEST(Cluster, RefusesANumberOfHostsThatIsNotTheNumberOfLaunchers) {
+TEST(Cluster, RefusesANumberOfNodesThatIsNotTheNumberOfLaunchers) {
   const Environment two = SlurmStep(2, 1, 1);
   EXPECT_THAT(Apply(two, "--nnodes 4 t.py").refusal, HasSubstr("--nnodes 4 and Slurm started 2 launchers"));
   EXPECT_THAT(Apply(two, "--nnodes 1 t.py").refusal, HasSubstr("--standalone"));
@@ -358,12 +358,12 @@ TEST(Cluster, RefusesANumberOfHostsThatIsNotTheNumberOfLaunchers) {
 TEST(Cluster, LeavesStandaloneLaunchersAlone) {
   const Applied applied = Apply(SlurmStep(2, 2, 3), "--standalone t.py");
   EXPECT_EQ(applied.refusal, "");
-  EXPECT_EQ(applied.flags.max_hosts, 1);
+  EXPECT_EQ(applied.flags.max_nodes, 1);
   EXPECT_EQ(applied.flags.rendezvous, Rendezvous::kNone);
   EXPECT_FALSE(applied.flags.rdzv_id.has_value());
 }
 
-TEST(Cluster, RefusesAHostNameThatIsNone) {
+TEST(Cluster, RefusesAnInvalidHostName) {
   const std::string refusal = Apply(With(SlurmStep(2, 1, 1), "SLURM_STEP_NODELIST", "ho\x1bst,b"), "t.py").refusal;
   EXPECT_THAT(refusal, HasSubstr("names 'ho?st' as its first host"));
 }

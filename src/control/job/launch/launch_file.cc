@@ -54,8 +54,8 @@ class Writer {
   explicit Writer(const LaunchFileRequest& request)
       : request_(request),
         card_(request.selection.cards.empty() ? nullptr : &request.selection.cards.front()),
-        per_host_(request.selection.ranks),
-        in_all_(per_host_ * request.hosts) {
+        ranks_per_node_(request.selection.ranks),
+        in_all_(ranks_per_node_ * request.nodes) {
     if (card_ == nullptr) return;
     for (const ForeignNames& names : kForeignNames) {
       if (card_->vendor == names.vendor) names_ = &names;
@@ -69,7 +69,7 @@ class Writer {
       type = alone ? "NO" : "MULTI_CPU";
       why = alone ? "one process on the processors" : "ranks on the processors; they talk through gloo";
     } else if (alone) {
-      why = fmt::format("one card ({})", CardWords());
+      why = fmt::format("one card ({})", CardText());
     } else {
       type = Known() ? names_->accelerate : "MULTI_GPU";
       why = Known()
@@ -96,12 +96,12 @@ class Writer {
                  card_ == nullptr ? "no card is there, or --devices cpu asked for none"
                                   : "the cards are to be used; never fall back to the processors");
     text += Line("num_processes", std::to_string(in_all_),
-                 fmt::format("{} on {}{}", per_host_, request_.hosts == 1 ? "this host" : "each host",
+                 fmt::format("{} on {}{}", ranks_per_node_, request_.nodes == 1 ? "this host" : "each host",
                              card_ == nullptr ? "" : ", one a card"));
-    text += Line("num_machines", std::to_string(request_.hosts), "");
+    text += Line("num_machines", std::to_string(request_.nodes), "");
     text += Line("machine_rank", "0",
-                 request_.hosts > 1 ? "0 on the first host, 1 on the second, ...: change it there" : "");
-    if (request_.hosts > 1) {
+                 request_.nodes > 1 ? "0 on the first host, 1 on the second, ...: change it there" : "");
+    if (request_.nodes > 1) {
       text += Line("main_process_ip", ForYaml(request_.master_addr.empty() ? "HOST-0" : request_.master_addr),
                    request_.master_addr.empty() ? "put the first host's name or address here"
                                                 : "the first host, reachable from all");
@@ -131,9 +131,9 @@ class Writer {
                         TorchType(), TorchType());
     text += "set -eu\n";
     std::string flags;
-    if (request_.hosts == 1) {
+    if (request_.nodes == 1) {
       text += "# One host: --standalone takes a free port, so that two jobs do not meet on 29500.\n";
-      flags = fmt::format("--standalone --nproc-per-node={}", per_host_);
+      flags = fmt::format("--standalone --nproc-per-node={}", ranks_per_node_);
     } else {
       text += "# On every host: NODE_RANK=0 (1, 2, ...) MASTER_ADDR=FIRST-HOST sh THIS-FILE\n";
       text +=
@@ -141,11 +141,11 @@ class Writer {
       flags = fmt::format(
           "--nnodes={} --nproc-per-node={} --node-rank=\"$NODE_RANK\" \\\n"
           "  --master-addr=\"$MASTER_ADDR\" --master-port=\"${{MASTER_PORT:-29500}}\"",
-          request_.hosts, per_host_);
+          request_.nodes, ranks_per_node_);
     }
     // One thread a rank is torchrun's default too; said here so that it is seen.
-    text += "# " + std::to_string(per_host_) + (card_ == nullptr ? " ranks on the processors" : " ranks: one a card") +
-            ".\n";
+    text += "# " + std::to_string(ranks_per_node_) +
+            (card_ == nullptr ? " ranks on the processors" : " ranks: one a card") + ".\n";
     text += fmt::format("exec ${{LAUNCHER:-{}}} {} \\\n  {} \"$@\"\n", stock ? "torchrun" : "fulldeck run", flags,
                         ForShell(request_.script));
     return text;
@@ -153,7 +153,7 @@ class Writer {
 
   std::string Slurm() const {
     std::string text = "#!/bin/bash\n" + Heading("#") + "# Use: sbatch THIS-FILE [arguments of the script]\n";
-    text += fmt::format("#SBATCH --job-name={}\n#SBATCH --nodes={}\n", request_.name, request_.hosts);
+    text += fmt::format("#SBATCH --job-name={}\n#SBATCH --nodes={}\n", request_.name, request_.nodes);
     text +=
         "# One task a host: the launcher. It starts the ranks of its host itself; a task a card would start them "
         "twice.\n";
@@ -161,14 +161,14 @@ class Writer {
     if (card_ == nullptr) {
       text += "# No card: the ranks share the processors of a whole host.\n#SBATCH --exclusive\n";
     } else if (card_->vendor == "nvidia" || card_->vendor == "amd") {
-      text += fmt::format("# All {} cards of a host.\n#SBATCH --gpus-per-node={}\n", per_host_, per_host_);
+      text += fmt::format("# All {} cards of a host.\n#SBATCH --gpus-per-node={}\n", ranks_per_node_, ranks_per_node_);
     } else {
       text += fmt::format(
           "# All {0} cards of a host, under the name that gres.conf of your cluster gives them (`sinfo -o %G` shows "
           "it);\n"
           "# where it has none, leave the line out and take the whole host.\n#SBATCH --gres={1}:{0}\n#SBATCH "
           "--exclusive\n",
-          per_host_, TorchType());
+          ranks_per_node_, TorchType());
     }
     text +=
         "# Two minutes before the job's time is over the launchers get SIGTERM, and the ranks can save.\n#SBATCH "
@@ -176,7 +176,7 @@ class Writer {
     text += fmt::format(
         "# The launchers find each other through Slurm's own variables; without srun there would be one, alone.\n"
         "exec srun --kill-on-bad-exit=1 fulldeck run --nproc-per-node={} \\\n  {} \"$@\"\n",
-        per_host_, ForShell(request_.script));
+        ranks_per_node_, ForShell(request_.script));
     return text;
   }
 
@@ -192,13 +192,13 @@ class Writer {
         "  pytorchReplicaSpecs:\n    Master:\n      replicas: 1\n      restartPolicy: Never  # a failure is shown, not "
         "hidden in a loop\n"
         "      template:\n",
-        request_.name, per_host_);
+        request_.name, ranks_per_node_);
     const std::string arguments = fmt::format("[fulldeck, run, {}]", ForYaml(request_.script));
     text += Pod("        ", "pytorch", "the operator looks for a container of this name", arguments);
-    if (request_.hosts > 1) {
+    if (request_.nodes > 1) {
       text += fmt::format(
           "    Worker:\n      replicas: {}  # and the Master: {}\n      restartPolicy: Never\n      template:\n",
-          request_.hosts - 1, Hosts());
+          request_.nodes - 1, NodesText());
       text += Pod("        ", "pytorch", "", arguments);
     }
     return text;
@@ -215,10 +215,10 @@ class Writer {
         "        parallelism: {}\n        completions: {}\n"
         "        completionMode: Indexed  # JOB_COMPLETION_INDEX is the number of the host\n"
         "        backoffLimit: 0\n        template:\n",
-        request_.name, first, request_.hosts, request_.hosts);
-    std::string arguments = fmt::format("[fulldeck, run, '--nproc-per-node={}', ", per_host_);
-    if (request_.hosts > 1) {
-      arguments += fmt::format("'--nnodes={}', '--master-addr={}', '--master-port=29500', ", request_.hosts, first);
+        request_.name, first, request_.nodes, request_.nodes);
+    std::string arguments = fmt::format("[fulldeck, run, '--nproc-per-node={}', ", ranks_per_node_);
+    if (request_.nodes > 1) {
+      arguments += fmt::format("'--nnodes={}', '--master-addr={}', '--master-port=29500', ", request_.nodes, first);
     }
     return text + Pod("          ", "trainer", "", arguments + ForYaml(request_.script) + "]");
   }
@@ -227,7 +227,7 @@ class Writer {
   std::string TorchType() const { return card_ == nullptr ? "cpu" : card_->torch_type.value_or(card_->kind); }
   bool Known() const { return names_ != nullptr && *names_->accelerate != '\0'; }
 
-  std::string CardWords() const {
+  std::string CardText() const {
     std::string words = card_->simulated ? "simulated " : "";
     const device::VendorTraits* traits = device::FindVendorTraits(card_->vendor);
     words += traits == nullptr ? card_->vendor : traits->title;
@@ -235,19 +235,19 @@ class Writer {
     return words;
   }
 
-  std::string Hosts() const { return request_.hosts == 1 ? "1 host" : fmt::format("{} hosts", request_.hosts); }
+  std::string NodesText() const { return request_.nodes == 1 ? "1 host" : fmt::format("{} hosts", request_.nodes); }
 
   std::string Heading(const char* mark) const {
     std::string cards = "no card";
     if (card_ != nullptr) {
       const std::size_t count = request_.selection.cards.size();
-      cards = fmt::format("{} {} {} ({})", count, CardWords(), count == 1 ? "card" : "cards", TorchType());
+      cards = fmt::format("{} {} {} ({})", count, CardText(), count == 1 ? "card" : "cards", TorchType());
     }
-    const std::string ranks = fmt::format("{} {}", per_host_, per_host_ == 1 ? "rank" : "ranks");
-    std::string text = request_.hosts == 1
+    const std::string ranks = fmt::format("{} {}", ranks_per_node_, ranks_per_node_ == 1 ? "rank" : "ranks");
+    std::string text = request_.nodes == 1
                            ? fmt::format("{} Written by fulldeck for this host: {}, {}.\n", mark, cards, ranks)
                            : fmt::format("{} Written by fulldeck for {} like this one: {}, {} on each.\n", mark,
-                                         Hosts(), cards, ranks);
+                                         NodesText(), cards, ranks);
     if (card_ != nullptr && card_->simulated) {
       text += fmt::format("{} The cards are simulated (FULLDECK_SIMULATE): for tests, not for training.\n", mark);
     }
@@ -282,10 +282,10 @@ class Writer {
       line("      limits:");
       if (names_ != nullptr) {
         line(fmt::format("        {}: {}  # one a rank; as the vendor's device plugin calls it: kubectl describe node",
-                         names_->resource, per_host_));
+                         names_->resource, ranks_per_node_));
       } else {
         line(fmt::format("        VENDOR/RESOURCE: {}  # put the device plugin's name here: kubectl describe node",
-                         per_host_));
+                         ranks_per_node_));
       }
     }
     line("    volumeMounts:");
@@ -299,11 +299,11 @@ class Writer {
   const LaunchFileRequest& request_;
   const device::Card* card_;
   const ForeignNames* names_ = nullptr;
-  int per_host_;
+  int ranks_per_node_;
   int in_all_;
 };
 
-std::optional<std::string> Complaint(const LaunchFileRequest& request) {
+std::optional<std::string> Warning(const LaunchFileRequest& request) {
   for (const auto& [what, word] : {std::pair("the script", &request.script), std::pair("the image", &request.image),
                                    std::pair("the address of the first host", &request.master_addr)}) {
     const bool control = std::any_of(word->begin(), word->end(),
@@ -333,7 +333,7 @@ std::optional<LaunchFileKind> FindLaunchFile(std::string_view name) {
 }
 
 base::Result<std::string> LaunchFile(LaunchFileKind kind, const LaunchFileRequest& request) {
-  if (const auto complaint = Complaint(request)) return base::Error{*complaint};
+  if (const auto warning = Warning(request)) return base::Error{*warning};
   const Writer writer(request);
   switch (kind) {
     case LaunchFileKind::kAccelerate:

@@ -20,11 +20,11 @@ std::optional<LaunchFileKind> FindLaunchFile(std::string_view name);
 
 struct LaunchFileRequest {
   CardSelection selection;  // the cards and ranks of one host; every host is taken to be like this one
-  int hosts = 1;
+  int nodes = 1;
   std::string script = "train.py";
   std::string image = "IMAGE";    // Kubernetes: the container's image
   std::string name = "fulldeck";  // Kubernetes and Slurm: of the job
-  std::string master_addr;        // Accelerate on several hosts; empty: a word that has to be replaced
+  std::string master_addr;        // Accelerate on several nodes; empty: a word that has to be replaced
 };
 
 // What cannot be written without being quoted in one of the formats is refused: a control character, an empty name, a

@@ -9,11 +9,11 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-LaunchFileRequest On(const std::string& vendor, const std::string& type, int cards, int hosts = 1) {
+LaunchFileRequest On(const std::string& vendor, const std::string& type, int cards, int nodes = 1) {
   LaunchFileRequest request;
-  request.hosts = hosts;
+  request.nodes = nodes;
   request.selection.ranks = cards == 0 ? 1 : cards;
-  request.selection.cpu_asked = cards == 0;
+  request.selection.cpu_requested = cards == 0;
   for (int i = 0; i < cards; ++i) {
     device::Card card;
     card.vendor = vendor;
@@ -36,7 +36,7 @@ TEST(LaunchFile, NamesAreThoseOfTheCommandLine) {
   EXPECT_EQ(FindLaunchFile("Accelerate"), std::nullopt);
 }
 
-TEST(LaunchFile, TellsAccelerateTheTypeOfEveryVendor) {
+TEST(LaunchFile, GivesAccelerateTheTypeOfEveryVendor) {
   struct Row {
     const char *vendor, *torch, *type;
   };
@@ -58,7 +58,7 @@ TEST(LaunchFile, WarnsOfAccelerateLaunchWhereAccelerateDoesNotKnowTheCards) {
   EXPECT_THAT(File(LaunchFileKind::kAccelerate, On("nvidia", "cuda", 8)), HasSubstr("accelerate launch --config_file"));
 }
 
-TEST(LaunchFile, IsForTheProcessorsWhereThereIsNoCard) {
+TEST(LaunchFile, IsForTheCpuWhereThereIsNoCard) {
   EXPECT_THAT(File(LaunchFileKind::kAccelerate, On("", "", 0)), HasSubstr("distributed_type: 'NO'"));
   LaunchFileRequest four = On("", "", 0);
   four.selection.ranks = 4;
@@ -75,7 +75,7 @@ TEST(LaunchFile, TakesTheLauncherThatGivesTheCardsToTheRanks) {
   EXPECT_THAT(File(LaunchFileKind::kTorchrun, On("nvidia", "cuda", 8, 3)), HasSubstr("--nnodes=3 --nproc-per-node=8"));
 }
 
-TEST(LaunchFile, StartsOneTaskOfSlurmAHost) {
+TEST(LaunchFile, StartsOneTaskOfSlurmPerNode) {
   const std::string text = File(LaunchFileKind::kSlurm, On("enflame", "gcu", 8, 4));
   EXPECT_THAT(text, HasSubstr("#SBATCH --nodes=4\n"));
   EXPECT_THAT(text, HasSubstr("#SBATCH --ntasks-per-node=1\n"));
@@ -83,7 +83,7 @@ TEST(LaunchFile, StartsOneTaskOfSlurmAHost) {
   EXPECT_THAT(File(LaunchFileKind::kSlurm, On("nvidia", "cuda", 8)), HasSubstr("#SBATCH --gpus-per-node=8\n"));
 }
 
-TEST(LaunchFile, AsksKubernetesForTheVendorsResource) {
+TEST(LaunchFile, RequestsTheVendorsResourceFromKubernetes) {
   EXPECT_THAT(File(LaunchFileKind::kPytorchJob, On("enflame", "gcu", 8, 2)), HasSubstr("enflame.com/gcu: 8"));
   EXPECT_THAT(File(LaunchFileKind::kJobSet, On("nvidia", "cuda", 8, 2)),
               HasSubstr("'--master-addr=fulldeck-hosts-0-0.fulldeck'"));

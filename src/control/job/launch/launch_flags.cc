@@ -31,7 +31,7 @@ class FlagReader {
   Result<void> ReadAll(const base::Environment& environment) {
     ReadSwitches();
     using Step = Result<void> (FlagReader::*)();
-    for (const Step step : {&FlagReader::ReadSize, &FlagReader::ReadCards, &FlagReader::ReadMeetingPoint,
+    for (const Step step : {&FlagReader::ReadSize, &FlagReader::ReadCards, &FlagReader::ReadRendezvous,
                             &FlagReader::ReadNames, &FlagReader::ReadRendezvousConf, &FlagReader::ReadRanks,
                             &FlagReader::ReadLogs, &FlagReader::ReadAdapters, &FlagReader::ReadWhatIsRefused}) {
       const auto read = (this->*step)();
@@ -118,12 +118,12 @@ class FlagReader {
   }
 
   Result<void> ReadSize() {
-    HostRange hosts;
-    const auto read = Read(FlagId::kNnodes, ParseHostRange, hosts);
+    NodeRange nodes;
+    const auto read = Read(FlagId::kNnodes, ParseNodeRange, nodes);
     if (!read) return read;
-    flags_.min_hosts = hosts.min;
-    flags_.max_hosts = hosts.max;
-    flags_.hosts_given = arguments_.Has(FlagId::kNnodes);
+    flags_.min_nodes = nodes.min;
+    flags_.max_nodes = nodes.max;
+    flags_.nodes_given = arguments_.Has(FlagId::kNnodes);
     if (flags_.style != LaunchStyle::kFulldeck) flags_.nproc = 1;
     const GivenFlag* given = Find(FlagId::kNprocPerNode);
     if (given == nullptr) return {};
@@ -134,7 +134,7 @@ class FlagReader {
       if (*number < 1) {
         return given->Refuse("at least one rank is needed; leave the flag at auto to get one for each card");
       }
-      if (*number > kMaxRanksPerHost) return given->Refuse(fmt::format("at most {} ranks on a host", kMaxRanksPerHost));
+      if (*number > kMaxRanksPerNode) return given->Refuse(fmt::format("at most {} ranks on a host", kMaxRanksPerNode));
       flags_.nproc = static_cast<int>(*number);
       return {};
     }
@@ -179,19 +179,19 @@ class FlagReader {
                                    flags_.numa_binding);
   }
 
-  Result<void> ReadMeetingPoint() {
-    AskedMeetingPoint& asked = flags_.asked;
+  Result<void> ReadRendezvous() {
+    RendezvousRequest& requested = flags_.requested;
     if (const GivenFlag* given = Find(FlagId::kRdzvBackend)) {
       if (given->value != "static" && given->value != "c10d") {
         return given->Refuse("the backends are static (hosts numbered by --node-rank) and c10d (as they come)");
       }
-      asked.backend = given->value == "c10d" ? Rendezvous::kC10d : Rendezvous::kStatic;
+      requested.backend = given->value == "c10d" ? Rendezvous::kC10d : Rendezvous::kStatic;
     }
     if (const GivenFlag* given = Find(FlagId::kRdzvEndpoint)) {
       auto endpoint = ParseEndpoint(given->value);
       if (!endpoint) return given->Refuse(endpoint.error().message);
-      asked.rdzv_host = std::move(endpoint->host);
-      asked.rdzv_port = endpoint->port;
+      requested.rdzv_host = std::move(endpoint->host);
+      requested.rdzv_port = endpoint->port;
     }
     const auto address = [](const std::string& text) -> Result<std::string> {
       auto host = ParseHostName(text);
@@ -199,9 +199,9 @@ class FlagReader {
       if (host && has_port && has_port->port) return Error{"give the port with --master-port"};
       return host;
     };
-    auto read = Read(FlagId::kMasterAddr, address, asked.master_addr);
+    auto read = Read(FlagId::kMasterAddr, address, requested.master_addr);
     if (!read) return read;
-    read = Read(FlagId::kMasterPort, ParsePort, asked.master_port);
+    read = Read(FlagId::kMasterPort, ParsePort, requested.master_port);
     if (!read) return read;
     read = Read(FlagId::kLocalAddr, ParseHostName, flags_.local_addr);
     if (!read) return read;
@@ -218,11 +218,11 @@ class FlagReader {
     const auto is_from_environment = [&](FlagId id) { return Find(id) != nullptr && Find(id)->from_environment; };
     const GivenFlag* address = Find(FlagId::kMasterAddr);
     if (!endpoint->from_environment) {
-      if (is_from_environment(FlagId::kMasterAddr)) flags_.asked.master_addr.reset();
-      if (is_from_environment(FlagId::kMasterPort)) flags_.asked.master_port.reset();
+      if (is_from_environment(FlagId::kMasterAddr)) flags_.requested.master_addr.reset();
+      if (is_from_environment(FlagId::kMasterPort)) flags_.requested.master_port.reset();
     } else if (address != nullptr && !address->from_environment) {
-      flags_.asked.rdzv_host.reset();
-      flags_.asked.rdzv_port.reset();
+      flags_.requested.rdzv_host.reset();
+      flags_.requested.rdzv_port.reset();
     }
   }
 
@@ -369,9 +369,9 @@ Result<void> CheckProgram(const LaunchArguments& arguments, const LaunchFlags& f
     return Error{fmt::format("launch mode adds --local-rank to the arguments of a Python script; with {} add --use-env",
                              called(FlagId::kNoPython))};
   }
-  const bool asks_adapters = flags.place || flags.trace_ddp || flags.timeout || !flags.probe ||
+  const bool uses_adapters = flags.place || flags.trace_ddp || flags.timeout || !flags.probe ||
                              !flags.accelerate_config.empty() || !flags.mp_start_method.empty() || flags.opencv_threads;
-  if (asks_adapters && (!flags.adapt || !flags.agent)) {
+  if (uses_adapters && (!flags.adapt || !flags.agent)) {
     return Error{
         fmt::format("--place, --trace-ddp, --timeout, --no-probe, --accelerate-config, --mp-start-method and "
                     "--opencv-threads are for the adapters in Python ranks, which {} leaves out",
@@ -413,7 +413,7 @@ Result<void> CheckCards(const LaunchArguments& arguments, const LaunchFlags& fla
 }
 
 Result<void> CheckStandalone(const LaunchArguments& arguments, const LaunchFlags& flags) {
-  if (!flags.standalone || flags.max_hosts == 1) return {};
+  if (!flags.standalone || flags.max_nodes == 1) return {};
   return arguments.Find(FlagId::kNnodes)
       ->Refuse(fmt::format("contradicts {}, which is one host; leave one of them out",
                            arguments.Find(FlagId::kStandalone)->name));
@@ -440,7 +440,7 @@ Result<LaunchFlags> ParseLaunchFlags(LaunchStyle style, const std::vector<std::s
     const auto checked = check(*read, flags);
     if (!checked) return checked.error();
   }
-  const auto resolved = ResolveMeetingPoint(flags);
+  const auto resolved = ResolveRendezvous(flags);
   if (!resolved) return resolved.error();
   flags.program = std::move(read->program);
   return flags;

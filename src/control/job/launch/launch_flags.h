@@ -1,4 +1,4 @@
-// What the user asked `fulldeck run` for: torchrun's flags and ours, with the defaults that PET_ variables give,
+// What the user requested `fulldeck run` for: torchrun's flags and ours, with the defaults that PET_ variables give,
 // checked against each other. Pure: nothing is looked up on the machine, no file is opened. What cannot be honored is
 // refused; what has nothing to change here says so in its help (--monitor-interval, --start-method).
 //
@@ -40,9 +40,9 @@ enum class OnHang { kReport, kRestart, kFail };
 enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 enum class Rendezvous { kNone, kStatic, kC10d };
 
-// Where the hosts are to meet, as it was said. ResolveMeetingPoint makes LaunchFlags' own fields of it, once for the
-// number of hosts that the user gave, and again when a cluster's manager tells another.
-struct AskedMeetingPoint {
+// Where the nodes are to meet, as it was said. ResolveRendezvous makes LaunchFlags' own fields of it, once for the
+// number of nodes that the user gave, and again when a cluster's manager tells another.
+struct RendezvousRequest {
   std::optional<Rendezvous> backend;  // --rdzv-backend; static where nothing was said
   std::optional<std::string> rdzv_host;
   std::optional<int> rdzv_port;  // 0: any free one
@@ -56,9 +56,9 @@ struct LaunchFlags {
 
   // Size. Absent nproc and kind: auto, the number of visible cards, else one. A kind (cpu, gpu, cuda, gcu …) counts the
   // cards of that kind; cpu counts processors.
-  int min_hosts = 1;
-  int max_hosts = 1;
-  bool hosts_given = false;  // by --nnodes or PET_NNODES
+  int min_nodes = 1;
+  int max_nodes = 1;
+  bool nodes_given = false;  // by --nnodes or PET_NNODES
   bool standalone = false;   // a job of its own, even where a cluster's manager started several launchers
   std::optional<int> nproc;
   std::optional<std::string> nproc_kind;
@@ -71,20 +71,20 @@ struct LaunchFlags {
   std::chrono::seconds idle_card_after{60};
   std::string torch_plugins;  // absolute paths, separated by colons; empty: none
 
-  // Several hosts. kNone on one host.
-  AskedMeetingPoint asked;
+  // Several nodes. kNone on one host.
+  RendezvousRequest requested;
   Rendezvous rendezvous = Rendezvous::kNone;
   std::optional<int> node_rank;
-  // Several hosts: where they meet; empty when neither the user nor a cluster has said it (CheckComplete refuses that).
+  // Several nodes: where they meet; empty when neither the user nor a cluster has said it (CheckComplete refuses that).
   // One host: MASTER_ADDR of the ranks, 127.0.0.1 unless the user named another address of this host.
   std::string endpoint_host;
-  std::optional<int> endpoint_port;  // there with several hosts
+  std::optional<int> endpoint_port;  // there with several nodes
   std::optional<int> master_port;    // the port that the user named for rank 0's store; absent: a free one
   std::optional<std::string> local_addr;
   std::optional<std::string> rdzv_id;  // also the token of our own listener, unless FULLDECK_TOKEN gives one
   std::optional<bool> is_host;         // --rdzv-conf is_host: this host gathers the others, or it does not
   std::chrono::milliseconds join_timeout{600'000};         // --rdzv-conf join_timeout / timeout
-  std::chrono::milliseconds last_call_timeout{30'000};     // after MIN hosts joined, wait this long for more
+  std::chrono::milliseconds last_call_timeout{30'000};     // after MIN nodes joined, wait this long for more
   std::optional<std::chrono::milliseconds> silence_limit;  // --rdzv-conf keep_alive_interval × keep_alive_max_attempt
 
   // Ranks.
@@ -134,10 +134,10 @@ struct LaunchFlags {
 base::Result<LaunchFlags> ParseLaunchFlags(LaunchStyle style, const std::vector<std::string>& arguments,
                                            const base::Environment& environment);
 
-// Fills rendezvous, endpoint and master_port from `asked` for the number of hosts that stands in `flags`.
-base::Result<void> ResolveMeetingPoint(LaunchFlags& flags);
+// Fills rendezvous, endpoint and master_port from `requested` for the number of nodes that stands in `flags`.
+base::Result<void> ResolveRendezvous(LaunchFlags& flags);
 
-// Is everything known that the hosts need to come together? To be asked after the cluster was applied.
+// Is everything known that the nodes need to come together? To be requested after the cluster was applied.
 base::Result<void> CheckComplete(const LaunchFlags& flags);
 
 // One row a flag: for --help, completion and the document. The parser reads the same table.

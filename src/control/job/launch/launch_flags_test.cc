@@ -122,10 +122,10 @@ TEST(LaunchFlags, TakesAValueThatBeginsWithADashWhereItCanBeNoFlag) {
 }
 
 // Every row: a line that must be refused, and what the sentence must hold.
-TEST(LaunchFlags, RefusesWhatItCannotHonourAndSaysWhatToDo) {
+TEST(LaunchFlags, RefusesWhatItCannotHonorAndNamesTheFix) {
   struct Row {
     const char* line;
-    const char* said;
+    const char* message;
   };
   const Row rows[] = {
       // The command line itself.
@@ -187,7 +187,7 @@ TEST(LaunchFlags, RefusesWhatItCannotHonourAndSaysWhatToDo) {
       {"--idle-card-after 1m t.py", "whole number of seconds"},
       {"--torch-plugin /no/such.so t.py", "there is no library /no/such.so"},
       {"--numa-binding numa t.py", "node, socket, exclusive, core-complex"},
-      // Several hosts.
+      // Several nodes.
       {"--rdzv-backend etcd --nnodes 2 t.py", "the backends are static"},
       {"--rdzv-backend etcd-v2 t.py", "and c10d (as they come)"},
       {"--rdzv-backend zeus t.py", "--rdzv-backend 'zeus'"},
@@ -273,11 +273,11 @@ TEST(LaunchFlags, RefusesWhatItCannotHonourAndSaysWhatToDo) {
       {"--event-log-handler console t.py", "only null works"},
   };
   for (const Row& row : rows) {
-    EXPECT_THAT(Refusal(row.line), HasSubstr(row.said)) << "line: " << row.line;
+    EXPECT_THAT(Refusal(row.line), HasSubstr(row.message)) << "line: " << row.line;
   }
 }
 
-TEST(LaunchFlags, ReadsTheCommonestLinesThatPeopleWrite) {
+TEST(LaunchFlags, ReadsTheMostCommonLinesThatUsersWrite) {
   LaunchFlags flags = Parsed("--standalone --nnodes=1 --nproc-per-node=8 train.py --batch-size 32");
   EXPECT_EQ(flags.nproc, 8);
   EXPECT_EQ(flags.rendezvous, Rendezvous::kNone);
@@ -313,8 +313,8 @@ TEST(LaunchFlags, ReadsTheCommonestLinesThatPeopleWrite) {
 
   flags = Parsed(
       "--nnodes=1:4 --nproc-per-node=8 --max-restarts=3 --rdzv-id=job --rdzv-backend=c10d --rdzv-endpoint=h t.py");
-  EXPECT_EQ(flags.min_hosts, 1);
-  EXPECT_EQ(flags.max_hosts, 4);
+  EXPECT_EQ(flags.min_nodes, 1);
+  EXPECT_EQ(flags.max_nodes, 4);
   EXPECT_EQ(flags.max_restarts, 3);
   EXPECT_EQ(flags.endpoint_port, 29400) << "torchrun's default for c10d";
   EXPECT_TRUE(CheckComplete(flags).ok());
@@ -334,7 +334,7 @@ TEST(LaunchFlags, ReadsTheCommonestLinesThatPeopleWrite) {
   EXPECT_TRUE(flags.module);
 }
 
-TEST(LaunchFlags, KnowsWhichPortOnOneHostIsRankZerosStore) {
+TEST(LaunchFlags, KnowsWhichPortOnOneNodeIsRankZerosStore) {
   struct Row {
     const char* line;
     std::optional<int> master_port;
@@ -369,7 +369,7 @@ TEST(LaunchFlags, KnowsWhichPortOnOneHostIsRankZerosStore) {
   }
 }
 
-TEST(LaunchFlags, FindsTheMeetingPointOfSeveralHosts) {
+TEST(LaunchFlags, FindsTheRendezvousOfSeveralNodes) {
   struct Row {
     const char* line;
     Rendezvous rendezvous;
@@ -404,7 +404,7 @@ TEST(LaunchFlags, FindsTheMeetingPointOfSeveralHosts) {
   }
 }
 
-TEST(LaunchFlags, HonoursTheRendezvousConfiguration) {
+TEST(LaunchFlags, HonorsTheRendezvousConfiguration) {
   const LaunchFlags flags = Parsed(
       "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h "
       "--rdzv-conf "
@@ -484,7 +484,7 @@ TEST(LaunchFlags, ReadsTheRest) {
   EXPECT_EQ(Parsed("--shutdown-timeout 0 t.py").grace, 0ms);
 }
 
-TEST(LaunchFlags, RefusesWhatAdaptersCannotBeTold) {
+TEST(LaunchFlags, RefusesWhatAdaptersCannotReceive) {
   EXPECT_THAT(Refusal("--timeout 0 t.py"), HasSubstr("number of seconds above 0"));
   EXPECT_THAT(Refusal("--timeout soon t.py"), HasSubstr("number of seconds above 0"));
   EXPECT_THAT(Refusal("--accelerate-config /no/such.yaml t.py"), HasSubstr("there is no file /no/such.yaml"));
@@ -519,8 +519,8 @@ TEST(LaunchFlags, TakesItsDefaultsFromTheVariablesThatKubeflowSets) {
                                       {"PET_MASTER_PORT", "29400"}};
   const auto flags = ParseAndCheck("t.py", kubeflow);
   ASSERT_TRUE(flags.ok()) << flags.error().message;
-  EXPECT_EQ(flags->max_hosts, 2);
-  EXPECT_TRUE(flags->hosts_given);
+  EXPECT_EQ(flags->max_nodes, 2);
+  EXPECT_TRUE(flags->nodes_given);
   EXPECT_EQ(flags->nproc, 8);
   EXPECT_EQ(flags->node_rank, 1);
   EXPECT_EQ(flags->rendezvous, Rendezvous::kStatic);
@@ -534,8 +534,8 @@ TEST(LaunchFlags, TakesItsDefaultsFromTheVariablesThatKubeflowSets) {
                                      {"PET_MAX_RESTARTS", "3"}};
   const auto few = ParseAndCheck("t.py", elastic);
   ASSERT_TRUE(few.ok()) << few.error().message;
-  EXPECT_EQ(few->min_hosts, 1);
-  EXPECT_EQ(few->max_hosts, 3);
+  EXPECT_EQ(few->min_nodes, 1);
+  EXPECT_EQ(few->max_nodes, 3);
   EXPECT_EQ(few->rendezvous, Rendezvous::kC10d);
   EXPECT_EQ(few->max_restarts, 3);
 }
@@ -577,7 +577,7 @@ TEST(LaunchFlags, NamesTheVariableWhoseValueIsBad) {
   struct Row {
     const char* variable;
     const char* value;
-    const char* said;
+    const char* message;
   };
   const Row rows[] = {
       {"PET_NNODES", "two", "PET_NNODES='two': it must be a number of hosts"},
@@ -592,7 +592,7 @@ TEST(LaunchFlags, NamesTheVariableWhoseValueIsBad) {
       {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "long", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT='long'"},
   };
   for (const Row& row : rows) {
-    EXPECT_THAT(Refusal("t.py", {{row.variable, row.value}}), HasSubstr(row.said)) << row.variable;
+    EXPECT_THAT(Refusal("t.py", {{row.variable, row.value}}), HasSubstr(row.message)) << row.variable;
   }
   EXPECT_THAT(Refusal("--nnodes 2 t.py", {{"PET_STANDALONE", "1"}}), HasSubstr("contradicts PET_STANDALONE"));
 }

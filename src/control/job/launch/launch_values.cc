@@ -46,9 +46,9 @@ struct SignalRow {
 };
 
 constexpr char kCannotBeCaught[] = "no process can catch it";
-constexpr char kTellsOfAFault[] = "it tells of a fault in the program itself";
+constexpr char kReportsAFault[] = "it tells of a fault in the program itself";
 constexpr char kClosedConsole[] = "a console that is closed must not end a run";
-constexpr char kLaunchersOwn[] = "the launcher needs it to see its ranks end";
+constexpr char kUsedByLauncher[] = "the launcher needs it to see its ranks end";
 
 constexpr SignalRow kSignals[] = {
     {"HUP", SIGHUP, nullptr},
@@ -72,15 +72,15 @@ constexpr SignalRow kSignals[] = {
     {"IO", SIGIO, nullptr},
     {"KILL", SIGKILL, kCannotBeCaught},
     {"STOP", SIGSTOP, kCannotBeCaught},
-    {"CHLD", SIGCHLD, kLaunchersOwn},
+    {"CHLD", SIGCHLD, kUsedByLauncher},
     {"PIPE", SIGPIPE, kClosedConsole},
-    {"SEGV", SIGSEGV, kTellsOfAFault},
-    {"BUS", SIGBUS, kTellsOfAFault},
-    {"FPE", SIGFPE, kTellsOfAFault},
-    {"ILL", SIGILL, kTellsOfAFault},
-    {"ABRT", SIGABRT, kTellsOfAFault},
-    {"TRAP", SIGTRAP, kTellsOfAFault},
-    {"SYS", SIGSYS, kTellsOfAFault},
+    {"SEGV", SIGSEGV, kReportsAFault},
+    {"BUS", SIGBUS, kReportsAFault},
+    {"FPE", SIGFPE, kReportsAFault},
+    {"ILL", SIGILL, kReportsAFault},
+    {"ABRT", SIGABRT, kReportsAFault},
+    {"TRAP", SIGTRAP, kReportsAFault},
+    {"SYS", SIGSYS, kReportsAFault},
 };
 
 std::optional<Streams> ParseStreamDigit(std::string_view text) {
@@ -90,7 +90,7 @@ std::optional<Streams> ParseStreamDigit(std::string_view text) {
 
 std::optional<int> ParseLocalRank(std::string_view text) {
   const auto rank = base::ParseInteger<int>(base::Trim(text));
-  if (!rank || *rank < 0 || *rank >= kMaxRanksPerHost) return std::nullopt;
+  if (!rank || *rank < 0 || *rank >= kMaxRanksPerNode) return std::nullopt;
   return rank;
 }
 
@@ -211,7 +211,7 @@ std::optional<std::chrono::milliseconds> ParseSeconds(std::string_view text) {
   return std::chrono::milliseconds(std::llround(*number * 1000));
 }
 
-base::Result<HostRange> ParseHostRange(std::string_view text) {
+base::Result<NodeRange> ParseNodeRange(std::string_view text) {
   const auto parts = base::Split(text, ':');
   const auto min = ParseWhole(parts[0]);
   const auto max = ParseWhole(parts.back());
@@ -220,8 +220,8 @@ base::Result<HostRange> ParseHostRange(std::string_view text) {
   }
   if (*min < 1) return base::Error{"at least one host is needed"};
   if (*min > *max) return base::Error{fmt::format("MIN is larger than MAX; did you mean {}:{}?", *max, *min)};
-  if (*max > kMaxHosts) return base::Error{fmt::format("more than {} hosts cannot be", kMaxHosts)};
-  return HostRange{static_cast<int>(*min), static_cast<int>(*max)};
+  if (*max > kMaxNodes) return base::Error{fmt::format("more than {} hosts cannot be", kMaxNodes)};
+  return NodeRange{static_cast<int>(*min), static_cast<int>(*max)};
 }
 
 base::Result<std::string> ParseHostName(std::string_view text) {
@@ -347,7 +347,7 @@ base::Result<RendezvousConf> ParseRendezvousConf(std::string_view text) {
   }
   if (const auto found = values->find("rank"); found != values->end()) {
     const auto rank = ParseWhole(found->second);
-    if (!rank || *rank < 0 || *rank >= kMaxHosts) return base::Error{"rank must be the number of this host, from 0"};
+    if (!rank || *rank < 0 || *rank >= kMaxNodes) return base::Error{"rank must be the number of this host, from 0"};
     conf.rank = static_cast<int>(*rank);
   }
   if (const auto found = values->find("store_type"); found != values->end() && found->second != "tcp") {

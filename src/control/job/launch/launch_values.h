@@ -15,19 +15,19 @@
 namespace fulldeck::job {
 
 // More of either is a slip of the finger.
-inline constexpr int kMaxHosts = 4096;
-inline constexpr int kMaxRanksPerHost = 4096;
+inline constexpr int kMaxNodes = 4096;
+inline constexpr int kMaxRanksPerNode = 4096;
 
 // As Python's int() reads it: space around it and a sign are allowed.
 std::optional<long long> ParseWhole(std::string_view text);
 // A number of seconds from 0 to ten million: "30", "0.5", ".5", "1e-3".
 std::optional<std::chrono::milliseconds> ParseSeconds(std::string_view text);
 
-struct HostRange {
+struct NodeRange {
   int min = 1;
   int max = 1;
 };
-base::Result<HostRange> ParseHostRange(std::string_view text);  // "4", "2:4"
+base::Result<NodeRange> ParseNodeRange(std::string_view text);  // "4", "2:4"
 
 struct Endpoint {
   std::string host;  // without the brackets of an IPv6 address; localhost is 127.0.0.1

@@ -87,7 +87,7 @@ void SetTorchVariables(base::Environment& environment, const AttemptContext& att
     SetUnlessThere(environment, "OMP_WAIT_POLICY", "passive");
   }
   // Without it Accelerate makes every rank on the processors a rank 0 of its own.
-  if (attempt.cpu_asked) SetUnlessThere(environment, "ACCELERATE_USE_CPU", "true");
+  if (attempt.cpu_requested) SetUnlessThere(environment, "ACCELERATE_USE_CPU", "true");
 }
 
 void SetCardVariables(base::Environment& environment, const base::Environment& callers, const AttemptContext& attempt,

@@ -27,7 +27,7 @@ struct AttemptContext {
   int first_rank = 0;  // RANK of local rank 0
   int group_rank = 0;
   int group_world_size = 1;
-  bool cpu_asked = false;  // --devices cpu, or no card at all was found
+  bool cpu_requested = false;  // --devices cpu, or no card at all was found
   bool virtual_local_rank = false;
   bool share_cards = false;   // --share-cards
   std::string torch_plugins;  // --torch-plugin; come before the caller's

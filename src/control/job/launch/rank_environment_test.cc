@@ -24,7 +24,7 @@ device::Card MakeCard(const std::string& vendor, const std::string& kind, int in
   return card;
 }
 
-AttemptContext SecondHost() {
+AttemptContext SecondNode() {
   AttemptContext attempt;
   attempt.run_id = "job-7";
   attempt.run_dir = "/runs/job-7";
@@ -66,7 +66,7 @@ std::map<std::string, std::string> Variables(const Environment& callers, const A
 }
 
 TEST(RankEnvironment, HoldsTheWholeContract) {
-  const auto variables = Variables({}, SecondHost(), ThirdRank());
+  const auto variables = Variables({}, SecondNode(), ThirdRank());
   const std::map<std::string, std::string> expected = {
       {"RANK", "6"},
       {"WORLD_SIZE", "8"},
@@ -125,7 +125,7 @@ TEST(RankEnvironment, PassesTheCallersVariablesAndReplacesStaleOnes) {
                                {"FULLDECK_AGENT", "/outer/agent.so"},
                                {"FULLDECK_TOKEN", "secret"},
                                {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "x"}};
-  const auto variables = Variables(callers, SecondHost(), ThirdRank());
+  const auto variables = Variables(callers, SecondNode(), ThirdRank());
   EXPECT_EQ(variables.at("HOME"), "/home/me");
   EXPECT_EQ(variables.at("EMPTY"), "");
   EXPECT_EQ(variables.at("RANK"), "6");
@@ -140,8 +140,8 @@ TEST(RankEnvironment, PassesTheCallersVariablesAndReplacesStaleOnes) {
 }
 
 TEST(RankEnvironment, LeavesWhatTheUserChose) {
-  AttemptContext attempt = SecondHost();
-  attempt.cpu_asked = true;
+  AttemptContext attempt = SecondNode();
+  attempt.cpu_requested = true;
   const device::Card card = MakeCard("enflame", "gcu", 2, 2);
   RankContext rank = ThirdRank();
   rank.card = &card;
@@ -155,9 +155,9 @@ TEST(RankEnvironment, LeavesWhatTheUserChose) {
   EXPECT_EQ(variables.at("ECCL_DEVICE_TYPE"), "gcu");
 }
 
-TEST(RankEnvironment, TellsAccelerateThatTheProcessorsAreMeant) {
-  AttemptContext attempt = SecondHost();
-  attempt.cpu_asked = true;
+TEST(RankEnvironment, SetsAccelerateToTheCpu) {
+  AttemptContext attempt = SecondNode();
+  attempt.cpu_requested = true;
   EXPECT_EQ(Variables({}, attempt, ThirdRank()).at("ACCELERATE_USE_CPU"), "true");
 }
 
@@ -165,7 +165,7 @@ TEST(RankEnvironment, HidesRealCudaCardsFromAnUnadaptedRankOnASimulatedCardOfAno
   device::Card card = MakeCard("enflame", "gcu", 2, 2);
   RankContext rank = ThirdRank();
   rank.card = &card;
-  AttemptContext attempt = SecondHost();
+  AttemptContext attempt = SecondNode();
   const Environment callers = {{"CUDA_VISIBLE_DEVICES", "0,1,2"}};
   card.simulated = true;
   const auto list = [&] { return Variables(callers, attempt, rank).at("CUDA_VISIBLE_DEVICES"); };
@@ -185,7 +185,7 @@ TEST(RankEnvironment, NamesTheCard) {
   const device::Card gcu = MakeCard("enflame", "gcu", 6, 2);
   RankContext rank = ThirdRank();
   rank.card = &gcu;
-  auto variables = Variables({}, SecondHost(), rank);
+  auto variables = Variables({}, SecondNode(), rank);
   EXPECT_EQ(variables.at("FULLDECK_DEVICE"), "gcu:2");
   EXPECT_EQ(variables.at("FULLDECK_CARD_SERIAL"), "W6");
   EXPECT_EQ(variables.at("ECCL_BACKEND"), "eccl");
@@ -194,12 +194,12 @@ TEST(RankEnvironment, NamesTheCard) {
 
   const device::Card npu = MakeCard("ascend", "npu", 1, 1);
   rank.card = &npu;
-  variables = Variables({}, SecondHost(), rank);
+  variables = Variables({}, SecondNode(), rank);
   EXPECT_EQ(variables.count("ECCL_BACKEND"), 0U);
 }
 
 TEST(RankEnvironment, AppendsTheAgentBehindTheUsersLibraries) {
-  AttemptContext attempt = SecondHost();
+  AttemptContext attempt = SecondNode();
   attempt.agent_library = "/opt/agent.so";
   const auto preload = [&](const Environment& callers) { return Variables(callers, attempt, {}).at("LD_PRELOAD"); };
   EXPECT_EQ(preload({}), "/opt/agent.so");
@@ -213,7 +213,7 @@ TEST(RankEnvironment, AppendsTheAgentBehindTheUsersLibraries) {
 }
 
 TEST(RankEnvironment, PutsTheHookFirstOnPythonsPath) {
-  AttemptContext attempt = SecondHost();
+  AttemptContext attempt = SecondNode();
   attempt.python_hook = "/opt/hook";
   const auto path = [&](const Environment& callers) { return Variables(callers, attempt, {}).at("PYTHONPATH"); };
   EXPECT_EQ(path({}), "/opt/hook");
@@ -241,7 +241,7 @@ TEST(RankEnvironment, NarrowsTheListToTheRanksOwnCardUnderVirtualLocalRank) {
       {"amd", 1, 1, {}, "HIP_VISIBLE_DEVICES", "1"},
       {"amd", 5, 1, {{"ROCR_VISIBLE_DEVICES", "4,5"}}, "ROCR_VISIBLE_DEVICES", "5"},
   };
-  AttemptContext attempt = SecondHost();
+  AttemptContext attempt = SecondNode();
   attempt.virtual_local_rank = true;
   for (const Row& row : rows) {
     const device::Card card = MakeCard(row.vendor, "cuda", row.index, row.torch_number);
@@ -261,16 +261,16 @@ TEST(RankEnvironment, NarrowsTheListToTheRanksOwnCardUnderVirtualLocalRank) {
   EXPECT_EQ(Variables({}, attempt, rank).at("TOPS_VISIBLE_DEVICES"), "6");
 }
 
-TEST(RankEnvironment, SaysThatRanksMayShareACardOnlyWhereTheyMay) {
-  AttemptContext attempt = SecondHost();
+TEST(RankEnvironment, SetsThatRanksMayShareACardOnlyWhereTheyMay) {
+  AttemptContext attempt = SecondNode();
   const Environment outer = {{"FULLDECK_SHARE_CARDS", "1"}};
   EXPECT_EQ(Variables(outer, attempt, ThirdRank()).count("FULLDECK_SHARE_CARDS"), 0u) << "an outer run's";
   attempt.share_cards = true;
   EXPECT_EQ(Variables({}, attempt, ThirdRank()).at("FULLDECK_SHARE_CARDS"), "1");
 }
 
-TEST(RankEnvironment, PutsTheAskedTorchPluginsBeforeTheCallers) {
-  AttemptContext attempt = SecondHost();
+TEST(RankEnvironment, PutsTheRequestedTorchPluginsBeforeTheCallers) {
+  AttemptContext attempt = SecondNode();
   const Environment callers = {{"FULLDECK_TORCH_PLUGIN", "/opt/b.so"}};
   EXPECT_EQ(Variables(callers, attempt, ThirdRank()).at("FULLDECK_TORCH_PLUGIN"), "/opt/b.so");
   attempt.torch_plugins = "/opt/a.so";
@@ -280,7 +280,7 @@ TEST(RankEnvironment, PutsTheAskedTorchPluginsBeforeTheCallers) {
 
 TEST(RankEnvironment, ThreadsThatAreMoreThanTheCoresDoNotSpin) {
   const auto policy = [](const Environment& callers) {
-    const auto variables = Variables(callers, SecondHost(), ThirdRank());
+    const auto variables = Variables(callers, SecondNode(), ThirdRank());
     const auto found = variables.find("OMP_WAIT_POLICY");
     return found == variables.end() ? "" : found->second;
   };
@@ -292,8 +292,8 @@ TEST(RankEnvironment, ThreadsThatAreMoreThanTheCoresDoNotSpin) {
   EXPECT_EQ(policy({{"OMP_NUM_THREADS", "many"}}), "");
 }
 
-TEST(RankEnvironment, TellsTheAdaptersWhatTheFlagsSayAndLeavesTheCallersOwnElse) {
-  AttemptContext attempt = SecondHost();
+TEST(RankEnvironment, PassesTheFlagsToTheAdaptersAndLeavesTheCallersVariablesElse) {
+  AttemptContext attempt = SecondNode();
   LaunchFlags flags;
   attempt.adapter_variables = AdapterVariables(flags);
   EXPECT_TRUE(attempt.adapter_variables.empty());
@@ -320,7 +320,7 @@ TEST(RankEnvironment, TellsTheAdaptersWhatTheFlagsSayAndLeavesTheCallersOwnElse)
 }
 
 TEST(RankEnvironment, SetsTheListThatTheLauncherChose) {
-  AttemptContext attempt = SecondHost();
+  AttemptContext attempt = SecondNode();
   attempt.visible_devices = {"CUDA_VISIBLE_DEVICES", "4,5"};
   const device::Card card = MakeCard("nvidia", "cuda", 5, 1);
   RankContext rank = ThirdRank();

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <optional>
 
-#include "job/launch/text_parts.h"
+#include "job/launch/text_spans.h"
 #include "job/redaction/redaction.h"
 #include "job/redaction/secret_names.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "job/launch/text_parts.h"
+#include "job/launch/text_spans.h"
 #include "job/redaction/redaction.h"
 #include "job/redaction/secret_names.h"
 

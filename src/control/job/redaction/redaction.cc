@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "job/launch/text_parts.h"
+#include "job/launch/text_spans.h"
 #include "job/redaction/named_secrets.h"
 #include "job/redaction/placed_passwords.h"
 #include "job/redaction/secret_names.h"
@@ -130,7 +130,7 @@ void RemoveBareUsers(std::string& text) {
 // A secret key of AWS: 40 characters of base64, which '/' would cut into words.
 void RemoveBase64Keys(std::string& text) {
   constexpr std::size_t kLength = 40;
-  constexpr int kLeastChanges = 14;
+  constexpr int kMinChanges = 14;
   const auto is_base64 = [](char letter) {
     return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '/' || letter == '+';
   };
@@ -145,7 +145,7 @@ void RemoveBase64Keys(std::string& text) {
     int changes = 0;
     for (std::size_t i = at + 1; i < end; ++i) changes += kind(text[i]) != kind(text[i - 1]) ? 1 : 0;
     const bool part_of_path = at > 0 && (text[at - 1] == '.' || text[at - 1] == '_' || text[at - 1] == '-');
-    if (end - at == kLength && changes >= kLeastChanges && !part_of_path) rewritten.Replace({at, end}, kRemoved);
+    if (end - at == kLength && changes >= kMinChanges && !part_of_path) rewritten.Replace({at, end}, kRemoved);
     at = end + 1;
   }
   text = rewritten.Finish();

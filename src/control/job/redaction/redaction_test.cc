@@ -249,7 +249,7 @@ TEST_F(RedactedText, KeepsWhatHelps) {
   }
 }
 
-TEST_F(RedactedText, SaysNotWhoseMachineItIs) {
+TEST_F(RedactedText, DoesNotRevealWhoseMachineItIs) {
   EXPECT_EQ(redaction_.Text("/home/erika/work/train.py"), "~/work/train.py");
   EXPECT_EQ(redaction_.Text("HOME=/home/erika"), "HOME=~");
   EXPECT_EQ(redaction_.Text("/home/erikas/x, /home/otto.k/y"), "/home/user/x, /home/user/y");

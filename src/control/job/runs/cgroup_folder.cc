@@ -19,11 +19,11 @@ namespace {
 constexpr long kCgroup1Magic = 0x27e0eb;
 constexpr long kCgroup2Magic = 0x63677270;
 constexpr int kDeepest = 16;
-constexpr std::size_t kMostFolders = 4096;
+constexpr std::size_t kMaxFolders = 4096;
 
 // The folder and those below it, the deepest last.
 void AddTree(const std::string& folder, int depth, std::vector<std::string>& folders) {
-  if (depth > kDeepest || folders.size() >= kMostFolders) return;
+  if (depth > kDeepest || folders.size() >= kMaxFolders) return;
   folders.push_back(folder);
   for (const std::string& name : base::SystemRoot().List(folder)) {
     struct stat status {};

@@ -18,7 +18,7 @@ namespace {
 constexpr long kPidfdSendSignal = 424;
 constexpr long kPidfdOpen = 434;
 // How often processes are looked at on kernels without pidfds.
-constexpr std::chrono::milliseconds kLookEvery{20};
+constexpr std::chrono::milliseconds kPollInterval{20};
 
 base::UniqueFd OpenPidfd(int pid) {
   return base::UniqueFd(static_cast<int>(syscall(kPidfdOpen, pid, 0U)));
@@ -37,9 +37,8 @@ SignalOutcome SendSignal(const wire::ProcessIdentity& process, int signal_number
   return errno == EPERM ? SignalOutcome::kRefused : SignalOutcome::kGone;
 }
 
-std::vector<wire::ProcessIdentity> WaitUntilGone(std::vector<wire::ProcessIdentity> processes,
-                                                 base::Duration patience) {
-  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + patience;
+std::vector<wire::ProcessIdentity> WaitUntilGone(std::vector<wire::ProcessIdentity> processes, base::Duration timeout) {
+  const base::TimePoint deadline = base::SteadyClock::Instance().Now() + timeout;
   for (;;) {
     processes.erase(std::remove_if(processes.begin(), processes.end(),
                                    [](const wire::ProcessIdentity& process) { return !wire::IsAlive(process); }),
@@ -50,19 +49,19 @@ std::vector<wire::ProcessIdentity> WaitUntilGone(std::vector<wire::ProcessIdenti
     const base::UniqueFd handle = OpenPidfd(processes.front().pid);
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(
         handle.valid() ? std::min<base::Duration>(left, std::chrono::hours(1))
-                       : std::min<base::Duration>(left, kLookEvery));
+                       : std::min<base::Duration>(left, kPollInterval));
     pollfd ended{handle.get(), POLLIN, 0};
     poll(handle.valid() ? &ended : nullptr, handle.valid() ? 1 : 0, static_cast<int>(wait.count()));
   }
 }
 
 std::vector<StopOutcome> StopProcesses(const std::vector<wire::ProcessIdentity>& processes, base::Duration grace,
-                                       base::Duration patience) {
+                                       base::Duration timeout) {
   std::vector<StopOutcome> outcomes;
-  std::vector<wire::ProcessIdentity> signalled;
+  std::vector<wire::ProcessIdentity> signaled;
   for (const wire::ProcessIdentity& process : processes) {
     const SignalOutcome sent = SendSignal(process, SIGTERM);
-    if (sent == SignalOutcome::kSent) signalled.push_back(process);
+    if (sent == SignalOutcome::kSent) signaled.push_back(process);
     outcomes.push_back(sent == SignalOutcome::kSent   ? StopOutcome::kEnded
                        : sent == SignalOutcome::kGone ? StopOutcome::kGone
                                                       : StopOutcome::kRefused);
@@ -74,11 +73,11 @@ std::vector<StopOutcome> StopProcesses(const std::vector<wire::ProcessIdentity>&
     }
   };
   std::vector<wire::ProcessIdentity> killed;
-  for (const wire::ProcessIdentity& process : WaitUntilGone(std::move(signalled), grace)) {
+  for (const wire::ProcessIdentity& process : WaitUntilGone(std::move(signaled), grace)) {
     if (SendSignal(process, SIGKILL) == SignalOutcome::kSent) killed.push_back(process);
   }
   mark(killed, StopOutcome::kKilled);
-  mark(WaitUntilGone(std::move(killed), patience), StopOutcome::kRemains);
+  mark(WaitUntilGone(std::move(killed), timeout), StopOutcome::kUnkillable);
   return outcomes;
 }
 

@@ -16,23 +16,23 @@ enum class SignalOutcome {
 };
 
 // Checks the identity after it has a handle on the process (pidfd), where the kernel gives one; else just before the
-// signal. A process without a known start time, pid 1 and this process itself are never signalled: kGone.
+// signal. A process without a known start time, pid 1 and this process itself are never signaled: kGone.
 SignalOutcome SendSignal(const wire::ProcessIdentity& process, int signal_number);
 
-// Waits until all have ended (zombies have), at most `patience`. Returns those that still live.
-std::vector<wire::ProcessIdentity> WaitUntilGone(std::vector<wire::ProcessIdentity> processes, base::Duration patience);
+// Waits until all have ended (zombies have), at most `timeout`. Returns those that still live.
+std::vector<wire::ProcessIdentity> WaitUntilGone(std::vector<wire::ProcessIdentity> processes, base::Duration timeout);
 
 enum class StopOutcome {
-  kEnded,    // after SIGTERM
-  kKilled,   // only after SIGKILL
-  kGone,     // before any signal
-  kRefused,  // it is another user's
-  kRemains,  // it did not even end after SIGKILL: it hangs in the kernel
+  kEnded,       // after SIGTERM
+  kKilled,      // only after SIGKILL
+  kGone,        // before any signal
+  kRefused,     // it is another user's
+  kUnkillable,  // it did not even end after SIGKILL: it hangs in the kernel
 };
 
-// SIGTERM to all, then SIGKILL to those that live after `grace`, then at most `patience` more. In the order given.
+// SIGTERM to all, then SIGKILL to those that live after `grace`, then at most `timeout` more. In the order given.
 std::vector<StopOutcome> StopProcesses(const std::vector<wire::ProcessIdentity>& processes, base::Duration grace,
-                                       base::Duration patience);
+                                       base::Duration timeout);
 
 // Whether stopping `pid` would stop the caller: this process, its parent, the parent's parent …
 bool IsThisProcessOrAncestor(int pid);

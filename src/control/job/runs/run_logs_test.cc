@@ -30,10 +30,10 @@ class TailedFileTest : public ::testing::Test {
     stream.seekg(*begin);
     return std::string(std::istreambuf_iterator<char>(stream), {});
   }
-  std::string Look(TailedFile& file) {
+  std::string Poll(TailedFile& file) {
     std::string text;
     for (;;) {
-      const auto more = file.Look([&](std::string_view bytes) { text += bytes; });
+      const auto more = file.Poll([&](std::string_view bytes) { text += bytes; });
       EXPECT_TRUE(more.ok()) << more.error().message;
       if (!more.ok() || !*more) return text;
     }
@@ -72,52 +72,52 @@ TEST_F(TailedFileTest, FindsTheLastLinesOfALongFileAndOfLongLines) {
 TEST_F(TailedFileTest, PassesOnWhatComes) {
   Append("a\nb\nc\n");
   TailedFile file(temporary_.string(), kName, 2);
-  EXPECT_EQ(Look(file), "b\nc\n");
-  EXPECT_EQ(Look(file), "");
+  EXPECT_EQ(Poll(file), "b\nc\n");
+  EXPECT_EQ(Poll(file), "");
   Append("d");
-  EXPECT_EQ(Look(file), "d");
+  EXPECT_EQ(Poll(file), "d");
   const std::string much(3'000'000, 'y');
   Append(much);
-  EXPECT_EQ(Look(file), much);
+  EXPECT_EQ(Poll(file), much);
 }
 
 TEST_F(TailedFileTest, WaitsForAFileThatIsNotThereYet) {
   TailedFile file(temporary_.string(), kName, 100);
-  EXPECT_EQ(Look(file), "");
+  EXPECT_EQ(Poll(file), "");
   EXPECT_FALSE(file.opened());
   Append("here\n");
-  EXPECT_EQ(Look(file), "here\n");
+  EXPECT_EQ(Poll(file), "here\n");
   EXPECT_TRUE(file.opened());
 }
 
 TEST_F(TailedFileTest, StartsAgainWhenTheFileWasCutOrReplaced) {
   Append("old old old\n");
   TailedFile file(temporary_.string(), kName, std::nullopt);
-  EXPECT_EQ(Look(file), "old old old\n");
+  EXPECT_EQ(Poll(file), "old old old\n");
   ASSERT_EQ(truncate(path_.c_str(), 0), 0);
   Append("cut\n");
-  EXPECT_EQ(Look(file), "cut\n");
+  EXPECT_EQ(Poll(file), "cut\n");
   Append("rest\n");
   std::filesystem::rename(path_, path_ + ".1");
   Append("new\n");
-  EXPECT_EQ(Look(file), "rest\nnew\n");
+  EXPECT_EQ(Poll(file), "rest\nnew\n");
   std::filesystem::remove(path_);
-  EXPECT_EQ(Look(file), "");
+  EXPECT_EQ(Poll(file), "");
 }
 
 TEST_F(TailedFileTest, RefusesWhatIsNoFile) {
   std::filesystem::create_directory(path_);
   TailedFile folder(temporary_.string(), kName, std::nullopt);
-  EXPECT_FALSE(folder.Look([](std::string_view) {}).ok());
+  EXPECT_FALSE(folder.Poll([](std::string_view) {}).ok());
   std::filesystem::remove(path_);
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   TailedFile fifo(temporary_.string(), kName, std::nullopt);
-  EXPECT_THAT(fifo.Look([](std::string_view) {}).error().message, HasSubstr("is no plain file"));
+  EXPECT_THAT(fifo.Poll([](std::string_view) {}).error().message, HasSubstr("is no plain file"));
   std::filesystem::remove(path_);
   temporary_.Write("elsewhere", "secret\n");
   std::filesystem::create_symlink("elsewhere", path_);
   TailedFile link(temporary_.string(), kName, std::nullopt);
-  EXPECT_EQ(link.Look([](std::string_view) {}).error().system_error, ELOOP);
+  EXPECT_EQ(link.Poll([](std::string_view) {}).error().system_error, ELOOP);
 }
 
 class RunLogsTest : public ::testing::Test {

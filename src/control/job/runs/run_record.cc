@@ -14,10 +14,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 constexpr std::size_t kLongestText = 8192;
-constexpr std::size_t kMostArguments = 4096;
+constexpr std::size_t kMaxArguments = 4096;
 constexpr std::size_t kLongestCommand = 65536;  // of all arguments together
-constexpr std::size_t kMostRanks = 4096;
-constexpr std::size_t kMostCgroups = 256;
+constexpr std::size_t kMaxRanks = 4096;
+constexpr std::size_t kMaxCgroups = 256;
 
 Json ToJson(const wire::ProcessIdentity& process) {
   return {{"pid", process.pid}, {"start_ticks", process.start_ticks}};
@@ -31,7 +31,7 @@ std::vector<std::string> Shortened(const std::vector<std::string>& command) {
     const std::size_t length = std::min(argument.size(), std::min(left, kLongestText / 2));
     shortened.push_back(length < argument.size() ? argument.substr(0, length) + "…" : argument);
     left -= length;
-    if (left == 0 || shortened.size() == kMostArguments) break;
+    if (left == 0 || shortened.size() == kMaxArguments) break;
   }
   return shortened;
 }
@@ -62,11 +62,11 @@ class Fields {
             ? value->get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
             : value->is_number_integer();
     if (!fits) return Fail(name, "is not a number that can be");
-    const std::int64_t told = value->get<std::int64_t>();
-    if (told < static_cast<std::int64_t>(least) || told > static_cast<std::int64_t>(most)) {
-      return Fail(name, fmt::format("is {}, which cannot be", told));
+    const std::int64_t number_read = value->get<std::int64_t>();
+    if (number_read < static_cast<std::int64_t>(least) || number_read > static_cast<std::int64_t>(most)) {
+      return Fail(name, fmt::format("is {}, which cannot be", number_read));
     }
-    number = static_cast<Integer>(told);
+    number = static_cast<Integer>(number_read);
   }
 
   void Process(const char* name, wire::ProcessIdentity& process) {
@@ -81,12 +81,12 @@ class Fields {
   }
 
   void Ranks(std::vector<RegisteredRank>& ranks) {
-    const Json* list = FindList("ranks", kMostRanks);
+    const Json* list = FindList("ranks", kMaxRanks);
     if (list == nullptr) return;
     for (const Json& value : *list) {
       RegisteredRank rank;
       Fields fields(value);
-      fields.Number("local_rank", rank.local_rank, 0, static_cast<int>(kMostRanks));
+      fields.Number("local_rank", rank.local_rank, 0, static_cast<int>(kMaxRanks));
       fields.Process("process", rank.process);
       if (!fields.problem().empty()) return Fail("ranks", "holds one whose " + fields.problem());
       ranks.push_back(rank);
@@ -94,7 +94,7 @@ class Fields {
   }
 
   void Cards(std::vector<std::optional<RegisteredCard>>& cards) {
-    const Json* list = FindList("cards", kMostRanks);
+    const Json* list = FindList("cards", kMaxRanks);
     if (list == nullptr) return;
     for (const Json& value : *list) {
       cards.emplace_back();
@@ -205,7 +205,7 @@ base::Result<RunRecord> ParseRunRecord(std::string_view text) {
   fields.Text("host", record.host);
   fields.Path("directory", record.directory);
   fields.Path("working_directory", record.working_directory);
-  fields.Texts("command", record.command, kMostArguments);
+  fields.Texts("command", record.command, kMaxArguments);
   fields.Process("front", record.front);
   fields.Process("supervisor", record.supervisor);
   fields.Number("board_fd", record.board_fd, -1, kMost);
@@ -219,7 +219,7 @@ base::Result<RunRecord> ParseRunRecord(std::string_view text) {
   fields.Number("group_world_size", record.group_world_size, 1, kMost);
   fields.Ranks(record.ranks);
   fields.Cards(record.cards);
-  fields.Texts("cgroups", record.cgroups, kMostCgroups);
+  fields.Texts("cgroups", record.cgroups, kMaxCgroups);
   fields.Text("pid_space", record.pid_space);
   if (!fields.problem().empty()) return base::Error{fields.problem()};
   return record;

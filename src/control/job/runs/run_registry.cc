@@ -128,7 +128,7 @@ RunRegistry::RunRegistry(const base::Environment& environment) {
   // A session started by su, cron or a cluster's manager has no XDG_RUNTIME_DIR where another session of the user has.
   const std::string uid = std::to_string(geteuid());
   for (const std::string& folder : {wire::RuntimeFolder(environment), "/run/user/" + uid + "/fulldeck",
-                                    wire::FolderOfOwn("/tmp/fulldeck-" + uid)}) {
+                                    wire::OwnedFolder("/tmp/fulldeck-" + uid)}) {
     if (std::find(folders_.begin(), folders_.end(), folder) == folders_.end()) folders_.push_back(folder);
   }
 }
@@ -164,9 +164,9 @@ void RunRegistry::Remove(const Entry& entry) const {
   unlink(entry.path.c_str());
 }
 
-std::vector<RunRegistry::Entry> RunRegistry::List(std::vector<std::string>* complaints) const {
-  const auto complain = [&](const std::string& sentence) {
-    if (complaints != nullptr) complaints->push_back(sentence);
+std::vector<RunRegistry::Entry> RunRegistry::List(std::vector<std::string>* warnings) const {
+  const auto warn = [&](const std::string& sentence) {
+    if (warnings != nullptr) warnings->push_back(sentence);
   };
   std::vector<Entry> entries;
   for (const std::string& base_folder : folders_) {
@@ -175,7 +175,7 @@ std::vector<RunRegistry::Entry> RunRegistry::List(std::vector<std::string>* comp
     if (fit) fit = wire::CheckPrivateFolder(folder, wire::kRuntimeDirVariable);
     if (!fit) {
       const int error = fit.error().system_error;
-      if (error != ENOENT && error != EACCES && error != ENOTDIR) complain(fit.error().message);
+      if (error != ENOENT && error != EACCES && error != ENOTDIR) warn(fit.error().message);
       continue;
     }
     for (const std::string& name : base::SystemRoot().List(folder)) {
@@ -184,13 +184,13 @@ std::vector<RunRegistry::Entry> RunRegistry::List(std::vector<std::string>* comp
       // One that has just ended took its entry with it.
       if (!entry && entry.error().system_error == ENOENT) continue;
       if (!entry) {
-        complain(entry.error().message);
+        warn(entry.error().message);
         continue;
       }
       const Reach reach = ReachOf(entry->record);
       if (reach == Reach::kHere) entries.push_back(std::move(*entry));
       if (reach == Reach::kContainer) {
-        complain(
+        warn(
             fmt::format("run {} was started in another container of this machine; only there it can be seen and "
                         "stopped",
                         entry->record.run_id));

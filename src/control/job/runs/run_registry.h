@@ -79,9 +79,9 @@ class RunRegistry {
   void Remove(const Entry& entry) const;
 
   // All runs of this user, oldest first, found in every folder that this or another session of the user would use.
-  // Removes nothing. `complaints` (may be null) gets a sentence for each file that is no entry, and for each run that
+  // Removes nothing. `warnings` (may be null) gets a sentence for each file that is no entry, and for each run that
   // only another container can reach.
-  std::vector<Entry> List(std::vector<std::string>* complaints = nullptr) const;
+  std::vector<Entry> List(std::vector<std::string>* warnings = nullptr) const;
 
   // The entry as it stands in its file now; an error when it is gone.
   base::Result<Entry> ReadAgain(const Entry& entry) const;

@@ -51,8 +51,8 @@ class RunRegistryTest : public ::testing::Test {
   static std::string Id(const RunRegistry::Entry& entry) { return entry.record.run_id; }
   std::vector<std::string> Ids() {
     std::vector<std::string> ids;
-    complaints_.clear();
-    for (const auto& entry : registry_.List(&complaints_)) ids.push_back(Id(entry));
+    warnings_.clear();
+    for (const auto& entry : registry_.List(&warnings_)) ids.push_back(Id(entry));
     return ids;
   }
   std::string Write(const RunRecord& record) {
@@ -64,7 +64,7 @@ class RunRegistryTest : public ::testing::Test {
   testing::TemporaryFolder temporary_;
   std::string folder_ = temporary_.string() + "/runtime";
   RunRegistry registry_{base::Environment{{wire::kRuntimeDirVariable, folder_}}};
-  std::vector<std::string> complaints_;
+  std::vector<std::string> warnings_;
 };
 
 TEST_F(RunRegistryTest, ReadsBackWhatWasWritten) {
@@ -133,7 +133,7 @@ TEST_F(RunRegistryTest, KnowsWhetherTheSupervisorLives) {
   EXPECT_THAT(Ids(), SizeIs(3)) << "listing removes nothing";
 }
 
-TEST_F(RunRegistryTest, TellsPidsOfAnotherBootAndAnotherContainer) {
+TEST_F(RunRegistryTest, RecognizesPidsOfAnotherBootAndAnotherContainer) {
   const std::string here = ThisPidSpace();
   ASSERT_NE(here.find('/'), std::string::npos);
   const std::string name_space = here.substr(here.find('/'));
@@ -150,11 +150,11 @@ TEST_F(RunRegistryTest, TellsPidsOfAnotherBootAndAnotherContainer) {
   record = Record("in-a-container");
   record.pid_space = here.substr(0, here.find('/')) + "/pid:[1]";
   Write(record);
-  const auto entries = registry_.List(&complaints_);
+  const auto entries = registry_.List(&warnings_);
   ASSERT_THAT(entries, SizeIs(1));
   EXPECT_EQ(Id(entries[0]), "before-the-reboot");
   EXPECT_FALSE(entries[0].alive) << "whatever has those pids now";
-  EXPECT_THAT(complaints_, ElementsAre(HasSubstr("in-a-container was started in another container")));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("in-a-container was started in another container")));
 }
 
 TEST_F(RunRegistryTest, ListsTheOldestFirst) {
@@ -209,7 +209,7 @@ TEST_F(RunRegistryTest, WritesARunWhoseCommandIsVeryLong) {
   EXPECT_EQ(registry_.List()[0].record.command.at(0), "python3");
 }
 
-TEST_F(RunRegistryTest, PassesOverWhatIsNoEntryAndSaysSo) {
+TEST_F(RunRegistryTest, SkipsWhatIsNoEntryAndReportsIt) {
   Write(Record("good"));
   const std::string good = FormatRunRecord(Record("good"));
   temporary_.Write("runtime/runs/empty.json", "");
@@ -223,10 +223,10 @@ TEST_F(RunRegistryTest, PassesOverWhatIsNoEntryAndSaysSo) {
   std::filesystem::create_symlink("/etc/passwd", folder_ + "/runs/link.json");
   ASSERT_EQ(mkfifo((folder_ + "/runs/fifo.json").c_str(), 0600), 0);
   EXPECT_THAT(Ids(), ElementsAre("good"));
-  EXPECT_THAT(complaints_, SizeIs(8));
-  EXPECT_THAT(complaints_, ::testing::Contains(HasSubstr("half.json cannot be understood")));
-  EXPECT_THAT(complaints_, ::testing::Contains(HasSubstr("large.json is larger than 1 MiB")));
-  EXPECT_THAT(complaints_, ::testing::Contains(HasSubstr("fifo.json is not a file of yours")));
+  EXPECT_THAT(warnings_, SizeIs(8));
+  EXPECT_THAT(warnings_, ::testing::Contains(HasSubstr("half.json cannot be understood")));
+  EXPECT_THAT(warnings_, ::testing::Contains(HasSubstr("large.json is larger than 1 MiB")));
+  EXPECT_THAT(warnings_, ::testing::Contains(HasSubstr("fifo.json is not a file of yours")));
 }
 
 TEST_F(RunRegistryTest, RefusesAFolderThatOthersCouldHavePlanted) {
@@ -234,7 +234,7 @@ TEST_F(RunRegistryTest, RefusesAFolderThatOthersCouldHavePlanted) {
   ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
   EXPECT_THAT(registry_.Write(Record("run")).error().message, HasSubstr("set FULLDECK_RUNTIME_DIR to one that is"));
   EXPECT_THAT(Ids(), IsEmpty());
-  EXPECT_THAT(complaints_, ElementsAre(HasSubstr("is not a folder that only you can write to")));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("is not a folder that only you can write to")));
   std::filesystem::remove(folder_);
   std::filesystem::create_directory(temporary_.path() / "real");
   std::filesystem::create_directory_symlink(temporary_.path() / "real", folder_);

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 
-#include "job/runs/run_remains.h"
+#include "job/runs/run_orphans.h"
 
 namespace fulldeck::job {
 namespace {
 
-std::string StateWords(const wire::Supervision& told) {
+std::string DescribeState(const wire::Supervision& told) {
   if (told.state == wire::RankState::kExited && WIFEXITED(told.wait_status)) {
     return fmt::format("exited with code {}", WEXITSTATUS(told.wait_status));
   }
@@ -34,10 +34,10 @@ std::vector<RankStatus> RanksOf(const RunRecord& record) {
 }
 
 std::string DeadState(const RunRecord& record) {
-  const RunRemains remains = FindRemains(record);
-  if (remains.processes.empty()) return "left behind";
-  return fmt::format("left behind, {} process{} alive", remains.processes.size(),
-                     remains.processes.size() == 1 ? "" : "es");
+  const RunOrphans orphans = FindOrphans(record);
+  if (orphans.processes.empty()) return "left behind";
+  return fmt::format("left behind, {} process{} alive", orphans.processes.size(),
+                     orphans.processes.size() == 1 ? "" : "es");
 }
 
 std::string LivingState(const std::vector<RankStatus>& ranks) {
@@ -57,7 +57,7 @@ void RunStatusReader::FillUsage(RankStatus& rank, const wire::ProcessIdentity& p
   const auto stat = wire::ReadProcessStat(process.pid);
   if (!stat || (process.start_ticks != 0 && stat->start_ticks != process.start_ticks)) return;
   rank.resident_bytes = stat->resident_pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  Sample now{stat->start_ticks, clock_.Now(), stat->processor_ticks, std::nullopt};
+  Sample now{stat->start_ticks, clock_.Now(), stat->cpu_ticks, std::nullopt};
   if (rank.loop) now.samples = rank.loop->samples;
   Sample& before = samples_[process.pid];
   const double seconds = std::chrono::duration<double>(now.at - before.at).count();
@@ -65,8 +65,7 @@ void RunStatusReader::FillUsage(RankStatus& rank, const wire::ProcessIdentity& p
     const auto rate = [seconds](std::uint64_t from, std::uint64_t to) {
       return to < from ? 0 : static_cast<double>(to - from) / seconds;
     };
-    rank.processor_percent =
-        100 * rate(before.processor_ticks, now.processor_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+    rank.cpu_percent = 100 * rate(before.cpu_ticks, now.cpu_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
     // A program that counts no samples has none, rather than none a second.
     if (before.samples && now.samples && *now.samples > 0)
       rank.samples_per_second = rate(*before.samples, *now.samples);
@@ -112,7 +111,7 @@ RunStatus RunStatusReader::Read(const RunRegistry::Entry& entry) {
     // A rank that has just ended stands there as it was until the supervisor is told.
     if (told && (rank.alive || told->state == wire::RankState::kStarting || told->state == wire::RankState::kExited ||
                  told->state == wire::RankState::kKilled)) {
-      rank.state = StateWords(*told);
+      rank.state = DescribeState(*told);
     }
     if (on_board) rank.loop = board->ReadLoop(local);
     if (!rank.alive) continue;

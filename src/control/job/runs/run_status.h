@@ -23,7 +23,7 @@ struct RankStatus {
   std::optional<wire::Loop> loop;      // absent: the program tells nothing
   std::optional<std::uint64_t> resident_bytes;
   // From two readings of the same process; absent in the first.
-  std::optional<double> processor_percent;  // of one processor: 400 % is four
+  std::optional<double> cpu_percent;  // of one processor: 400 % is four
   std::optional<double> samples_per_second;
 };
 
@@ -47,7 +47,7 @@ class RunStatusReader {
   struct Sample {
     std::uint64_t start_ticks = 0;
     base::TimePoint at;
-    std::uint64_t processor_ticks = 0;
+    std::uint64_t cpu_ticks = 0;
     std::optional<std::uint64_t> samples;
   };
   void FillUsage(RankStatus& rank, const wire::ProcessIdentity& process);

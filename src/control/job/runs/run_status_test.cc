@@ -48,7 +48,7 @@ class RunStatusTest : public ::testing::Test {
   RunStatusReader reader_{clock_};
 };
 
-TEST_F(RunStatusTest, WithoutABoardTellsWhatProcKnows) {
+TEST_F(RunStatusTest, WithoutABoardReportsWhatProcKnows) {
   const RunStatus status = Read();
   EXPECT_EQ(status.state, "running");
   ASSERT_THAT(status.ranks, SizeIs(2));
@@ -57,7 +57,7 @@ TEST_F(RunStatusTest, WithoutABoardTellsWhatProcKnows) {
   EXPECT_EQ(status.ranks[1].state, "running");
   EXPECT_EQ(status.ranks[1].card->name, "gcu 1");
   EXPECT_GT(status.ranks[0].resident_bytes.value_or(0), 100'000U);
-  EXPECT_FALSE(status.ranks[0].processor_percent) << "that takes two readings";
+  EXPECT_FALSE(status.ranks[0].cpu_percent) << "that takes two readings";
   EXPECT_FALSE(status.step);
   EXPECT_FALSE(status.board_problem);
 }
@@ -70,14 +70,14 @@ TEST_F(RunStatusTest, BeforeTheRanksAreThereIsStarting) {
   EXPECT_FALSE(status.ranks[0].pid);
 }
 
-TEST_F(RunStatusTest, SaysWhyABoardCannotBeRead) {
+TEST_F(RunStatusTest, ReportsWhyABoardCannotBeRead) {
   entry_.record.board_fd = 0x7fff;
   const RunStatus status = Read();
   EXPECT_TRUE(status.board_problem);
   EXPECT_EQ(status.ranks[0].state, "running");
 }
 
-TEST_F(RunStatusTest, TellsEndedAndStoppedRanks) {
+TEST_F(RunStatusTest, ReportsEndedAndStoppedRanks) {
   wire::RankBoard board = MakeBoard();
   Supervise(board, 0, wire::RankState::kExited, 3 << 8, {getpid(), 7});
   Supervise(board, 1, wire::RankState::kStopped);
@@ -118,21 +118,20 @@ TEST_F(RunStatusTest, ComparesTwoReadings) {
   figures.step = 20;
   figures.samples = 640;
   ASSERT_EQ(fulldeck_board_step(writer, &figures), 0);
-  const auto ticks_before = wire::ReadProcessStat(getpid())->processor_ticks;
+  const auto ticks_before = wire::ReadProcessStat(getpid())->cpu_ticks;
   const auto deadline = std::chrono::steady_clock::now() + 60s;
-  while (wire::ReadProcessStat(getpid())->processor_ticks < ticks_before + 5 &&
-         std::chrono::steady_clock::now() < deadline) {
+  while (wire::ReadProcessStat(getpid())->cpu_ticks < ticks_before + 5 && std::chrono::steady_clock::now() < deadline) {
   }
   clock_.Advance(2s);
   status = Read();
   EXPECT_DOUBLE_EQ(status.ranks[0].samples_per_second.value_or(0), 160);
-  EXPECT_GE(status.ranks[0].processor_percent.value_or(0), 2);
+  EXPECT_GE(status.ranks[0].cpu_percent.value_or(0), 2);
   fulldeck_board_close(writer);
   unsetenv("FULLDECK_BOARD_FD");
   unsetenv("FULLDECK_BOARD_SLOT");
 }
 
-TEST_F(RunStatusTest, OfADeadLauncherTellsWhatLives) {
+TEST_F(RunStatusTest, OfADeadLauncherReportsWhatLives) {
   entry_.alive = false;
   entry_.record.supervisor.start_ticks += 1;
   entry_.record.ranks[1].process.start_ticks += 1;

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "job/runs/process_signal.h"
-#include "job/runs/run_remains.h"
+#include "job/runs/run_orphans.h"
 
 namespace fulldeck::job {
 namespace {
@@ -17,14 +17,14 @@ using Entry = RunRegistry::Entry;
 using Seconds = std::chrono::duration<double>;
 
 // What a front needs to see that its supervisor is gone, and to end.
-constexpr std::chrono::seconds kFrontPatience{2};
+constexpr std::chrono::seconds kProxyTimeout{2};
 constexpr std::chrono::seconds kBeyondGrace{5};
 
 std::string Count(int number, std::string_view what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : what == "process" ? "es" : "s");
 }
 
-std::string Words(const CleanUpReport& report) {
+std::string Describe(const CleanUpReport& report) {
   std::vector<std::string> parts;
   if (report.killed > 0) parts.push_back(Count(report.killed, "process") + " killed");
   if (report.removed_cgroups > 0) parts.push_back(Count(report.removed_cgroups, "cgroup") + " removed");
@@ -39,30 +39,30 @@ class Stopping {
     stopped_.run_id = entry_.record.run_id;
   }
 
-  void Ask() {
-    asked_at_ = base::SteadyClock::Instance().Now();
+  void RequestStop() {
+    requested_at_ = base::SteadyClock::Instance().Now();
     if (!entry_.alive) return;
     const RunRecord& record = entry_.record;
-    const bool front_lives = record.front.pid > 0 && wire::IsAlive(record.front);
-    const wire::ProcessIdentity& target = front_lives ? record.front : record.supervisor;
+    const bool proxy_alive = record.front.pid > 0 && wire::IsAlive(record.front);
+    const wire::ProcessIdentity& target = proxy_alive ? record.front : record.supervisor;
     sent_ = SendSignal(target, SIGTERM);
-    if (sent_ == SignalOutcome::kSent && options_.say) {
-      options_.say(fmt::format("run {}: asked process {} to stop; waiting for at most {:g} s", record.run_id,
-                               target.pid, Seconds(Timeout()).count()));
+    if (sent_ == SignalOutcome::kSent && options_.log_line) {
+      options_.log_line(fmt::format("run {}: asked process {} to stop; waiting for at most {:g} s", record.run_id,
+                                    target.pid, Seconds(Timeout()).count()));
     }
   }
 
   StoppedRun Await() {
     if (!entry_.alive) return CleanDead();
     if (sent_ == SignalOutcome::kRefused) {
-      stopped_.words = "cannot be stopped: its launcher runs as another user (root stops it)";
+      stopped_.message = "cannot be stopped: its launcher runs as another user (root stops it)";
       return stopped_;
     }
-    const base::Duration waited = base::SteadyClock::Instance().Now() - asked_at_;
+    const base::Duration waited = base::SteadyClock::Instance().Now() - requested_at_;
     const auto left = WaitUntilGone(Launcher(), std::max<base::Duration>(Timeout() - waited, base::Duration(0)));
     if (!left.empty()) return Kill();
-    const base::Duration took = base::SteadyClock::Instance().Now() - asked_at_;
-    stopped_.words = fmt::format("stopped in {:.1f} s", Seconds(took).count());
+    const base::Duration took = base::SteadyClock::Instance().Now() - requested_at_;
+    stopped_.message = fmt::format("stopped in {:.1f} s", Seconds(took).count());
     stopped_.ok = true;
     // Its last act is to remove its entry; one that is still there says that it was not able to.
     const auto after = registry_.ReadAgain(entry_);
@@ -83,11 +83,11 @@ class Stopping {
 
   StoppedRun CleanDead() {
     // A front that lives on is about to stop the ranks itself, and does it better.
-    if (entry_.record.front.pid > 0) WaitUntilGone({entry_.record.front}, kFrontPatience);
-    stopped_.words = "was left behind by a launcher that is gone";
+    if (entry_.record.front.pid > 0) WaitUntilGone({entry_.record.front}, kProxyTimeout);
+    stopped_.message = "was left behind by a launcher that is gone";
     stopped_.ok = true;
     AddCleanUp(entry_);
-    if (stopped_.ok) stopped_.words += "; its entry is removed";
+    if (stopped_.ok) stopped_.message += "; its entry is removed";
     return stopped_;
   }
 
@@ -96,27 +96,27 @@ class Stopping {
     const auto now = registry_.ReadAgain(entry_);
     Entry last = now && now->record.supervisor.pid == entry_.record.supervisor.pid ? *now : entry_;
     for (const wire::ProcessIdentity& process : Launcher()) SendSignal(process, SIGKILL);
-    const auto left = WaitUntilGone(Launcher(), options_.kill_patience);
-    stopped_.words = fmt::format("did not end within {:g} s and was killed", Seconds(Timeout()).count());
+    const auto left = WaitUntilGone(Launcher(), options_.kill_timeout);
+    stopped_.message = fmt::format("did not end within {:g} s and was killed", Seconds(Timeout()).count());
     stopped_.ok = left.empty();
     for (const wire::ProcessIdentity& process : left) {
-      stopped_.words += fmt::format("; its launcher, process {}, does not end even so", process.pid);
+      stopped_.message += fmt::format("; its launcher, process {}, does not end even so", process.pid);
     }
     AddCleanUp(last);
     return stopped_;
   }
 
   void AddCleanUp(const Entry& entry) {
-    const CleanUpReport report = CleanUp(registry_, entry, options_.kill_patience);
-    const std::string words = Words(report);
-    if (!words.empty()) stopped_.words += "; " + words;
+    const CleanUpReport report = CleanUp(registry_, entry, options_.kill_timeout);
+    const std::string message = Describe(report);
+    if (!message.empty()) stopped_.message += "; " + message;
     stopped_.ok = stopped_.ok && report.problems.empty();
   }
 
   const RunRegistry& registry_;
   Entry entry_;
   const StopOptions& options_;
-  base::TimePoint asked_at_;
+  base::TimePoint requested_at_;
   SignalOutcome sent_ = SignalOutcome::kGone;
   StoppedRun stopped_;
 };
@@ -127,7 +127,7 @@ std::vector<StoppedRun> StopRuns(const RunRegistry& registry, const std::vector<
                                  const StopOptions& options) {
   std::vector<Stopping> stopping;
   for (const Entry& entry : entries) stopping.emplace_back(registry, entry, options);
-  for (Stopping& each : stopping) each.Ask();
+  for (Stopping& each : stopping) each.RequestStop();
   std::vector<StoppedRun> stopped;
   for (Stopping& each : stopping) stopped.push_back(each.Await());
   return stopped;

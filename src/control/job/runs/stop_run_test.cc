@@ -17,7 +17,7 @@
 
 #include "job/cards/card_holders.h"
 #include "job/runs/process_signal.h"
-#include "job/runs/run_remains.h"
+#include "job/runs/run_orphans.h"
 #include "temporary_folder.h"
 #include "wire/variables.h"
 
@@ -29,9 +29,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr base::Duration kPatience = 60s;
+constexpr base::Duration kTimeout = 60s;
 
-// A process of its own session that waits to be signalled; `prepare` runs in it first. Reaped at the end.
+// A process of its own session that waits to be signaled; `prepare` runs in it first. Reaped at the end.
 class Sleeper {
  public:
   explicit Sleeper(const std::function<void()>& prepare = [] {}) {
@@ -43,7 +43,7 @@ class Sleeper {
       setsid();
       for (const int signal_number : {SIGTERM, SIGINT, SIGHUP}) signal(signal_number, SIG_DFL);
       prepare();
-      [[maybe_unused]] const ssize_t told = write(ready[1], "", 1);
+      [[maybe_unused]] const ssize_t reported = write(ready[1], "", 1);
       for (;;) pause();
     }
     close(ready[1]);
@@ -80,7 +80,7 @@ void IgnoreTerm() {
 TEST(ProcessSignal, ReachesTheVeryProcess) {
   Sleeper sleeper;
   EXPECT_EQ(SendSignal(sleeper.identity(), SIGTERM), SignalOutcome::kSent);
-  EXPECT_THAT(WaitUntilGone({sleeper.identity()}, kPatience), IsEmpty());
+  EXPECT_THAT(WaitUntilGone({sleeper.identity()}, kTimeout), IsEmpty());
   EXPECT_EQ(sleeper.EndedBy(), SIGTERM);
 }
 
@@ -97,7 +97,7 @@ TEST(ProcessSignal, SparesAProcessThatHasThePidOfAnother) {
   EXPECT_TRUE(sleeper.alive());
 }
 
-TEST(ProcessSignal, WaitsNoLongerThanItsPatience) {
+TEST(ProcessSignal, WaitsNoLongerThanItsTimeout) {
   Sleeper sleeper;
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(WaitUntilGone({sleeper.identity()}, 50ms), SizeIs(1));
@@ -109,7 +109,7 @@ TEST(ProcessSignal, StopsGentlyAndThenByForce) {
   Sleeper stubborn(IgnoreTerm);
   wire::ProcessIdentity gone = gentle.identity();
   gone.start_ticks -= 1;
-  const auto outcomes = StopProcesses({gentle.identity(), stubborn.identity(), gone}, 500ms, kPatience);
+  const auto outcomes = StopProcesses({gentle.identity(), stubborn.identity(), gone}, 500ms, kTimeout);
   EXPECT_THAT(outcomes, ::testing::ElementsAre(StopOutcome::kEnded, StopOutcome::kKilled, StopOutcome::kGone));
 }
 
@@ -156,8 +156,8 @@ class StopRun : public ::testing::Test {
   StoppedRun Stop(const RunRegistry::Entry& entry, std::optional<base::Duration> timeout = std::nullopt) {
     StopOptions options;
     options.timeout = timeout;
-    options.kill_patience = kPatience;
-    options.say = [this](const std::string& sentence) { said_.push_back(sentence); };
+    options.kill_timeout = kTimeout;
+    options.log_line = [this](const std::string& sentence) { logged_.push_back(sentence); };
     return StopRuns(registry_, {entry}, options).at(0);
   }
   // A cgroup of this test's own, of whatever kind the machine has; empty where none can be made.
@@ -171,10 +171,10 @@ class StopRun : public ::testing::Test {
 
   testing::TemporaryFolder temporary_;
   RunRegistry registry_{base::Environment{{wire::kRuntimeDirVariable, temporary_.string() + "/runtime"}}};
-  std::vector<std::string> said_;
+  std::vector<std::string> logged_;
 };
 
-TEST_F(StopRun, AsksTheFrontWhichPassesItOn) {
+TEST_F(StopRun, SignalsTheProxyWhichForwardsIt) {
   // The supervisor ignores SIGTERM, as long as it does not come from its front.
   Sleeper supervisor(IgnoreTerm);
   const wire::ProcessIdentity target = supervisor.identity();
@@ -189,15 +189,15 @@ TEST_F(StopRun, AsksTheFrontWhichPassesItOn) {
   const auto entry = Register(Record("run", front.identity(), supervisor.identity()));
   ASSERT_TRUE(entry.alive);
   const StoppedRun stopped = Stop(entry);
-  EXPECT_TRUE(stopped.ok) << stopped.words;
-  EXPECT_THAT(stopped.words, HasSubstr("stopped in"));
-  ASSERT_THAT(said_, SizeIs(1));
-  EXPECT_EQ(said_[0],
+  EXPECT_TRUE(stopped.ok) << stopped.message;
+  EXPECT_THAT(stopped.message, HasSubstr("stopped in"));
+  ASSERT_THAT(logged_, SizeIs(1));
+  EXPECT_EQ(logged_[0],
             "run run: asked process " + std::to_string(front.identity().pid) + " to stop; waiting for at most 65 s");
   EXPECT_THAT(registry_.List(), IsEmpty());
 }
 
-TEST_F(StopRun, AsksTheSupervisorWhenTheFrontIsGone) {
+TEST_F(StopRun, SignalsTheSupervisorWhenTheProxyIsGone) {
   Sleeper supervisor;
   const auto entry = Register(Record("run", {supervisor.identity().pid, 7}, supervisor.identity()));
   EXPECT_TRUE(Stop(entry).ok);
@@ -215,8 +215,8 @@ TEST_F(StopRun, KillsALauncherThatDoesNotEndAndItsRanks) {
   record.ranks = {{0, rank.identity()}, {1, {bystander.identity().pid, 7}}};
   Register(record);
   const StoppedRun stopped = Stop(entry, 200ms);
-  EXPECT_TRUE(stopped.ok) << stopped.words;
-  EXPECT_EQ(stopped.words, "did not end within 0.2 s and was killed; 1 process killed");
+  EXPECT_TRUE(stopped.ok) << stopped.message;
+  EXPECT_EQ(stopped.message, "did not end within 0.2 s and was killed; 1 process killed");
   EXPECT_FALSE(front.alive() || supervisor.alive() || rank.alive());
   EXPECT_TRUE(bystander.alive());
   EXPECT_THAT(registry_.List(), IsEmpty());
@@ -235,12 +235,12 @@ TEST_F(StopRun, CleansUpWhatADeadLauncherLeft) {
   record.cgroups = {"/tmp", temporary_.string(), "/no/such/folder", "relative"};
   const auto entry = Register(record);
   ASSERT_FALSE(entry.alive);
-  EXPECT_THAT(FindRemains(entry.record).processes, SizeIs(1));
-  EXPECT_THAT(FindRemains(entry.record).cgroups, IsEmpty()) << "none of these is a cgroup";
+  EXPECT_THAT(FindOrphans(entry.record).processes, SizeIs(1));
+  EXPECT_THAT(FindOrphans(entry.record).cgroups, IsEmpty()) << "none of these is a cgroup";
   const StoppedRun stopped = Stop(entry);
-  EXPECT_TRUE(stopped.ok) << stopped.words;
-  EXPECT_THAT(stopped.words, HasSubstr("left behind by a launcher that is gone"));
-  EXPECT_THAT(stopped.words, HasSubstr("1 process killed"));
+  EXPECT_TRUE(stopped.ok) << stopped.message;
+  EXPECT_THAT(stopped.message, HasSubstr("left behind by a launcher that is gone"));
+  EXPECT_THAT(stopped.message, HasSubstr("1 process killed"));
   EXPECT_FALSE(rank.alive());
   EXPECT_TRUE(other.alive());
   EXPECT_THAT(registry_.List(), IsEmpty());
@@ -257,7 +257,7 @@ TEST_F(StopRun, KillsNothingOfARunFromBeforeAReboot) {
   record.host = host;
   const auto entry = Register(record);
   EXPECT_FALSE(entry.alive);
-  EXPECT_TRUE(FindRemains(entry.record).empty());
+  EXPECT_TRUE(FindOrphans(entry.record).empty());
   EXPECT_TRUE(CleanUp(registry_, entry, 1s).problems.empty());
   EXPECT_TRUE(bystander.alive());
   EXPECT_THAT(registry_.List(), IsEmpty());
@@ -274,12 +274,12 @@ TEST_F(StopRun, StopsSeveralAtTheSameTime) {
   }
   StopOptions options;
   options.timeout = 1s;
-  options.kill_patience = kPatience;
+  options.kill_timeout = kTimeout;
   const auto begin = std::chrono::steady_clock::now();
   const auto stopped = StopRuns(registry_, entries, options);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
   ASSERT_THAT(stopped, SizeIs(3));
-  for (const StoppedRun& each : stopped) EXPECT_TRUE(each.ok) << each.words;
+  for (const StoppedRun& each : stopped) EXPECT_TRUE(each.ok) << each.message;
   EXPECT_EQ(slow_one.EndedBy(), SIGKILL);
   EXPECT_EQ(slow_two.EndedBy(), SIGKILL);
   EXPECT_EQ(quick.EndedBy(), SIGTERM);
@@ -298,12 +298,12 @@ TEST_P(StopRunInCgroup, KillsWhatItsCgroupHoldsAndRemovesIt) {
   RunRecord record = Record("dead", {0, 0}, {0, 0});
   record.cgroups = {cgroup};
   const auto entry = Register(record);
-  const RunRemains remains = FindRemains(entry.record);
-  ASSERT_THAT(remains.processes, SizeIs(1));
-  EXPECT_EQ(remains.processes[0].pid, daemon.identity().pid);
+  const RunOrphans orphans = FindOrphans(entry.record);
+  ASSERT_THAT(orphans.processes, SizeIs(1));
+  EXPECT_EQ(orphans.processes[0].pid, daemon.identity().pid);
   const StoppedRun stopped = Stop(entry);
-  EXPECT_TRUE(stopped.ok) << stopped.words;
-  EXPECT_THAT(stopped.words, HasSubstr("1 process killed; 1 cgroup removed"));
+  EXPECT_TRUE(stopped.ok) << stopped.message;
+  EXPECT_THAT(stopped.message, HasSubstr("1 process killed; 1 cgroup removed"));
   EXPECT_EQ(daemon.EndedBy(), SIGKILL);
   EXPECT_FALSE(std::filesystem::exists(cgroup));
   EXPECT_THAT(registry_.List(), IsEmpty());
@@ -319,14 +319,14 @@ TEST_P(StopRunInCgroup, DoesNotKillTheCaller) {
   if (child == 0) {
     std::ofstream(cgroup + "/cgroup.procs") << getpid() << '\n' << std::flush;
     const CleanUpReport report = CleanUp(registry_, entry, 100ms);
-    const bool told = !report.problems.empty() && report.problems[0].find("leave it first") != std::string::npos;
-    _exit(told ? 0 : 1);
+    const bool reported = !report.problems.empty() && report.problems[0].find("leave it first") != std::string::npos;
+    _exit(reported ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_THAT(registry_.List(), SizeIs(1)) << "the entry stays while something remains";
-  EXPECT_TRUE(CleanUp(registry_, entry, kPatience).problems.empty());
+  EXPECT_TRUE(CleanUp(registry_, entry, kTimeout).problems.empty());
   EXPECT_FALSE(std::filesystem::exists(cgroup));
 }
 
@@ -364,14 +364,14 @@ TEST(CardHolders, FindACardByItsName) {
 
 TEST(CardHolders, AreNamedWithTheirRun) {
   Sleeper rank;
-  Sleeper stranger;
+  Sleeper unrelated;
   device::Card card;
   card.kind = "gcu";
   EXPECT_THAT(HoldersOf(card, {}).error().message, HasSubstr("who holds gcu 0 cannot be told"));
-  card.telemetry.holders = {{rank.identity().pid}, {stranger.identity().pid}, {getpid()}, {1 << 30}};
+  card.telemetry.holders = {{rank.identity().pid}, {unrelated.identity().pid}, {getpid()}, {1 << 30}};
   RunRegistry::Entry run;
   run.record.run_id = "mine";
-  run.record.ranks = {{0, rank.identity()}, {1, {stranger.identity().pid, 7}}};
+  run.record.ranks = {{0, rank.identity()}, {1, {unrelated.identity().pid, 7}}};
   const auto holders = HoldersOf(card, {run});
   ASSERT_TRUE(holders.ok());
   ASSERT_THAT(*holders, SizeIs(3)) << "the last one is no process";
@@ -379,7 +379,7 @@ TEST(CardHolders, AreNamedWithTheirRun) {
   EXPECT_FALSE(holders->at(1).run_id);
   EXPECT_FALSE(holders->at(1).is_caller);
   EXPECT_TRUE(holders->at(2).is_caller);
-  EXPECT_EQ(holders->at(1).process.start_ticks, stranger.identity().start_ticks);
+  EXPECT_EQ(holders->at(1).process.start_ticks, unrelated.identity().start_ticks);
 }
 
 TEST(CardHolders, OfAContainerAreCertainOnlyWithTheNodeOpen) {
@@ -387,11 +387,11 @@ TEST(CardHolders, OfAContainerAreCertainOnlyWithTheNodeOpen) {
   temporary.Write("node", "");
   const std::string node = temporary.string() + "/node";
   Sleeper user([&] { EXPECT_GE(open(node.c_str(), O_RDONLY), 0); });
-  Sleeper stranger;
+  Sleeper unrelated;
   device::Card card;
   card.kind = "cuda";
   card.nodes = {node};
-  card.telemetry.holders = {{user.identity().pid}, {stranger.identity().pid}};
+  card.telemetry.holders = {{user.identity().pid}, {unrelated.identity().pid}};
   const auto in_container = HoldersOf(card, {}, false);
   ASSERT_TRUE(in_container.ok());
   ASSERT_THAT(*in_container, SizeIs(2));

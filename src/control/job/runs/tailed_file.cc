@@ -15,7 +15,7 @@ namespace fulldeck::job {
 namespace {
 
 constexpr off_t kBlock = 65536;
-constexpr off_t kMostAtOnce = off_t{1} << 20;
+constexpr off_t kMaxAtOnce = off_t{1} << 20;
 
 }  // namespace
 
@@ -60,7 +60,7 @@ base::Result<void> TailedFile::Open() {
   return {};
 }
 
-base::Result<bool> TailedFile::Look(const Sink& sink) {
+base::Result<bool> TailedFile::Poll(const Sink& sink) {
   if (!file_.valid()) {
     const auto opened = Open();
     if (!opened) return opened.error();
@@ -70,7 +70,7 @@ base::Result<bool> TailedFile::Look(const Sink& sink) {
   if (fstat(file_.get(), &status) != 0) return base::ErrnoError(base::Printable(path_));
   if (status.st_size < offset_) offset_ = 0;
   std::vector<char> block(kBlock);
-  const off_t limit = offset_ + kMostAtOnce;
+  const off_t limit = offset_ + kMaxAtOnce;
   while (offset_ < limit) {
     const ssize_t got = pread(file_.get(), block.data(), block.size(), offset_);
     if (got < 0 && errno == EINTR) continue;

@@ -31,7 +31,7 @@ class TailedFile {
   // Passes on what has come since the last look, at most 1 MiB; true when there may be more. A file that is not there
   // yet is no error: it is opened when it comes. One that was cut is read from its beginning, one that was replaced
   // from the new one's, after the rest of the old. An error for what is no plain file or cannot be read.
-  base::Result<bool> Look(const Sink& sink);
+  base::Result<bool> Poll(const Sink& sink);
 
   bool opened() const { return file_.valid(); }
   const std::string& path() const { return path_; }

@@ -32,7 +32,7 @@ class Beneath : public ::testing::Test {
 TEST_F(Beneath, OpensTheFilesOfTheFolder) {
   const auto file = OpenBeneath(folder_, "logs/train.log");
   ASSERT_TRUE(file.ok());
-  EXPECT_EQ(ReadPart(file->get(), 0, 100), "said");
+  EXPECT_EQ(ReadRange(file->get(), 0, 100), "said");
   EXPECT_EQ(ErrorOf("logs/none"), ENOENT);
   EXPECT_EQ(ErrorOf("none/train.log"), ENOENT);
 }

@@ -83,7 +83,7 @@ std::optional<std::string> SystemRoot::FindProgram(std::string_view name, const 
   return std::nullopt;
 }
 
-std::string OwnProgram() {
+std::string ExecutablePath() {
   return SystemRoot().ReadLink("/proc/self/exe").value_or("/proc/self/exe");
 }
 

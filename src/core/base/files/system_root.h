@@ -45,6 +45,6 @@ class SystemRoot {
 };
 
 // Path of the program that runs; "/proc/self/exe", which leads there too, where the kernel does not tell it.
-std::string OwnProgram();
+std::string ExecutablePath();
 
 }  // namespace fulldeck::base

@@ -49,7 +49,7 @@ TEST_F(SystemRootTest, FindsProgramsOfTheMachineInPathOnly) {
   EXPECT_FALSE(machine.FindProgram("efsmi", {{"PATH", "/bin"}}));
 }
 
-TEST(Environment, TellsSetButEmptyFromNotSet) {
+TEST(Environment, DistinguishesSetButEmptyFromNotSet) {
   const Environment environment = {{"EMPTY", ""}};
   EXPECT_EQ(environment.Get("EMPTY"), "");
   EXPECT_FALSE(environment.Get("ABSENT"));

@@ -33,7 +33,7 @@ Result<std::string> ReadWholeFile(const std::string& path, std::size_t most) {
   return bytes;
 }
 
-std::string ReadPart(int fd, std::uint64_t begin, std::size_t bytes) {
+std::string ReadRange(int fd, std::uint64_t begin, std::size_t bytes) {
   std::string text(bytes, '\0');
   std::size_t have = 0;
   while (have < bytes) {

@@ -14,7 +14,7 @@ namespace fulldeck::base {
 Result<std::string> ReadWholeFile(const std::string& path, std::size_t most);
 
 // So many bytes of an open file from `begin` on; fewer where it ends before or cannot be read.
-std::string ReadPart(int fd, std::uint64_t begin, std::size_t bytes);
+std::string ReadRange(int fd, std::uint64_t begin, std::size_t bytes);
 
 // All of the bytes to an open file; `path` is for the message.
 Result<void> WriteAllTo(int fd, std::string_view bytes, const std::string& path);

@@ -55,14 +55,14 @@ TEST(WholeFile, OfUnknownSizeIsReadToItsEnd) {
   EXPECT_THAT(*status, HasSubstr("\nPid:\t" + std::to_string(getpid()) + "\n"));
 }
 
-TEST(FilePart, IsWhatTheFileHasOfIt) {
+TEST(FileRange, IsWhatTheFileHasOfIt) {
   const fulldeck::testing::TemporaryFolder folder;
   folder.Write("ten", "0123456789");
   const UniqueFd file(open((folder.string() + "/ten").c_str(), O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(ReadPart(file.get(), 2, 3), "234");
-  EXPECT_EQ(ReadPart(file.get(), 7, 100), "789");
-  EXPECT_EQ(ReadPart(file.get(), 20, 4), "");
-  EXPECT_EQ(ReadPart(-1, 0, 4), "");
+  EXPECT_EQ(ReadRange(file.get(), 2, 3), "234");
+  EXPECT_EQ(ReadRange(file.get(), 7, 100), "789");
+  EXPECT_EQ(ReadRange(file.get(), 20, 4), "");
+  EXPECT_EQ(ReadRange(-1, 0, 4), "");
 }
 
 }  // namespace

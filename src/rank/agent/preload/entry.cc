@@ -38,9 +38,9 @@ Function* Next(const char* name) {
 void Start();
 
 // The path under which the loader knows this library.
-const char* OwnPath() {
-  const char* const told = FindVariable(environ, wire::kAgentVariable);
-  if (told != nullptr && *told != '\0') return told;
+const char* LibraryPath() {
+  const char* const variable = FindVariable(environ, wire::kAgentVariable);
+  if (variable != nullptr && *variable != '\0') return variable;
   Dl_info found{};
   return dladdr(reinterpret_cast<void*>(&Start), &found) != 0 && found.dli_fname != nullptr ? found.dli_fname : "";
 }
@@ -56,7 +56,7 @@ bool IsRank() {
 [[gnu::constructor]] void Start() {
   const int error = errno;
   if (!IsRank()) {
-    RemoveAgent(environ, OwnPath());
+    RemoveAgent(environ, LibraryPath());
     errno = error;
     return;
   }
@@ -76,7 +76,7 @@ bool IsRank() {
       StartChain();
       if (stacks != nullptr) StartStackSignal(stacks, board);
     }
-    RemoveAgent(environ, OwnPath());
+    RemoveAgent(environ, LibraryPath());
   }
   errno = error;
 }

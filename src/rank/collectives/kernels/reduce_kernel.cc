@@ -26,7 +26,7 @@ constexpr InstructionSet kSets[] = {InstructionSet::kAvx512, InstructionSet::kAv
 constexpr int kSetCount = 4;
 constexpr int kDatatypeCount = FULLDECK_FLOAT64 + 1;
 constexpr int kReductionCount = FULLDECK_XOR + 1;
-constexpr std::size_t kLongestShownName = 64;
+constexpr std::size_t kMaxShownName = 64;
 
 const KernelTable* TableOf(InstructionSet set) {
   switch (set) {
@@ -57,7 +57,7 @@ std::uint64_t SavedRegisters() {
   return std::uint64_t{high} << 32 | low;
 }
 
-bool ProcessorHas(InstructionSet set) {
+bool CpuHas(InstructionSet set) {
   if (set == InstructionSet::kPlain) return true;
   if (set == InstructionSet::kNeon) return false;
   unsigned a = 0;
@@ -74,19 +74,19 @@ bool ProcessorHas(InstructionSet set) {
     return (saved & kYmm) == kYmm && (c1 & bit_AVX) != 0 && (c1 & bit_F16C) != 0 && (b7 & bit_AVX2) != 0;
   }
   constexpr unsigned kWanted = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
-  return (saved & kZmm) == kZmm && ProcessorHas(InstructionSet::kAvx2) && (b7 & kWanted) == kWanted;
+  return (saved & kZmm) == kZmm && CpuHas(InstructionSet::kAvx2) && (b7 & kWanted) == kWanted;
 }
 
 #elif defined(__aarch64__)
 
-bool ProcessorHas(InstructionSet set) {
+bool CpuHas(InstructionSet set) {
   if (set == InstructionSet::kNeon) return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
   return set == InstructionSet::kPlain;
 }
 
 #else
 
-bool ProcessorHas(InstructionSet set) {
+bool CpuHas(InstructionSet set) {
   return set == InstructionSet::kPlain;
 }
 
@@ -154,7 +154,7 @@ bool CanRun(InstructionSet set) {
   static const std::array<bool, std::size(kSets)> can_run = [] {
     std::array<bool, std::size(kSets)> answers{};
     for (const InstructionSet each : kSets) {
-      answers.at(static_cast<std::size_t>(each)) = TableOf(each) != nullptr && ProcessorHas(each);
+      answers.at(static_cast<std::size_t>(each)) = TableOf(each) != nullptr && CpuHas(each);
     }
     return answers;
   }();
@@ -171,9 +171,9 @@ base::Result<InstructionSet> ChooseInstructionSet(std::string_view forced) {
                              ". Take one of " + RunnableNames() + ", or unset it for the best of them."};
     }
   }
-  const std::string shown = base::Printable(forced.substr(0, kLongestShownName));
+  const std::string shown = base::Printable(forced.substr(0, kMaxShownName));
   return base::Error{.message = "FULLDECK_COLLECTIVES_KERNEL is '" + shown +
-                                (forced.size() > kLongestShownName ? "…" : "") +
+                                (forced.size() > kMaxShownName ? "…" : "") +
                                 "', which is no instruction set. Take one of " + RunnableNames() +
                                 ", or unset it for the best of them."};
 }

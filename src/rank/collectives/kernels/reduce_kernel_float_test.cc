@@ -150,7 +150,7 @@ TEST(NotFinite, IsLaidToTheSourceThatTheResultIsWrittenOver) {
   }
 }
 
-TEST(NotFinite, IsFoundAtTheEndOfAReductionInPartsAndLaidToThePrefixWhereItCameWithThat) {
+TEST(NotFinite, IsFoundAtTheEndOfAReductionInChunksAndAttributedToThePrefixWhereItCameWithThat) {
   for (const Datatype datatype : kFloats) {
     const FloatLayout layout = LayoutOf(datatype);
     for (const InstructionSet set : RunnableSets()) {
@@ -185,7 +185,7 @@ TEST(NotFinite, IsFoundAtTheEndOfAReductionInPartsAndLaidToThePrefixWhereItCameW
   }
 }
 
-TEST(NotFinite, IsAskedOfOneElementByItsBits) {
+TEST(NotFinite, IsCheckedForOneElementByItsBits) {
   for (const Datatype datatype : kFloats) {
     const FloatLayout layout = LayoutOf(datatype);
     const auto finite = [&](std::uint64_t bits) {
@@ -259,7 +259,7 @@ TEST(SixteenBitFloats, AreRoundedToNearestEvenFromEveryFloatThatLiesBetween) {
   }
 }
 
-TEST(Nans, OfPartsKeepTheirSignAndPayloadOrAsMuchAsFits) {
+TEST(Nans, OfChunksKeepTheirSignAndPayloadOrAsMuchAsFits) {
   const FloatLayout wide = LayoutOf(Datatype::kFloat32);
   for (const InstructionSet set : RunnableSets()) {
     const std::uint32_t floats[] = {0x7fffffff, 0xffffffff, 0x7f800001, 0xffc02000, 0x7fc10000};

@@ -185,7 +185,7 @@ TEST_P(EveryReduction, MayWriteOverItsSourcesAndToSeveralOutputs) {
   }
 }
 
-TEST_P(EveryReduction, DoneInPartsGivesTheBitsOfTheWhole) {
+TEST_P(EveryReduction, DoneInChunksGivesTheBitsOfTheWhole) {
   constexpr int kSources = 6;
   for (const std::size_t count : {1, 5, 64, 300, 1013}) {
     const auto sources = RandomSources(11, datatype(), DataKind::kAnyBits, kSources, count);
@@ -275,7 +275,7 @@ TEST(ReduceKernel, AccumulatesIn32BitsWhatHas16BitsOfFloat) {
 // ---- the choice of an instruction set ----
 
 // What the kernel of the system says of this processor.
-bool SystemTells(const std::vector<std::string>& flags) {
+bool SystemReports(const std::vector<std::string>& flags) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0) continue;
@@ -287,11 +287,11 @@ bool SystemTells(const std::vector<std::string>& flags) {
   return false;
 }
 
-TEST(InstructionSet, CanRunWhatTheProcessorHasAndNothingElse) {
+TEST(InstructionSet, CanRunWhatTheCpuHasAndNothingElse) {
   EXPECT_TRUE(CanRun(InstructionSet::kPlain));
 #if defined(__x86_64__)
-  EXPECT_EQ(CanRun(InstructionSet::kAvx2), SystemTells({"avx2", "f16c"}));
-  EXPECT_EQ(CanRun(InstructionSet::kAvx512), SystemTells({"avx512f", "avx512bw", "avx512dq", "avx512vl"}));
+  EXPECT_EQ(CanRun(InstructionSet::kAvx2), SystemReports({"avx2", "f16c"}));
+  EXPECT_EQ(CanRun(InstructionSet::kAvx512), SystemReports({"avx512f", "avx512bw", "avx512dq", "avx512vl"}));
   EXPECT_FALSE(CanRun(InstructionSet::kNeon));
 #elif defined(__aarch64__)
   EXPECT_TRUE(CanRun(InstructionSet::kNeon));

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <iterator>
 
+#include "collectives/memory/chunks.h"
 #include "collectives/memory/segment_layout.h"
-#include "collectives/memory/slices.h"
 
 namespace fulldeck::collectives {
 
 std::optional<std::uint64_t> Arena::Take(std::uint64_t bytes) {
   if (bytes > end_) return std::nullopt;  // the rounding below would wrap round
-  const std::uint64_t alignment = bytes >= kHugePage ? kHugePage : kSliceAlignment;
-  const std::uint64_t rounded = RoundUp(std::max<std::uint64_t>(bytes, 1), kSliceAlignment);
+  const std::uint64_t alignment = bytes >= kHugePage ? kHugePage : kRangeAlignment;
+  const std::uint64_t rounded = RoundUp(std::max<std::uint64_t>(bytes, 1), kRangeAlignment);
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     const std::uint64_t begin = RoundUp(it->first, alignment);
     const std::uint64_t free_end = it->first + it->second;

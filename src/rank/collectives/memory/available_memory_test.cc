@@ -20,7 +20,7 @@ TEST(AvailableMemory, IsTheMachinesWhereThereAreNoCgroups) {
   EXPECT_EQ(available->of, "this machine");
 }
 
-TEST(AvailableMemory, IsBoundByTheTightestCgroupOnTheWayToTheTop) {
+TEST(AvailableMemory, IsBoundByTheTightestCgroupOnThePathToTheRoot) {
   const TemporaryFolder machine;
   machine.Write("proc/meminfo", "MemAvailable: 1048576 kB\n");
   machine.Write("proc/self/cgroup", "0::/jobs/mine\n");

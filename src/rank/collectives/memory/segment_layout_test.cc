@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/memory/slices.h"
+#include "collectives/memory/chunks.h"
 #include "collectives/messages/messages.h"
 #include "collectives/node_levels.h"
 
@@ -12,10 +12,10 @@ namespace {
 TEST(SegmentLayout, PlacesDoNotOverlapAndHaveRoomForTheLargestShare) {
   for (const int size : {1, 2, 3, 8, 9, 256}) {
     for (const int sharers : {1, size}) {
-      for (const std::uint64_t piece : {std::uint64_t{4096}, std::uint64_t{1} << 16, std::uint64_t{1} << 30}) {
-        const SegmentLayout layout = LayoutOf(size, SlotsForCards(kMaxLevels), piece, sharers);
+      for (const std::uint64_t chunk : {std::uint64_t{4096}, std::uint64_t{1} << 16, std::uint64_t{1} << 30}) {
+        const SegmentLayout layout = LayoutOf(size, SlotsForCards(kMaxLevels), chunk, sharers);
         const int last = layout.depth - 1;
-        EXPECT_LE(layout.Slot(last) + piece, layout.results);
+        EXPECT_LE(layout.Slot(last) + chunk, layout.results);
         EXPECT_LE(layout.Result(last) + layout.result_bytes, layout.partials);
         EXPECT_LE(layout.Partial(last) + 2 * layout.result_bytes, layout.fetched);
         EXPECT_LE(layout.Fetched(last) + layout.result_bytes, layout.rings);
@@ -23,14 +23,14 @@ TEST(SegmentLayout, PlacesDoNotOverlapAndHaveRoomForTheLargestShare) {
         EXPECT_EQ(layout.arena % kHugePage, 0u);
         EXPECT_EQ(layout.rings % kPage, 0u);
         for (const std::uint64_t element : {1, 2, 4, 8}) {
-          EXPECT_LE(ShareOf(piece / element, element, 0, sharers).count * element, layout.result_bytes);
+          EXPECT_LE(ShareOf(chunk / element, element, 0, sharers).count * element, layout.result_bytes);
         }
       }
     }
   }
 }
 
-// Who is how far may differ by one gate. A slot must not be written by anybody before everybody has read it.
+// Who is how far may differ by one barrier. A slot must not be written by anybody before everybody has read it.
 TEST(SlotOrder, NeverTakesASlotThatIsStillRead) {
   for (int nodes = 1; nodes <= kMaxLevels; ++nodes) {
     for (const bool cards : {false, true}) {
@@ -40,13 +40,13 @@ TEST(SlotOrder, NeverTakesASlotThatIsStillRead) {
       for (const int first : {0, 1}) {
         const SlotOrder order(first, depth);
         EXPECT_EQ(order.At(0), first);
-        for (std::uint64_t piece = 0; piece < 40; ++piece) {
-          ASSERT_GE(order.At(piece), 0);
-          ASSERT_LT(order.At(piece), depth);
-          // Written at stage `later` (a stage early with cards), read until stage piece + read_last (a stage late).
-          for (std::uint64_t later = piece + 1; later - (cards ? 1 : 0) <= piece + read_last + (cards ? 1 : 0);
+        for (std::uint64_t chunk = 0; chunk < 40; ++chunk) {
+          ASSERT_GE(order.At(chunk), 0);
+          ASSERT_LT(order.At(chunk), depth);
+          // Written at stage `later` (a stage early with cards), read until stage chunk + read_last (a stage late).
+          for (std::uint64_t later = chunk + 1; later - (cards ? 1 : 0) <= chunk + read_last + (cards ? 1 : 0);
                ++later) {
-            ASSERT_NE(order.At(later), order.At(piece)) << nodes << " nodes, pieces " << piece << " and " << later;
+            ASSERT_NE(order.At(later), order.At(chunk)) << nodes << " nodes, pieces " << chunk << " and " << later;
           }
         }
       }

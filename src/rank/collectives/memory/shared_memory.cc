@@ -33,7 +33,7 @@ constexpr int kAddSeals = 1033;
 constexpr int kGetSeals = 1034;
 constexpr int kSeals = 0x0001 | 0x0002 | 0x0004;  // F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 
-constexpr std::uint64_t kLargestHugePage = std::uint64_t{32} << 20;
+constexpr std::uint64_t kMaxHugePage = std::uint64_t{32} << 20;
 
 std::uint64_t PageBytes() {
   static const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -45,7 +45,7 @@ std::uint64_t HugePageBytes() {
   static const std::uint64_t huge = [] {
     const auto line = base::SystemRoot().ReadLine("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
     const std::uint64_t bytes = line ? base::ParseInteger<std::uint64_t>(*line).value_or(0) : 0;
-    const bool sound = bytes > PageBytes() && bytes <= kLargestHugePage && (bytes & (bytes - 1)) == 0;
+    const bool sound = bytes > PageBytes() && bytes <= kMaxHugePage && (bytes & (bytes - 1)) == 0;
     return sound ? bytes : 0;
   }();
   return huge;
@@ -171,13 +171,13 @@ void TouchPages(std::byte* from, std::uint64_t bytes) {
   }
 }
 
-// In pieces, because a signal makes the kernel give back all pages of the one call that it interrupts.
+// In chunks, because a signal makes the kernel give back all pages of the one call that it interrupts.
 int Allocate(int descriptor, std::uint64_t offset, std::uint64_t bytes) {
-  constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;
+  constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
   for (std::uint64_t done = 0; done < bytes;) {
-    const std::uint64_t piece = std::min(kPiece, bytes - done);
-    if (fallocate(descriptor, 0, static_cast<off_t>(offset + done), static_cast<off_t>(piece)) == 0) {
-      done += piece;
+    const std::uint64_t chunk = std::min(kChunkBytes, bytes - done);
+    if (fallocate(descriptor, 0, static_cast<off_t>(offset + done), static_cast<off_t>(chunk)) == 0) {
+      done += chunk;
     } else if (errno != EINTR) {
       return errno;
     }
@@ -212,7 +212,7 @@ base::Result<std::shared_ptr<SharedMemory>> SharedMemory::Map(int descriptor, st
 }
 
 base::Result<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::string& name, std::uint64_t bytes) {
-  constexpr std::size_t kLongestName = 200;  // the kernel takes 249
+  constexpr std::size_t kMaxName = 200;  // the kernel takes 249
   const std::string what = "cannot make " + base::FormatByteSize(bytes) + " of shared memory";
   if (bytes == 0 || bytes > (std::uint64_t{1} << 62)) return base::ErrnoError(what, EINVAL);
   const std::uint64_t size = RoundUp(bytes, PageBytes());
@@ -221,7 +221,7 @@ base::Result<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::stri
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur) {
     return base::ErrnoError(what + " under the limit on the size of files (ulimit -f)", EFBIG);
   }
-  const std::string shown = base::Printable(name.substr(0, kLongestName));
+  const std::string shown = base::Printable(name.substr(0, kMaxName));
   base::UniqueFd descriptor(
       static_cast<int>(syscall(SYS_memfd_create, shown.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (!descriptor.valid()) return base::ErrnoError(what);

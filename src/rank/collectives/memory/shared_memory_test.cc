@@ -22,7 +22,7 @@
 
 #include "base/files/system_root.h"
 #include "base/text.h"
-#include "collectives/rendezvous/meeting_testing.h"
+#include "collectives/rendezvous/rendezvous_testing.h"
 
 namespace fulldeck::collectives {
 namespace {

@@ -1,5 +1,5 @@
-// How a call reaches data that is not in host memory. The engine moves a tensor through its shared slots piece by
-// piece; with a Staging the copies of one piece can be under way while another is reduced.
+// How a call reaches data that is not in host memory. The engine moves a tensor through its shared slots chunk by
+// chunk; with a Staging the copies of one chunk can be under way while another is reduced.
 #pragma once
 
 #include <cstddef>

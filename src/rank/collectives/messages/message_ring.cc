@@ -20,20 +20,20 @@ std::optional<std::uint64_t> RingWriter::Room(std::uint64_t enough) {
   return kRingCapacity - (written_ - known_taken_);
 }
 
-std::optional<std::uint64_t> RingWriter::RoomOrSayWaiting(std::uint64_t enough) {
+std::optional<std::uint64_t> RingWriter::RoomOrFlagWaiting(std::uint64_t enough) {
   const auto room = Room(enough);
   if (!room || *room >= enough) {
-    if (said_waiting_) {
+    if (flagged_waiting_) {
       // Whoever still reads 1 wakes in vain.
       ring_->sender_waits.store(0, std::memory_order_relaxed);
-      said_waiting_ = false;
+      flagged_waiting_ = false;
     }
     return room;
   }
   // This store and the load behind it against the store and the load of Release, all four in one order: either the
   // reader sees that we wait, or we see what it took. (As in waiting.h.)
   ring_->sender_waits.store(1, std::memory_order_seq_cst);
-  said_waiting_ = true;
+  flagged_waiting_ = true;
   const std::uint64_t taken = ring_->taken.load(std::memory_order_seq_cst);
   if (taken < known_taken_ || taken > written_) return std::nullopt;
   known_taken_ = taken;
@@ -78,8 +78,8 @@ void RingReader::Take(void* data, std::uint64_t bytes) {
 }
 
 bool RingReader::Release() {
-  ring_->taken.store(taken_, std::memory_order_seq_cst);            // pairs with the loads in Room and RoomOrSayWaiting
-  return ring_->sender_waits.load(std::memory_order_seq_cst) != 0;  // pairs with the store in RoomOrSayWaiting
+  ring_->taken.store(taken_, std::memory_order_seq_cst);  // pairs with the loads in Room and RoomOrFlagWaiting
+  return ring_->sender_waits.load(std::memory_order_seq_cst) != 0;  // pairs with the store in RoomOrFlagWaiting
 }
 
 }  // namespace fulldeck::collectives

@@ -16,13 +16,13 @@
 
 namespace fulldeck::collectives {
 
-inline constexpr std::uint64_t kMostMessageBytes = std::uint64_t{1} << 56;
+inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 56;
 
 // All zero is an empty ring. The lines of the two sides are apart, and so are those that a processor fetches as a pair.
 struct MessageRing {
   // The sender's line.
   alignas(128) std::atomic<std::uint64_t> written;  // bytes since the start; stored by Publish, loaded by Available
-  std::atomic<std::uint32_t> sender_waits;  // 1: it found no room; stored by RoomOrSayWaiting, loaded by Release
+  std::atomic<std::uint32_t> sender_waits;  // 1: it found no room; stored by RoomOrFlagWaiting, loaded by Release
   // The receiver's line.
   alignas(128) std::atomic<std::uint64_t> taken;  // bytes since the start; stored by Release, loaded by Room
 
@@ -53,7 +53,7 @@ class RingWriter {
   std::optional<std::uint64_t> Room(std::uint64_t enough);
   // The same after having told the reader that this side waits for room: where it is still too little, the reader will
   // say so (Release gives true) when it has taken something.
-  std::optional<std::uint64_t> RoomOrSayWaiting(std::uint64_t enough);
+  std::optional<std::uint64_t> RoomOrFlagWaiting(std::uint64_t enough);
   // At most what Room gave. The reader sees it after Publish.
   void Put(const void* data, std::uint64_t bytes);
   void Publish();
@@ -62,7 +62,7 @@ class RingWriter {
   MessageRing* ring_ = nullptr;
   std::uint64_t written_ = 0;
   std::uint64_t known_taken_ = 0;
-  bool said_waiting_ = false;
+  bool flagged_waiting_ = false;
 };
 
 // The receiver's side. Not thread safe.

@@ -67,18 +67,18 @@ TEST_F(MessageRingTest, WrapsRoundAndCountsPastFourGibibytes) {
   EXPECT_GT(ring().taken.load(), std::uint64_t{1} << 32);
 }
 
-TEST_F(MessageRingTest, TellsTheReaderWhoseWriterWaits) {
+TEST_F(MessageRingTest, ShowsTheReaderThatTheWriterWaits) {
   RingWriter writer(memory());
   RingReader reader(memory());
   const auto sent = Numbers(kRingCapacity, 0);
   writer.Put(sent.data(), sent.size());
   writer.Publish();
-  EXPECT_EQ(writer.RoomOrSayWaiting(1), 0U);
+  EXPECT_EQ(writer.RoomOrFlagWaiting(1), 0U);
   std::vector<unsigned char> came(100);
   ASSERT_EQ(reader.Available(1), kRingCapacity);
   reader.Take(came.data(), came.size());
   EXPECT_TRUE(reader.Release());
-  EXPECT_EQ(writer.RoomOrSayWaiting(1), 100U);
+  EXPECT_EQ(writer.RoomOrFlagWaiting(1), 100U);
   reader.Take(came.data(), came.size());
   EXPECT_FALSE(reader.Release());
 }
@@ -90,7 +90,7 @@ TEST_F(MessageRingTest, FindsCountersThatCannotBe) {
   writer.Publish();
   ring().taken = 5;
   EXPECT_FALSE(writer.Room(kRingCapacity));
-  EXPECT_FALSE(writer.RoomOrSayWaiting(kRingCapacity));
+  EXPECT_FALSE(writer.RoomOrFlagWaiting(kRingCapacity));
   ring().taken = 0;
 
   ring().written = kRingCapacity + 1;
@@ -108,15 +108,15 @@ TEST_F(MessageRingTest, CarriesAStreamBetweenTwoThreads) {
   std::thread sender([this] {
     RingWriter writer(memory());
     for (std::uint64_t sent = 0, step = 1; sent < kBytes; ++step) {
-      const std::uint64_t want = std::min(kBytes - sent, step * 7 % 50000 + 1);
-      if (writer.RoomOrSayWaiting(want).value_or(0) < want) {
+      const std::uint64_t wanted = std::min(kBytes - sent, step * 7 % 50000 + 1);
+      if (writer.RoomOrFlagWaiting(wanted).value_or(0) < wanted) {
         std::this_thread::yield();
         continue;
       }
-      const auto part = Numbers(want, static_cast<unsigned char>(sent));
+      const auto part = Numbers(wanted, static_cast<unsigned char>(sent));
       writer.Put(part.data(), part.size());
       writer.Publish();
-      sent += want;
+      sent += wanted;
     }
   });
   RingReader reader(memory());

@@ -17,13 +17,13 @@ namespace {
 
 // As much is moved before the other side is told: it copies one part while this side copies the next.
 constexpr std::uint64_t kPartBytes = 32 * 1024;
-constexpr int kMessagesOfAFirstLook = 16;
-constexpr std::size_t kMostListed = 4;
+constexpr int kMessagesPerFirstPoll = 16;
+constexpr std::size_t kMaxListed = 4;
 
 std::uint64_t MemoryOfTheMachine() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || page <= 0) return kMostMessageBytes;
+  if (pages <= 0 || page <= 0) return kMaxMessageBytes;
   return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page);
 }
 
@@ -75,7 +75,7 @@ std::optional<std::string> MessageTraffic::Refusal(const void* data, std::uint64
     why = "the group has ranks 0 to " + std::to_string(size_ - 1);
   } else if (peer == rank_) {
     why = "a rank cannot exchange messages with itself; copy the data instead";
-  } else if (bytes > kMostMessageBytes) {
+  } else if (bytes > kMaxMessageBytes) {
     why = Bytes(bytes) + " cannot be";
   } else if (data == nullptr && bytes > 0) {
     why = Bytes(bytes) + " at a null pointer";
@@ -110,13 +110,13 @@ void MessageTraffic::End(MessageOperation& operation, const Status& status) {
   events_.ended_some = true;
 }
 
-void MessageTraffic::TakeOn(MessageOperation& operation) {
+void MessageTraffic::Register(MessageOperation& operation) {
   pending_.fetch_add(1, std::memory_order_relaxed);
   if (begun_) operation.number_ = begun_(operation.is_send_, operation.peer_, operation.bytes_);
 }
 
 void MessageTraffic::AddSend(const Operation& send) {
-  TakeOn(*send);
+  Register(*send);
   if (failure_) return End(*send, *failure_);
   auto& sends = OutgoingTo(send->peer_).sends;
   sends.push_back(send);
@@ -124,7 +124,7 @@ void MessageTraffic::AddSend(const Operation& send) {
 }
 
 void MessageTraffic::AddReceive(const Operation& receive) {
-  TakeOn(*receive);
+  Register(*receive);
   if (failure_) return End(*receive, *failure_);
   const int first = receive->any_source_ ? next_source_ : receive->peer_;
   const int sources = receive->any_source_ ? size_ : 1;
@@ -134,7 +134,7 @@ void MessageTraffic::AddReceive(const Operation& receive) {
   for (int i = 0; i < sources && is_open(); ++i) {
     const int from = (first + i) % size_;
     if (from == rank_ || TakeFromAside(receive, from)) continue;
-    for (int look = 0; look < kMessagesOfAFirstLook && is_open() && PumpIn(from); ++look) {
+    for (int poll = 0; poll < kMessagesPerFirstPoll && is_open() && PumpIn(from); ++poll) {
     }
   }
 }
@@ -148,10 +148,10 @@ std::vector<int> MessageTraffic::WaitedFor() const {
   return ranks;
 }
 
-void MessageTraffic::FailAll(const Status& status, bool is_news) {
+void MessageTraffic::FailAll(const Status& status, bool reported) {
   if (failure_) return;
   failure_ = status;
-  if (is_news) events_.failure = status;
+  if (reported) events_.failure = status;
   for (Outgoing& out : outgoing_) {
     for (const Operation& send : out.sends) End(*send, status);
     out.sends.clear();
@@ -223,7 +223,7 @@ bool MessageTraffic::PumpOut(int to) {
     MessageOperation& send = *out.sends.front();
     const std::uint64_t rest = send.bytes_ - send.moved_;
     const std::uint64_t part = out.head_put ? std::min(rest, kPartBytes) : sizeof(MessageHead);
-    const auto room = out.ring.RoomOrSayWaiting(part);
+    const auto room = out.ring.RoomOrFlagWaiting(part);
     if (!room) {
       FailOnDamage(rank_, to, "more was taken than was sent");
       return true;
@@ -295,7 +295,7 @@ bool MessageTraffic::TakeHead(int from) {
   if (available) in.ring.Take(&head, sizeof head);
   if (!available) {
     FailOnDamage(from, rank_, "the count of bytes is impossible");
-  } else if (head.magic != kMessageMagic || head.bytes > kMostMessageBytes) {
+  } else if (head.magic != kMessageMagic || head.bytes > kMaxMessageBytes) {
     FailOnDamage(from, rank_, "what should be the head of a message is none");
   } else if (head.number != in.number) {
     FailOnDamage(from, rank_,
@@ -416,7 +416,7 @@ std::string MessageTraffic::WhyReceiveIsLate(const MessageOperation& receive, co
     if (receive.peer_ >= 0 && from != receive.peer_) continue;
     bool named = false;
     for (const Aside& aside : IncomingFrom(from).aside) {
-      if (listed == kMostListed) {
+      if (listed == kMaxListed) {
         ++more;
         continue;
       }

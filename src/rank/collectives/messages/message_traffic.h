@@ -35,8 +35,8 @@ class MessageTraffic {
   // Moves one message or one burst of each direction, so that all of them get their turn; true if anything moved.
   bool Round();
 
-  // Ends all operations, and those that come later, with this. The first failure stays. `is_news`: to the group.
-  void FailAll(const Status& status, bool is_news = false);
+  // Ends all operations, and those that come later, with this. The first failure stays. `reported`: to the group.
+  void FailAll(const Status& status, bool reported = false);
   // The same, since this operation was waited for too long.
   void FailOnTime(const MessageOperation& operation, base::Duration waited);
 
@@ -87,7 +87,7 @@ class MessageTraffic {
   void RingBellOf(int rank);
 
   std::optional<std::string> Refusal(const void* data, std::uint64_t bytes, int peer, bool is_send) const;
-  void TakeOn(MessageOperation& operation);
+  void Register(MessageOperation& operation);
   void End(MessageOperation& operation, const Status& status);
   void Fail(int code, const std::string& text);
   void FailOnDamage(int from, int to, const std::string& what);

@@ -80,7 +80,7 @@ class Messages {
     std::function<std::uint64_t(bool is_send, int peer, std::uint64_t bytes)> begun;  // gives a number for `ended`
     std::function<void(std::uint64_t number)> ended;
 
-    std::optional<Patience> patience;  // nothing: that of `size` ranks on the processors of this process
+    std::optional<WaitPolicy> wait_policy;  // nothing: that of `size` ranks on the processors of this process
   };
   explicit Messages(Wiring wiring);
   // Operations that are not done end with FULLDECK_ERROR_ABORTED. No other thread may be in a call.
@@ -107,8 +107,8 @@ class Messages {
   std::size_t pending() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace fulldeck::collectives

@@ -302,7 +302,7 @@ class FailingRanks : public ::testing::Test {
     Messages::Wiring wiring = world_.Wiring(1);
     wiring.poison = [this](const Status& status) { poisoned_.push_back(status); };
     wiring.health = [this](int) {
-      ++asked_;
+      ++health_checks_;
       return health_;
     };
     left_ = world_.Rank(0);
@@ -326,7 +326,7 @@ class FailingRanks : public ::testing::Test {
   World world_{3};
   std::vector<Status> poisoned_;
   Status health_;
-  int asked_ = 0;
+  int health_checks_ = 0;
   std::unique_ptr<Messages> left_;
   std::unique_ptr<Messages> right_;
   Data data_ = Data(8192);
@@ -359,7 +359,7 @@ TEST_F(FailingRanks, FindAMismatchWithAMessageThatWasSetAside) {
   ExpectPoisoned(FULLDECK_ERROR_MISMATCH);
 }
 
-TEST_F(FailingRanks, FindThatAMessageOfNoBytesMeetsAReceiveOfSome) {
+TEST_F(FailingRanks, FindThatAMessageOfNoBytesMatchesAReceiveOfSome) {
   ASSERT_TRUE(Send(*left_, Data(), 1, 7).ok());
   const auto receive = right_->PostReceive(data_.data(), 1, 0, 7);
   ASSERT_TRUE(receive->done());
@@ -368,12 +368,12 @@ TEST_F(FailingRanks, FindThatAMessageOfNoBytesMeetsAReceiveOfSome) {
   ExpectPoisoned(FULLDECK_ERROR_MISMATCH);
 }
 
-TEST_F(FailingRanks, EndWithWhatTheirHealthSays) {
+TEST_F(FailingRanks, EndWithTheResultOfTheHealthCheck) {
   const auto receive = right_->PostReceive(data_.data(), 16, 0, 7);
   const auto other = right_->PostReceive(data_.data(), 16, FULLDECK_ANY_SOURCE, 8);
   const Data big(1 << 20);
   const auto send = right_->PostSend(big.data(), big.size(), 2, 8);
-  EXPECT_EQ(asked_, 0);
+  EXPECT_EQ(health_checks_, 0);
   health_ = Status(FULLDECK_ERROR_PEER_LOST, "rank 0 is gone");
   const base::TimePoint begin = In(seconds(0));
   EXPECT_EQ(right_->Wait(*receive, InAWhile()).text(), "rank 0 is gone");
@@ -386,7 +386,7 @@ TEST_F(FailingRanks, EndWithWhatTheirHealthSays) {
   EXPECT_EQ(right_->PostReceive(data_.data(), 16, 2, 7)->status().text(), "rank 0 is gone");
 }
 
-TEST_F(FailingRanks, HearOfTheDeadWhenTheyOnlyPoll) {
+TEST_F(FailingRanks, NoticeTheDeadWhenTheyOnlyPoll) {
   const auto receive = right_->PostReceive(data_.data(), 16, 0, 7);
   health_ = Status(FULLDECK_ERROR_PEER_LOST, "rank 0 is gone");
   for (const base::TimePoint end = InAWhile(); !receive->done() && In(seconds(0)) < end;) right_->Progress();
@@ -403,15 +403,15 @@ TEST_F(FailingRanks, StillReceiveWhatASenderSentBeforeItsEnd) {
   EXPECT_EQ(right_->Wait(*missing, InAWhile()).code(), FULLDECK_ERROR_PEER_LOST);
 }
 
-TEST_F(FailingRanks, AskForHealthOnlyBetweenSleeps) {
+TEST_F(FailingRanks, CheckHealthOnlyBetweenSleeps) {
   for (unsigned i = 0; i < 200; ++i) {
     ASSERT_TRUE(Send(*left_, Filled(1000, i), 1, 7).ok());
     ASSERT_EQ(Received(*right_, 1000, 0, 7), Filled(1000, i));
   }
-  EXPECT_EQ(asked_, 0);
+  EXPECT_EQ(health_checks_, 0);
 }
 
-TEST_F(FailingRanks, SayWhatWasSetAsideWhenAReceiveTimesOut) {
+TEST_F(FailingRanks, ReportWhatWasSetAsideWhenAReceiveTimesOut) {
   for (unsigned i = 0; i < 2; ++i) ASSERT_TRUE(Send(*left_, Filled(16 + i, i), 1, 3 + i).ok());
   const auto receive = right_->PostReceive(data_.data(), 4096, 0, 7);
   const Status status = right_->Wait(*receive, In(milliseconds(40)));
@@ -419,7 +419,7 @@ TEST_F(FailingRanks, SayWhatWasSetAsideWhenAReceiveTimesOut) {
   EXPECT_THAT(status.text(),
               HasSubstr("rank 1 of group world: receive from rank 0, tag 7, 4096 bytes: nothing came in 0."));
   EXPECT_THAT(status.text(), HasSubstr(" s; set aside from rank 0: tag 3 (16 bytes), tag 4 (17 bytes)."));
-  EXPECT_GE(asked_, 1);
+  EXPECT_GE(health_checks_, 1);
   ExpectPoisoned(FULLDECK_ERROR_TIMEOUT);
 }
 
@@ -432,7 +432,7 @@ TEST_F(FailingRanks, ListOnlyAFewOfThoseSetAside) {
                         "tag 100 (1 byte), tag 101 (1 byte), tag 102 (1 byte), tag 103 (1 byte) and 5 more."));
 }
 
-TEST_F(FailingRanks, SayHowMuchOfAMessageCame) {
+TEST_F(FailingRanks, ReportHowMuchOfAMessageCame) {
   const Data big = Filled(1 << 20, 1);
   const auto send = left_->PostSend(big.data(), big.size(), 1, 7);
   Data came(big.size());
@@ -445,7 +445,7 @@ TEST_F(FailingRanks, SayHowMuchOfAMessageCame) {
   EXPECT_FALSE(send->done());
 }
 
-TEST_F(FailingRanks, SayThatASendWasNotTaken) {
+TEST_F(FailingRanks, ReportThatASendWasNotTaken) {
   const Data big = Filled(1 << 20, 1);
   const auto first = right_->PostSend(big.data(), big.size(), 0, 7);
   const auto second = right_->PostSend(big.data(), 5, 0, 8);
@@ -861,11 +861,11 @@ TEST(Messages, TimeOutThoughOtherThreadsKeepTheBellRinging) {
   EXPECT_TRUE(over.load());
 }
 
-TEST(Messages, AThreadHearsThatAnotherEndedItsOperation) {
+TEST(Messages, AThreadNoticesThatAnotherEndedItsOperation) {
   World world(2);
   Messages::Wiring wiring = world.Wiring(0);
-  // A wake that is lost takes as long as the test's patience.
-  wiring.patience = Patience{.pauses = 0, .yield_for = base::Duration(0), .sleep_slice = seconds(100)};
+  // A wake that is lost takes as long as the test's wait_policy.
+  wiring.wait_policy = WaitPolicy{.pauses = 0, .yield_for = base::Duration(0), .sleep_slice = seconds(100)};
   Messages messages(wiring);
   const auto peer = world.Rank(1);
   for (unsigned i = 0; i < 50; ++i) {
@@ -894,7 +894,7 @@ TEST(Messages, AreDrivenByOneThreadThatSleeps) {
   std::vector<std::thread> drivers;
   for (int rank = 0; rank < 2; ++rank) {
     Messages::Wiring wiring = world.Wiring(rank);
-    wiring.patience = Patience{.pauses = 0, .yield_for = base::Duration(0), .sleep_slice = seconds(100)};
+    wiring.wait_policy = WaitPolicy{.pauses = 0, .yield_for = base::Duration(0), .sleep_slice = seconds(100)};
     ranks.push_back(std::make_unique<Messages>(wiring));
   }
   for (int rank = 0; rank < 2; ++rank) {

@@ -25,7 +25,9 @@ class FakeCard final : public collectives::Staging {
   const Bytes& memory() const { return memory_; }
   // Asked at each step, before it is done, with how many of this kind came before. An error is the card's; it may also
   // never come back.
-  void OnStep(std::function<base::Result<void>(Step step, int number)> ask) { ask_ = std::move(ask); }
+  void OnStep(std::function<base::Result<void>(Step step, int number)> interceptor) {
+    interceptor_ = std::move(interceptor);
+  }
   // What the engine did that it may not do: "" if all was well. Copies that nobody waited for count.
   std::string Complaint() const {
     if (!complaint_.empty()) return complaint_;
@@ -34,14 +36,14 @@ class FakeCard final : public collectives::Staging {
   }
 
   base::Result<void> StartIn(std::byte* to, std::uint64_t offset, std::uint64_t bytes, int ticket) override {
-    if (auto asked = Ask(Step::kStartIn); !asked) return asked;
+    if (auto intercepted = Intercept(Step::kStartIn); !intercepted) return intercepted;
     if (!Check(offset, bytes, ticket)) return {};
     std::memset(to, 0xa5, bytes);
     ins_.push_back({to, nullptr, offset, bytes, ticket});
     return {};
   }
   base::Result<void> FinishIn(int ticket) override {
-    if (auto asked = Ask(Step::kFinishIn); !asked) return asked;
+    if (auto intercepted = Intercept(Step::kFinishIn); !intercepted) return intercepted;
     if (ins_.empty() || ins_.front().ticket != ticket) return Complain("copies in were not waited for in their order");
     for (; !ins_.empty() && ins_.front().ticket == ticket; ins_.pop_front()) {
       std::memcpy(ins_.front().to, memory_.data() + ins_.front().offset, ins_.front().bytes);
@@ -49,14 +51,14 @@ class FakeCard final : public collectives::Staging {
     return {};
   }
   base::Result<void> StartOut(std::uint64_t offset, const std::byte* from, std::uint64_t bytes, int ticket) override {
-    if (auto asked = Ask(Step::kStartOut); !asked) return asked;
+    if (auto intercepted = Intercept(Step::kStartOut); !intercepted) return intercepted;
     if (!Check(offset, bytes, ticket)) return {};
     std::memset(memory_.data() + offset, 0x5a, bytes);
     outs_.push_back({nullptr, from, offset, bytes, ticket});
     return {};
   }
   base::Result<void> FinishOut(int ticket) override {
-    if (auto asked = Ask(Step::kFinishOut); !asked) return asked;
+    if (auto intercepted = Intercept(Step::kFinishOut); !intercepted) return intercepted;
     if (outs_.empty() || outs_.front().ticket != ticket)
       return Complain("copies out were not waited for in their order");
     for (; !outs_.empty() && outs_.front().ticket == ticket; outs_.pop_front()) {
@@ -74,9 +76,9 @@ class FakeCard final : public collectives::Staging {
     int ticket;
   };
 
-  base::Result<void> Ask(Step step) {
+  base::Result<void> Intercept(Step step) {
     const int number = numbers_[static_cast<std::size_t>(step)]++;
-    return ask_ ? ask_(step, number) : base::Result<void>();
+    return interceptor_ ? interceptor_(step, number) : base::Result<void>();
   }
   bool Check(std::uint64_t offset, std::uint64_t bytes, int ticket) {
     if (offset > memory_.size() || bytes > memory_.size() - offset)
@@ -92,7 +94,7 @@ class FakeCard final : public collectives::Staging {
   Bytes memory_;
   std::deque<Copy> ins_;
   std::deque<Copy> outs_;
-  std::function<base::Result<void>(Step, int)> ask_;
+  std::function<base::Result<void>(Step, int)> interceptor_;
   int numbers_[4] = {};
   std::string complaint_;
 };

@@ -384,8 +384,8 @@ inline std::string Solve(Group& group, const Problem& problem, const Placement& 
       break;
     }
     case Operation::kAllToAll: {
-      std::vector<collectives::Part> gives;
-      std::vector<collectives::Part> takes;
+      std::vector<collectives::RankBuffer> gives;
+      std::vector<collectives::RankBuffer> takes;
       std::uint64_t given = 0;
       std::uint64_t taken = 0;
       for (int other = 0; other < problem.size; ++other) {

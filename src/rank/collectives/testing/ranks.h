@@ -49,14 +49,14 @@ class RankThreads {
   using Body = std::function<std::string(collectives::Group& group)>;  // "": all is well
 
   explicit RankThreads(int size, collectives::GroupOptions common = {},
-                       base::Duration patience = std::chrono::seconds(300))
-      : patience_(patience), groups_(static_cast<std::size_t>(size)), said_(static_cast<std::size_t>(size)) {
+                       base::Duration timeout = std::chrono::seconds(300))
+      : timeout_(timeout), groups_(static_cast<std::size_t>(size)), errors_(static_cast<std::size_t>(size)) {
     if (common.name.empty()) common.name = FreshName("threads");
     for (int rank = 0; rank < size; ++rank) {
       threads_.emplace_back([this, rank, options = OptionsOf(common, rank, size)] { Live(rank, options); });
     }
     WaitForAll("meeting");
-    failure_ = Join(said_);
+    failure_ = Join(errors_);
   }
   ~RankThreads() {
     {
@@ -88,15 +88,15 @@ class RankThreads {
     }
     changed_.notify_all();
     WaitForAll("the test");
-    return Join(said_);
+    return Join(errors_);
   }
 
  private:
   void Live(int rank, const collectives::GroupOptions& options) {
     const auto index = static_cast<std::size_t>(rank);
-    collectives::Group::Made made = collectives::Group::Create(options);
+    collectives::Group::CreateResult made = collectives::Group::Create(options);
     groups_[index] = std::move(made.group);
-    said_[index] = made.status.ok() ? "" : made.status.text();
+    errors_[index] = made.status.ok() ? "" : made.status.text();
     std::uint64_t done = 0;
     while (true) {
       std::unique_lock lock(mutex_);
@@ -106,22 +106,22 @@ class RankThreads {
       done = round_;
       if (leaving_) break;
       lock.unlock();
-      said_[index] = (*body_)(*groups_[index]);
+      errors_[index] = (*body_)(*groups_[index]);
     }
     groups_[index].reset();
   }
 
   void WaitForAll(const char* what) {
     std::unique_lock lock(mutex_);
-    if (all_back_.wait_for(lock, patience_, [&] { return back_ == threads_.size(); })) return;
+    if (all_back_.wait_for(lock, timeout_, [&] { return back_ == threads_.size(); })) return;
     std::fprintf(stderr, "%zu of %zu threads did not come back from %s\n", threads_.size() - back_, threads_.size(),
                  what);
     std::abort();
   }
 
-  base::Duration patience_;
+  base::Duration timeout_;
   std::vector<std::unique_ptr<collectives::Group>> groups_;
-  std::vector<std::string> said_;  // written by each thread before it is back
+  std::vector<std::string> errors_;  // written by each thread before it is back
   std::string failure_;
   std::mutex mutex_;
   std::condition_variable changed_;

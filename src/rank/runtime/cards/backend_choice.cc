@@ -13,7 +13,7 @@
 namespace fulldeck::runtime {
 namespace {
 
-constexpr int kMostRanksOfFulldeck = 256;
+constexpr int kMaxRanksOfFulldeck = 256;
 
 c10::intrusive_ptr<c10d::Backend> MakeFulldeck(const Team& team, const c10::intrusive_ptr<c10d::Store>& store,
                                                const std::string& name) {
@@ -32,7 +32,7 @@ c10::intrusive_ptr<c10d::Backend> MakeFulldeck(const Team& team, const c10::intr
 
 std::string Possible(const BackendFacts& facts) {
   std::string text;
-  if (facts.nccl_lacks.empty() && facts.one_rank_a_card) text += "nccl, ";
+  if (facts.nccl_lacks.empty() && facts.one_rank_per_card) text += "nccl, ";
   if (facts.fulldeck_lacks.empty()) text += "fulldeck, ";
   if (facts.type == c10::kCPU || facts.type == c10::kCUDA) text += "gloo, ";
   if (text.empty()) return "none";
@@ -56,27 +56,28 @@ const char* NameOf(BackendKind kind) {
 BackendChoice ChooseBackend(const BackendFacts& facts) {
   const bool gloo_knows_device = facts.type == c10::kCPU || facts.type == c10::kCUDA;
   const std::string nccl_lacks = !facts.nccl_lacks.empty() ? facts.nccl_lacks
-                                 : facts.one_rank_a_card   ? ""
+                                 : facts.one_rank_per_card ? ""
                                                            : "several ranks share a card";
-  if (!facts.asked.empty()) {
+  if (!facts.requested.empty()) {
     std::string why_not;
     BackendKind kind = BackendKind::kFulldeck;
-    if (facts.asked == "nccl") {
+    if (facts.requested == "nccl") {
       kind = BackendKind::kNccl;
       why_not = nccl_lacks;
-    } else if (facts.asked == "fulldeck") {
+    } else if (facts.requested == "fulldeck") {
       why_not = facts.fulldeck_lacks;
-    } else if (facts.asked == "gloo") {
+    } else if (facts.requested == "gloo") {
       kind = BackendKind::kGloo;
       if (!gloo_knows_device) why_not = "Gloo moves tensors of cpu and cuda only";
     } else {
       why_not = "there is no backend of that name";
     }
     if (!why_not.empty()) {
-      throw Error("the backend \"" + base::Printable(facts.asked.substr(0, 40)) + "\", asked for by " + facts.asked_by +
-                  ", cannot work on " + facts.device + ": " + why_not + ". Possible here: " + Possible(facts) + ".");
+      throw Error("the backend \"" + base::Printable(facts.requested.substr(0, 40)) + "\", asked for by " +
+                  facts.requested_by + ", cannot work on " + facts.device + ": " + why_not +
+                  ". Possible here: " + Possible(facts) + ".");
     }
-    return {kind, "asked for by " + facts.asked_by};
+    return {kind, "asked for by " + facts.requested_by};
   }
   if (nccl_lacks.empty()) return {BackendKind::kNccl, "one rank a card"};
   if (facts.fulldeck_lacks.empty()) {
@@ -95,8 +96,8 @@ std::string WhatNcclLacks(c10::DeviceType type) {
 }
 
 std::string WhatFulldeckLacks(int world_size) {
-  if (world_size <= kMostRanksOfFulldeck) return {};
-  return "it serves up to " + std::to_string(kMostRanksOfFulldeck) + " ranks, and there are " +
+  if (world_size <= kMaxRanksOfFulldeck) return {};
+  return "it serves up to " + std::to_string(kMaxRanksOfFulldeck) + " ranks, and there are " +
          std::to_string(world_size);
 }
 

@@ -15,13 +15,13 @@ enum class BackendKind { kNccl, kFulldeck, kGloo };
 const char* NameOf(BackendKind kind);
 
 struct BackendFacts {
-  std::string asked;  // empty: not
-  std::string asked_by;
+  std::string requested;  // empty: not
+  std::string requested_by;
   c10::DeviceType type = c10::kCPU;
-  std::string device;           // "gcu:3", for messages
-  bool one_rank_a_card = true;  // on every rank
-  std::string nccl_lacks;       // empty: NCCL can be used from C++; else why not
-  std::string fulldeck_lacks;   // empty: the shared-memory backend can work; else why not
+  std::string device;             // "gcu:3", for messages
+  bool one_rank_per_card = true;  // on every rank
+  std::string nccl_lacks;         // empty: NCCL can be used from C++; else why not
+  std::string fulldeck_lacks;     // empty: the shared-memory backend can work; else why not
 };
 
 struct BackendChoice {
@@ -29,7 +29,7 @@ struct BackendChoice {
   std::string reason;  // "no vendor library is reachable from C++"
 };
 
-// Pure. Throws an Error that says what is possible where what is asked for is not.
+// Pure. Throws an Error that says what is possible where what is requested for is not.
 BackendChoice ChooseBackend(const BackendFacts& facts);
 
 // Why NCCL cannot be used from C++ in this process; empty: it can. Touches nothing of CUDA unless the device is of that

@@ -12,7 +12,7 @@
 namespace fulldeck::runtime {
 namespace {
 
-constexpr int kMostDevices = 128;  // c10::DeviceIndex has eight bits
+constexpr int kMaxDevices = 128;  // c10::DeviceIndex has eight bits
 
 bool IsWord(std::string_view text) {
   if (text.empty() || text.size() > 20) return false;
@@ -80,7 +80,7 @@ DeviceName ParseDeviceName(std::string_view text) {
   bool valid = IsWord(name.word);
   if (valid && colon != std::string_view::npos) {
     name.index = base::ParseInteger<int>(text.substr(colon + 1));
-    valid = name.index && *name.index >= 0 && *name.index < kMostDevices;
+    valid = name.index && *name.index >= 0 && *name.index < kMaxDevices;
   }
   if (!valid) {
     throw Error("\"" + base::Printable(text.substr(0, 80)) +
@@ -123,27 +123,28 @@ bool HasCudaCards(const std::string& root) {
 ChosenDevice ChooseDevice(const DeviceRequest& request) {
   const LaunchFacts& facts = *request.facts;
   ChosenDevice chosen;
-  std::string asked = request.asked;
+  std::string requested = request.requested;
   std::string by = "by the program";
-  if (asked.empty() && !facts.device.empty()) {
-    asked = facts.device;
+  if (requested.empty() && !facts.device.empty()) {
+    requested = facts.device;
     by.assign("by ").append(wire::kDeviceVariable);
-  } else if (asked.empty()) {
-    asked = DefaultName(request);
+  } else if (requested.empty()) {
+    requested = DefaultName(request);
   }
-  const DeviceName name = ParseDeviceName(asked);
+  const DeviceName name = ParseDeviceName(requested);
   if (name.word == "cpu") return chosen;
 
   auto type = TypeOf(name.word, RegisteredStacks());
   if (!type) LoadPlugins(request, name.word);
   if (!type) type = TypeOf(name.word, RegisteredStacks());
   if (!type && name.word == "cuda") {
-    LoadCuda(asked);
+    LoadCuda(requested);
     type = TypeOf(name.word, RegisteredStacks());
   }
   if (!type) {
-    throw Error("the device " + asked + " is asked for " + by + ", and nobody has taught torch that name; it knows " +
-                WhatIsThere(RegisteredStacks()) + ". Name the vendor's library in " + wire::kTorchPluginVariable + ".");
+    throw Error("the device " + requested + " is asked for " + by +
+                ", and nobody has taught torch that name; it knows " + WhatIsThere(RegisteredStacks()) +
+                ". Name the vendor's library in " + wire::kTorchPluginVariable + ".");
   }
   std::optional<int> launchers_index;
   if (!facts.device.empty()) {

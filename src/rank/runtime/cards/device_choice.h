@@ -39,7 +39,7 @@ std::optional<c10::DeviceType> TypeOf(std::string_view word, const Stacks& stack
 bool HasCudaCards(const std::string& root = "");
 
 struct DeviceRequest {
-  std::string asked;  // by the program; empty: FULLDECK_DEVICE, else what the machine has
+  std::string requested;  // by the program; empty: FULLDECK_DEVICE, else what the machine has
   std::vector<std::string> plugins;
   const LaunchFacts* facts = nullptr;
 };

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "base/usable_processors.h"
+#include "base/usable_cpus.h"
 
 namespace fulldeck::runtime {
 namespace {
@@ -39,7 +39,7 @@ Limits SetLimits(const LimitsRequest& request) {
   const auto wanted_files = static_cast<rlim_t>(std::max(0, request.open_files));
   RaiseOpenFiles(wanted_files);
   const int wanted_threads =
-      request.threads.value_or(std::max(1, base::UsableProcessors() / std::max(1, request.ranks_here)));
+      request.threads.value_or(std::max(1, base::UsableCpus() / std::max(1, request.ranks_here)));
   at::set_num_threads(wanted_threads);
   if (request.cudnn_benchmark) at::globalContext().setBenchmarkCuDNN(*request.cudnn_benchmark);
 

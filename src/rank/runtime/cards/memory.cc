@@ -26,7 +26,7 @@ DeviceMemory* MemoryOf(c10::Device device) {
 }
 // The index's type and the question for free memory differ between the minors.
 template <typename Allocator>
-void Ask(Allocator& memory, c10::Device device, MemoryFigures& figures) {
+void ReadStats(Allocator& memory, c10::Device device, MemoryFigures& figures) {
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const auto bytes = [](std::int64_t value) { return static_cast<std::uint64_t>(value < 0 ? 0 : value); };
   const auto stats = memory.getDeviceStats(device.index());
@@ -48,7 +48,7 @@ struct DeviceMemory {};
 DeviceMemory* MemoryOf(c10::Device) {
   return nullptr;
 }
-void Ask(DeviceMemory&, c10::Device, MemoryFigures&) {}
+void ReadStats(DeviceMemory&, c10::Device, MemoryFigures&) {}
 void Empty(DeviceMemory&) {}
 #endif
 
@@ -64,7 +64,7 @@ std::optional<std::uint64_t> LineOfMeminfo(const std::string& text, std::string_
   return *kib << 10;
 }
 
-MemoryFigures OfHost() {
+MemoryFigures ReadHostMemory() {
   MemoryFigures figures;
   std::string line;
   if (std::getline(std::ifstream("/proc/self/statm"), line)) {
@@ -101,10 +101,10 @@ std::string MemoryFigures::ToText() const {
 }
 
 MemoryFigures ReadMemory(c10::Device device) {
-  if (device.is_cpu()) return OfHost();
+  if (device.is_cpu()) return ReadHostMemory();
   MemoryFigures figures;
   try {
-    if (DeviceMemory* memory = MemoryOf(device)) Ask(*memory, device, figures);
+    if (DeviceMemory* memory = MemoryOf(device)) ReadStats(*memory, device, figures);
   } catch (const std::exception&) {
     // An allocator that has the interface and not the figures.
   }
@@ -125,7 +125,7 @@ bool ReleaseCaches(c10::Device device) {
 }
 
 bool IsOutOfMemory(const std::exception_ptr& error, std::string* text) {
-  const auto tell = [&](const char* what) {
+  const auto set_text = [&](const char* what) {
     if (text == nullptr) return;
     const std::string whole = what;
     *text = base::Printable(whole.substr(0, std::min(whole.find('\n'), std::size_t{400})));
@@ -134,10 +134,10 @@ bool IsOutOfMemory(const std::exception_ptr& error, std::string* text) {
   try {
     std::rethrow_exception(error);
   } catch (const c10::OutOfMemoryError& caught) {
-    tell(caught.what_without_backtrace());
+    set_text(caught.what_without_backtrace());
     return true;
   } catch (const std::bad_alloc& caught) {
-    tell("the host has no memory left (std::bad_alloc)");
+    set_text("the host has no memory left (std::bad_alloc)");
     return true;
   } catch (const Error&) {
     return false;  // ours say it by their type
@@ -145,10 +145,10 @@ bool IsOutOfMemory(const std::exception_ptr& error, std::string* text) {
     return false;  // may quote another rank's want
   } catch (const std::exception& caught) {
     const std::string what = caught.what();
-    for (const char* words :
+    for (const char* phrase :
          {"out of memory", "OutOfMemory", "can't allocate memory", "ALLOC_FAILED", "not enough memory"}) {
-      if (what.find(words) == std::string::npos) continue;
-      tell(caught.what());
+      if (what.find(phrase) == std::string::npos) continue;
+      set_text(caught.what());
       return true;
     }
     return false;

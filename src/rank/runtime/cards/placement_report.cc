@@ -16,7 +16,7 @@ using runtime::DeviceName;
 using runtime::ShapeText;
 
 constexpr std::size_t kShown = 5;
-constexpr std::size_t kMostOfAValue = 120;
+constexpr std::size_t kMaxValue = 120;
 
 // Those that decide which card a rank gets.
 constexpr const char* kVariables[] = {
@@ -97,8 +97,8 @@ std::string Environment() {
   for (const char* const name : kVariables) {
     const char* const value = std::getenv(name);
     if (value == nullptr) continue;
-    text += (text.empty() ? "" : " ") + std::string(name) + "=" +
-            base::Printable(std::string(value).substr(0, kMostOfAValue));
+    text +=
+        (text.empty() ? "" : " ") + std::string(name) + "=" + base::Printable(std::string(value).substr(0, kMaxValue));
   }
   return text.empty() ? "none of the variables that place a rank is set" : text;
 }

@@ -64,12 +64,12 @@ TEST(AdamW, StepsAsTorchsDoesWhateverTheGradientsAreLike) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     for (const bool amsgrad : {false, true}) {
       for (const Gradients kind : {Gradients::kPlain, Gradients::kTransposed}) {
-        const auto mine = Parameters(type), theirs = Parameters(type), start = Parameters(type);
+        const auto mine = Parameters(type), torch_parameters = Parameters(type), start = Parameters(type);
         const auto optimizer = Made<AdamW>(mine, amsgrad);
-        const auto reference = Made<torch::optim::AdamW>(theirs, amsgrad);
+        const auto reference = Made<torch::optim::AdamW>(torch_parameters, amsgrad);
         for (int step = 0; step < 20; ++step) {
           GiveGradients(mine, step, kind);
-          GiveGradients(theirs, step, kind);
+          GiveGradients(torch_parameters, step, kind);
           if (step == 10) {
             for (auto& group : optimizer->param_groups()) group.options().set_lr(0.002);
             for (auto& group : reference->param_groups()) group.options().set_lr(0.002);
@@ -78,10 +78,11 @@ TEST(AdamW, StepsAsTorchsDoesWhateverTheGradientsAreLike) {
           reference->step();
         }
         EXPECT_GT(Farthest(mine, start), 0.05);
-        EXPECT_LT(Farthest(mine, theirs), 2e-6) << type << (amsgrad ? ", amsgrad" : "");
+        EXPECT_LT(Farthest(mine, torch_parameters), 2e-6) << type << (amsgrad ? ", amsgrad" : "");
         for (std::size_t i = 0; i < mine.size(); ++i) {
           const auto& kept = static_cast<AdamWParamState&>(*optimizer->state()[mine[i].unsafeGetTensorImpl()]);
-          const auto& wanted = static_cast<AdamWParamState&>(*reference->state()[theirs[i].unsafeGetTensorImpl()]);
+          const auto& wanted =
+              static_cast<AdamWParamState&>(*reference->state()[torch_parameters[i].unsafeGetTensorImpl()]);
           EXPECT_EQ(kept.step(), wanted.step());
           EXPECT_TRUE(at::allclose(kept.exp_avg(), wanted.exp_avg(), 1e-4, 1e-6));
           EXPECT_TRUE(at::allclose(kept.exp_avg_sq(), wanted.exp_avg_sq(), 1e-4, 1e-6));
@@ -92,16 +93,16 @@ TEST(AdamW, StepsAsTorchsDoesWhateverTheGradientsAreLike) {
 }
 
 TEST(AdamW, GoesOnWhereTorchsStopped) {
-  const auto mine = Parameters(), theirs = Parameters();
+  const auto mine = Parameters(), torch_parameters = Parameters();
   const auto optimizer = Made<AdamW>(mine);
-  const auto reference = Made<torch::optim::AdamW>(theirs);
+  const auto reference = Made<torch::optim::AdamW>(torch_parameters);
   for (int step = 0; step < 5; ++step) {
-    GiveGradients(theirs, step);
+    GiveGradients(torch_parameters, step);
     reference->step();
   }
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    mine[i].detach().copy_(theirs[i].detach());
-    const auto& state = static_cast<AdamWParamState&>(*reference->state()[theirs[i].unsafeGetTensorImpl()]);
+    mine[i].detach().copy_(torch_parameters[i].detach());
+    const auto& state = static_cast<AdamWParamState&>(*reference->state()[torch_parameters[i].unsafeGetTensorImpl()]);
     auto copy = std::make_unique<AdamWParamState>();
     copy->step(state.step());
     copy->exp_avg(state.exp_avg().clone());
@@ -110,11 +111,11 @@ TEST(AdamW, GoesOnWhereTorchsStopped) {
   }
   for (int step = 5; step < 10; ++step) {
     GiveGradients(mine, step);
-    GiveGradients(theirs, step);
+    GiveGradients(torch_parameters, step);
     optimizer->step();
     reference->step();
   }
-  EXPECT_LT(Farthest(mine, theirs), 2e-6);
+  EXPECT_LT(Farthest(mine, torch_parameters), 2e-6);
 }
 
 TEST(AdamW, IsAnAdamWToCheckpointsAndMicroBatches) {
@@ -128,7 +129,7 @@ TEST(AdamW, IsAnAdamWToCheckpointsAndMicroBatches) {
   GiveGradients(parameters, 2);
   optimizer->step();
   EXPECT_FALSE(at::equal(parameters[0], before[0]));
-  snapshot.PutBack(*optimizer);
+  snapshot.Restore(*optimizer);
   EXPECT_TRUE(at::equal(parameters[0], before[0]));
   EXPECT_TRUE(at::equal(parameters[1], before[1]));
   EXPECT_EQ(static_cast<AdamWParamState&>(*optimizer->state()[parameters[0].unsafeGetTensorImpl()]).step(), 1);

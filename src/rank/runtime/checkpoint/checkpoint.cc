@@ -15,9 +15,9 @@ namespace {
 
 using checkpoint::CheckpointReader;
 using checkpoint::KeptCheckpoint;
-using runtime::Gathering;
 using runtime::Loading;
 using runtime::NamedTensor;
+using runtime::StateSnapshot;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kAlignment = 64;
@@ -54,25 +54,25 @@ std::string RankKey(const std::string& name, std::size_t rank) {
 }
 
 // The first rank that has something to say, with its number when there are several.
-std::string FirstComplaint(const std::vector<std::string>& texts) {
+std::string FirstError(const std::vector<std::string>& texts) {
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     if (!texts[rank].empty()) return (texts.size() == 1 ? "" : "rank " + std::to_string(rank) + ": ") + texts[rank];
   }
   return "";
 }
 
-Gathering Gather(const State& state) {
-  Gathering gathering;
-  for (const State::Parts::Entry& entry : state.parts().entries) entry.save(gathering);
-  for (const Gathering::Part& part : gathering.parts) {
+StateSnapshot TakeSnapshot(const State& state) {
+  StateSnapshot snapshot;
+  for (const State::Impl::Entry& entry : state.parts().entries) entry.save(snapshot);
+  for (const StateSnapshot::Part& part : snapshot.parts) {
     for (const NamedTensor& tensor : part.tensors) runtime::CheckSavable(part.name, tensor);
   }
-  return gathering;
+  return snapshot;
 }
 
-std::uint64_t BytesOf(const Gathering& gathering) {
+std::uint64_t BytesOf(const StateSnapshot& snapshot) {
   std::uint64_t bytes = 0;
-  for (const Gathering::Part& part : gathering.parts) {
+  for (const StateSnapshot::Part& part : snapshot.parts) {
     for (const NamedTensor& tensor : part.tensors) bytes += Aligned(tensor.tensor.nbytes());
   }
   return bytes;
@@ -87,9 +87,9 @@ std::string Seconds(std::chrono::nanoseconds time) {
 
 SaveFailed::~SaveFailed() = default;
 
-class Checkpoints::Parts {
+class Checkpoints::Impl {
  public:
-  Parts(std::string directory, const Team& team, CheckpointOptions options)
+  Impl(std::string directory, const Team& team, CheckpointOptions options)
       : directory_(std::move(directory)), team_(team), options_(std::move(options)) {
     while (directory_.size() > 1 && directory_.back() == '/') directory_.pop_back();
     std::string problem;
@@ -98,7 +98,7 @@ class Checkpoints::Parts {
     if (!texts.at(0).empty()) throw Error("checkpoints cannot be written: " + texts[0]);
   }
 
-  ~Parts() {
+  ~Impl() {
     if (saver_ == nullptr) return;
     saver_->Wait();
     // What failed was told on stderr when it did.
@@ -106,8 +106,8 @@ class Checkpoints::Parts {
 
   void Prepare(const State& state) {
     if (!team_.is_main()) return;
-    std::uint64_t bytes = BytesOf(Gather(state));
-    for (const State::Parts::Entry& entry : state.parts().entries) {
+    std::uint64_t bytes = BytesOf(TakeSnapshot(state));
+    for (const State::Impl::Entry& entry : state.parts().entries) {
       if (entry.bytes_to_come) bytes += entry.bytes_to_come();
     }
     if (auto reserved = buffer_.Reserve(bytes); !reserved) throw Error(reserved.error().message);
@@ -120,11 +120,11 @@ class Checkpoints::Parts {
     if (score && !std::isfinite(*score))
       throw Error("step " + std::to_string(step) + " cannot be saved: its score is not a finite number.");
     SaveReport report;
-    Gathering gathering;
-    if (team_.is_main()) MakeReady(state, report, gathering);
+    StateSnapshot snapshot;
+    if (team_.is_main()) MakeReady(state, report, snapshot);
 
     // One exchange brings the ranks together, tells all what rank 0 knows, and rank 0 what only the others have.
-    const auto texts = GatherTexts(team_, "checkpoint ready", Framed(MyTexts(state, report)));
+    const auto texts = GatherTexts(team_, "checkpoint ready", Framed(LocalTexts(state, report)));
     const std::vector<std::string> from_main = Unframed(texts.at(0));
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
       const auto parts = Unframed(texts[rank]);
@@ -142,14 +142,14 @@ class Checkpoints::Parts {
         for (std::size_t rank = 0; rank < texts.size(); ++rank) {
           const auto parts = Unframed(texts[rank]);
           for (std::size_t i = 0; i < state.parts().rank_entries.size(); ++i)
-            gathering.scalars[RankKey(state.parts().rank_entries[i].name, rank)] = parts.at(kTextsOfRank + i);
+            snapshot.scalars[RankKey(state.parts().rank_entries[i].name, rank)] = parts.at(kTextsOfRank + i);
         }
-        Copy(gathering, contents);
+        Copy(snapshot, contents);
         report.bytes = copied_bytes_;
         contents.step = static_cast<std::uint64_t>(step);
         contents.world_size = static_cast<std::uint64_t>(team_.world_size);
         contents.score = score;
-        contents.scalars = std::move(gathering.scalars);
+        contents.scalars = std::move(snapshot.scalars);
       }
       Barrier(team_, "checkpoint copy");
       if (team_.is_main()) saver_->Start(std::move(contents));
@@ -162,8 +162,8 @@ class Checkpoints::Parts {
   void Check() {
     if (!team_.is_main() || saver_->busy()) return;
     TakeOutcome();
-    if (untold_failure_ && failed_in_a_row_ > options_.failed_saves_allowed) {
-      throw SaveFailed(TooManyText(*std::exchange(untold_failure_, std::nullopt)));
+    if (unreported_failure_ && failed_in_a_row_ > options_.failed_saves_allowed) {
+      throw SaveFailed(TooManyText(*std::exchange(unreported_failure_, std::nullopt)));
     }
   }
 
@@ -172,7 +172,7 @@ class Checkpoints::Parts {
     if (team_.is_main()) {
       saver_->Wait();
       TakeOutcome();
-      problem = std::exchange(untold_failure_, std::nullopt).value_or("").substr(0, kMaxReason);
+      problem = std::exchange(unreported_failure_, std::nullopt).value_or("").substr(0, kMaxReason);
     }
     const auto texts = GatherTexts(team_, "checkpoint finish", problem);
     if (!texts.at(0).empty()) throw SaveFailed("the last checkpoint is not saved: " + texts[0]);
@@ -254,7 +254,7 @@ class Checkpoints::Parts {
     const auto outcome = saver_->TakeOutcome();
     if (!outcome) return;
     failed_in_a_row_ = outcome->failure ? failed_in_a_row_ + 1 : 0;
-    untold_failure_ = outcome->failure;
+    unreported_failure_ = outcome->failure;
   }
 
   std::string TooManyText(const std::string& last) const {
@@ -264,7 +264,7 @@ class Checkpoints::Parts {
   }
 
   // Rank 0, before the others are met: everything that can fail, and the memory.
-  void MakeReady(const State& state, SaveReport& report, Gathering& gathering) {
+  void MakeReady(const State& state, SaveReport& report, StateSnapshot& snapshot) {
     ready_problem_.clear();
     const auto began = Clock::now();
     if (saver_->busy()) {
@@ -281,8 +281,8 @@ class Checkpoints::Parts {
     }
     TakeOutcome();
     try {
-      gathering = Gather(state);
-      const std::uint64_t bytes = BytesOf(gathering);
+      snapshot = TakeSnapshot(state);
+      const std::uint64_t bytes = BytesOf(snapshot);
       report.buffer_grew = bytes > buffer_.size();
       if (auto reserved = buffer_.Reserve(bytes); !reserved) throw Error(reserved.error().message);
     } catch (const std::exception& error) {
@@ -290,12 +290,12 @@ class Checkpoints::Parts {
     }
   }
 
-  std::vector<std::string> MyTexts(const State& state, SaveReport& report) {
+  std::vector<std::string> LocalTexts(const State& state, SaveReport& report) {
     std::vector<std::string> texts(kTextsOfRank);
     std::string problem = ready_problem_;
     std::size_t bytes = 0;
     try {
-      for (const State::Parts::RankEntry& entry : state.parts().rank_entries) {
+      for (const State::Impl::RankEntry& entry : state.parts().rank_entries) {
         texts.push_back(entry.save(team_));
         bytes += texts.back().size();
       }
@@ -308,19 +308,19 @@ class Checkpoints::Parts {
     if (!problem.empty()) return {problem.substr(0, kMaxReason), "no", "", ""};
     texts[1] = report.started ? "yes" : "no";
     if (team_.is_main() && report.started) {
-      texts[2] = std::exchange(untold_failure_, std::nullopt).value_or("").substr(0, kMaxReason);
+      texts[2] = std::exchange(unreported_failure_, std::nullopt).value_or("").substr(0, kMaxReason);
       texts[3] = !texts[2].empty() && failed_in_a_row_ > options_.failed_saves_allowed ? "yes" : "no";
     }
     return texts;
   }
 
   // Into the kept buffer. What lies in plain memory goes with all processors; the rest as torch copies it.
-  void Copy(const Gathering& gathering, checkpoint::Contents& contents) {
+  void Copy(const StateSnapshot& snapshot, checkpoint::Contents& contents) {
     const at::NoGradGuard no_grad;
     std::vector<checkpoint::CopyJob> jobs;
     std::uint64_t at = 0;
     copied_bytes_ = 0;
-    for (const Gathering::Part& part : gathering.parts) {
+    for (const StateSnapshot::Part& part : snapshot.parts) {
       contents.parts.push_back({part.name, {}});
       for (const NamedTensor& named : part.tensors) {
         const at::Tensor& tensor = named.tensor;
@@ -366,7 +366,7 @@ class Checkpoints::Parts {
                     : base::Result<void>(reader.error());
     const auto texts =
         GatherTexts(team_, "checkpoint verified", good ? std::string() : good.error().message.substr(0, kMaxReason));
-    const std::string complaint = FirstComplaint(texts);
+    const std::string complaint = FirstError(texts);
     if (complaint.empty()) {
       report.folder = path;
       return std::move(*reader);
@@ -384,8 +384,8 @@ class Checkpoints::Parts {
   void CheckTogether(const State& state, Loading& loading, const std::string& folder) {
     std::string mine;
     try {
-      for (const State::Parts::Entry& entry : state.parts().entries) entry.check(loading);
-      for (const State::Parts::RankEntry& entry : state.parts().rank_entries) {
+      for (const State::Impl::Entry& entry : state.parts().entries) entry.check(loading);
+      for (const State::Impl::RankEntry& entry : state.parts().rank_entries) {
         for (std::size_t rank = 0; rank < loading.reader().manifest().world_size; ++rank)
           (void)loading.Scalar<std::string>(RankKey(entry.name, rank));
       }
@@ -393,7 +393,7 @@ class Checkpoints::Parts {
     } catch (const std::exception& error) {
       mine = error.what();
     }
-    const std::string complaint = FirstComplaint(GatherTexts(team_, "checkpoint fits", mine.substr(0, 60 << 10)));
+    const std::string complaint = FirstError(GatherTexts(team_, "checkpoint fits", mine.substr(0, 60 << 10)));
     if (!complaint.empty())
       throw Error("the checkpoint \"" + base::Printable(folder) +
                   "\" is good but does not fit this program; nothing was changed:\n  " + complaint);
@@ -402,9 +402,9 @@ class Checkpoints::Parts {
   void LoadTogether(State& state, Loading& loading, const std::string& folder) {
     std::string problem;
     try {
-      for (const State::Parts::Entry& entry : state.parts().entries) entry.load(loading);
+      for (const State::Impl::Entry& entry : state.parts().entries) entry.load(loading);
       loading.Finish();
-      for (const State::Parts::RankEntry& entry : state.parts().rank_entries) {
+      for (const State::Impl::RankEntry& entry : state.parts().rank_entries) {
         std::vector<std::string> texts;
         for (std::size_t rank = 0; rank < loading.reader().manifest().world_size; ++rank)
           texts.push_back(std::get<std::string>(loading.reader().scalars().at(RankKey(entry.name, rank))));
@@ -413,8 +413,7 @@ class Checkpoints::Parts {
     } catch (const std::exception& error) {
       problem = error.what();
     }
-    const std::string complaint =
-        FirstComplaint(GatherTexts(team_, "checkpoint loaded", problem.substr(0, kMaxReason)));
+    const std::string complaint = FirstError(GatherTexts(team_, "checkpoint loaded", problem.substr(0, kMaxReason)));
     if (!complaint.empty())
       throw Error(
           "the checkpoint \"" + base::Printable(folder) +
@@ -426,38 +425,38 @@ class Checkpoints::Parts {
   Team team_;
   CheckpointOptions options_;
   checkpoint::RealFiles real_files_;
-  checkpoint::KeptBuffer buffer_;
+  checkpoint::StagingBuffer buffer_;
   std::uint64_t copied_bytes_ = 0;
   std::string ready_problem_;
   int failed_in_a_row_ = 0;
-  std::optional<std::string> untold_failure_;
+  std::optional<std::string> unreported_failure_;
   std::unique_ptr<checkpoint::BackgroundSaver> saver_;  // rank 0; last, so that it goes first: it reads the buffer
 };
 
 Checkpoints::Checkpoints(std::string directory, const Team& team, CheckpointOptions options)
-    : parts_(std::make_unique<Parts>(std::move(directory), team, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(std::move(directory), team, std::move(options))) {}
 Checkpoints::~Checkpoints() = default;
 
 void Checkpoints::Prepare(const State& state) {
-  parts_->Prepare(state);
+  impl_->Prepare(state);
 }
 SaveReport Checkpoints::Save(std::int64_t step, const State& state, std::optional<double> score) {
-  return parts_->Save(step, state, score);
+  return impl_->Save(step, state, score);
 }
 void Checkpoints::Check() {
-  parts_->Check();
+  impl_->Check();
 }
 std::optional<LoadReport> Checkpoints::Load(State& state) {
-  return parts_->Load(state);
+  return impl_->Load(state);
 }
 void Checkpoints::Finish() {
-  parts_->Finish();
+  impl_->Finish();
 }
 std::optional<std::int64_t> Checkpoints::durable_step() const {
-  return parts_->durable_step();
+  return impl_->durable_step();
 }
 const std::string& Checkpoints::directory() const {
-  return parts_->directory();
+  return impl_->directory();
 }
 
 }  // namespace fulldeck

@@ -9,10 +9,10 @@
 #include "base/text.h"
 #include "checkpoint/background_saver.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/kept_buffer.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/quoting.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/scalar_state.h"
+#include "checkpoint/staging_buffer.h"
 #pragma pop_macro("CHECK")

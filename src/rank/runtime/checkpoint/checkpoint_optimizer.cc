@@ -129,13 +129,14 @@ std::string KindOf(Optimizer& optimizer) {
   return WithKind(optimizer, [](auto kind) { return std::string(decltype(kind)::kName); });
 }
 
-void SaveOptimizer(const std::string& name, Optimizer& optimizer, const ParameterNames& names, Gathering& gathering) {
+void SaveOptimizer(const std::string& name, Optimizer& optimizer, const ParameterNames& names,
+                   StateSnapshot& snapshot) {
   WithKind(optimizer, [&](auto kind) {
     using Kind = decltype(kind);
     const auto groups = GroupsOf(optimizer, names);
-    gathering.parts.push_back({name, {}});
-    auto& tensors = gathering.parts.back().tensors;
-    auto& scalars = gathering.scalars;
+    snapshot.parts.push_back({name, {}});
+    auto& tensors = snapshot.parts.back().tensors;
+    auto& scalars = snapshot.scalars;
     scalars[name + "/kind"] = std::string(Kind::kName);
     scalars[name + "/groups"] = static_cast<std::int64_t>(groups.size());
     for (std::size_t g = 0; g < groups.size(); ++g) {

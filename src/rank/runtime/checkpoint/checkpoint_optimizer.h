@@ -21,7 +21,7 @@ using ParameterNames = std::map<const void*, std::string>;  // by their TensorIm
 
 // Tensors "PARAMETER.exp_avg" in the part `name`, numbers "name/parameter/PARAMETER/step" and "name/group/0/lr".
 void SaveOptimizer(const std::string& name, torch::optim::Optimizer& optimizer, const ParameterNames& names,
-                   Gathering& gathering);
+                   StateSnapshot& snapshot);
 void CheckOptimizer(const std::string& name, torch::optim::Optimizer& optimizer, const ParameterNames& names,
                     Loading& loading);
 void LoadOptimizer(const std::string& name, torch::optim::Optimizer& optimizer, const ParameterNames& names,

@@ -16,9 +16,9 @@
 namespace fulldeck {
 namespace {
 
-using runtime::Gathering;
 using runtime::Loading;
 using runtime::NamedTensor;
+using runtime::StateSnapshot;
 
 std::vector<NamedTensor> TensorsOf(torch::nn::Module& module) {
   std::vector<NamedTensor> tensors;
@@ -132,10 +132,10 @@ void SetGenerators(const std::vector<std::string>& saved, Loading& loading) {
 }
 
 template <typename T>
-State::Parts::Entry ValueEntry(const std::string& name, T& value) {
-  State::Parts::Entry entry;
+State::Impl::Entry ValueEntry(const std::string& name, T& value) {
+  State::Impl::Entry entry;
   entry.name = name;
-  entry.save = [name, &value](Gathering& gathering) { gathering.scalars[name] = value; };
+  entry.save = [name, &value](StateSnapshot& snapshot) { snapshot.scalars[name] = value; };
   entry.check = [name](Loading& loading) { (void)loading.Scalar<T>(name); };
   entry.load = [name, &value](Loading& loading) {
     if (const T* saved = loading.Scalar<T>(name)) value = *saved;
@@ -160,7 +160,7 @@ std::optional<std::size_t> runtime::Loading::Find(const std::string& part, const
 void runtime::Loading::Read(const std::string& part, std::size_t tensor, const at::Tensor& target) {
   const auto* reader = reader_.Find(part);
   if (IsPlain(target)) {
-    wishes_.push_back({reader, tensor, target.mutable_data_ptr()});
+    requests_.push_back({reader, tensor, target.mutable_data_ptr()});
     held_.push_back(target);
     return;
   }
@@ -172,13 +172,13 @@ void runtime::Loading::Read(const std::string& part, std::size_t tensor, const a
 }
 
 void runtime::Loading::Finish() {
-  auto read = reader_.ReadTensors(wishes_);
-  wishes_.clear();
+  auto read = reader_.ReadTensors(requests_);
+  requests_.clear();
   held_.clear();
   if (!read) throw Error(read.error().message);
 }
 
-void State::Parts::TakeName(const std::string& name) {
+void State::Impl::TakeName(const std::string& name) {
   if (!checkpoint::IsFileName(name) || name.size() > 100)
     throw Error(checkpoint::Quoted(name) +
                 " cannot be the name of a part of the state: letters, digits, '.', '_' and '-' only.");
@@ -187,7 +187,7 @@ void State::Parts::TakeName(const std::string& name) {
   names.push_back(name);
 }
 
-std::map<const void*, std::string> State::Parts::NamesOfParameters() const {
+std::map<const void*, std::string> State::Impl::NamesOfParameters() const {
   std::map<const void*, std::string> found;
   for (const auto& [name, module] : modules) {
     for (const auto& item : module->named_parameters(/*recurse=*/true)) {
@@ -199,41 +199,41 @@ std::map<const void*, std::string> State::Parts::NamesOfParameters() const {
   return found;
 }
 
-State::State() : parts_(std::make_unique<Parts>()) {}
+State::State() : impl_(std::make_unique<Impl>()) {}
 State::~State() = default;
 State::State(State&&) noexcept = default;
 State& State::operator=(State&&) noexcept = default;
 
 State& State::Module(std::string name, torch::nn::Module& module) {
-  parts_->TakeName(name);
-  parts_->modules.emplace_back(name, &module);
-  parts_->entries.push_back({name,
-                             [name, &module](Gathering& gathering) {
-                               auto tensors = TensorsOf(module);
-                               for (NamedTensor& tensor : tensors) tensor.tensor = tensor.tensor.detach();
-                               gathering.parts.push_back({name, std::move(tensors)});
-                             },
-                             [name, &module](Loading& loading) { CheckModule(name, module, loading); },
-                             [name, &module](Loading& loading) { LoadModule(name, module, loading); },
-                             {}});
+  impl_->TakeName(name);
+  impl_->modules.emplace_back(name, &module);
+  impl_->entries.push_back({name,
+                            [name, &module](StateSnapshot& snapshot) {
+                              auto tensors = TensorsOf(module);
+                              for (NamedTensor& tensor : tensors) tensor.tensor = tensor.tensor.detach();
+                              snapshot.parts.push_back({name, std::move(tensors)});
+                            },
+                            [name, &module](Loading& loading) { CheckModule(name, module, loading); },
+                            [name, &module](Loading& loading) { LoadModule(name, module, loading); },
+                            {}});
   return *this;
 }
 
 State& State::Optimizer(std::string name, torch::optim::Optimizer& optimizer) {
   (void)runtime::KindOf(optimizer);
-  parts_->TakeName(name);
-  const Parts* parts = parts_.get();
-  parts_->entries.push_back({name,
-                             [name, &optimizer, parts](Gathering& gathering) {
-                               runtime::SaveOptimizer(name, optimizer, parts->NamesOfParameters(), gathering);
-                             },
-                             [name, &optimizer, parts](Loading& loading) {
-                               runtime::CheckOptimizer(name, optimizer, parts->NamesOfParameters(), loading);
-                             },
-                             [name, &optimizer, parts](Loading& loading) {
-                               runtime::LoadOptimizer(name, optimizer, parts->NamesOfParameters(), loading);
-                             },
-                             [&optimizer] { return runtime::BytesToCome(optimizer); }});
+  impl_->TakeName(name);
+  const Impl* parts = impl_.get();
+  impl_->entries.push_back({name,
+                            [name, &optimizer, parts](StateSnapshot& snapshot) {
+                              runtime::SaveOptimizer(name, optimizer, parts->NamesOfParameters(), snapshot);
+                            },
+                            [name, &optimizer, parts](Loading& loading) {
+                              runtime::CheckOptimizer(name, optimizer, parts->NamesOfParameters(), loading);
+                            },
+                            [name, &optimizer, parts](Loading& loading) {
+                              runtime::LoadOptimizer(name, optimizer, parts->NamesOfParameters(), loading);
+                            },
+                            [&optimizer] { return runtime::BytesToCome(optimizer); }});
   return *this;
 }
 
@@ -248,84 +248,84 @@ State& State::Scheduler(std::string name, torch::optim::LRScheduler& scheduler) 
 }
 
 State& State::Text(std::string name, std::function<std::string()> save, std::function<void(const std::string&)> load) {
-  parts_->TakeName(name);
-  parts_->entries.push_back({name,
-                             [name, save = std::move(save)](Gathering& gathering) { gathering.scalars[name] = save(); },
-                             [name](Loading& loading) { (void)loading.Scalar<std::string>(name); },
-                             [name, load = std::move(load)](Loading& loading) {
-                               if (const auto* text = loading.Scalar<std::string>(name)) load(*text);
-                             },
-                             {}});
+  impl_->TakeName(name);
+  impl_->entries.push_back(
+      {name,
+       [name, save = std::move(save)](StateSnapshot& snapshot) { snapshot.scalars[name] = save(); },
+       [name](Loading& loading) { (void)loading.Scalar<std::string>(name); },
+       [name, load = std::move(load)](Loading& loading) {
+         if (const auto* text = loading.Scalar<std::string>(name)) load(*text);
+       },
+       {}});
   return *this;
 }
 
 State& State::OfEachRank(std::string name, std::function<std::string()> save,
                          std::function<void(const std::vector<std::string>&)> load) {
-  parts_->TakeName(name);
-  parts_->rank_entries.push_back(
+  impl_->TakeName(name);
+  impl_->rank_entries.push_back(
       {name, [save = std::move(save)](const Team&) { return save(); },
        [load = std::move(load)](const std::vector<std::string>& texts, Loading&) { load(texts); }});
   return *this;
 }
 
 State& State::Value(std::string name, bool& value) {
-  parts_->TakeName(name);
-  parts_->entries.push_back(ValueEntry(name, value));
+  impl_->TakeName(name);
+  impl_->entries.push_back(ValueEntry(name, value));
   return *this;
 }
 
 State& State::Value(std::string name, std::int64_t& value) {
-  parts_->TakeName(name);
-  parts_->entries.push_back(ValueEntry(name, value));
+  impl_->TakeName(name);
+  impl_->entries.push_back(ValueEntry(name, value));
   return *this;
 }
 
 State& State::Value(std::string name, double& value) {
-  parts_->TakeName(name);
-  parts_->entries.push_back(ValueEntry(name, value));
+  impl_->TakeName(name);
+  impl_->entries.push_back(ValueEntry(name, value));
   return *this;
 }
 
 State& State::Value(std::string name, std::string& value) {
-  parts_->TakeName(name);
-  parts_->entries.push_back(ValueEntry(name, value));
+  impl_->TakeName(name);
+  impl_->entries.push_back(ValueEntry(name, value));
   return *this;
 }
 
 State& State::Tensors(std::string name, std::function<NamedTensors()> save,
                       std::function<void(const NamedTensors&)> load) {
-  parts_->TakeName(name);
-  parts_->entries.push_back({name,
-                             [name, save = std::move(save)](Gathering& gathering) {
-                               gathering.parts.push_back({name, {}});
-                               for (const auto& item : save())
-                                 gathering.parts.back().tensors.push_back({item.first, item.second.detach()});
-                             },
-                             [name](Loading& loading) {
-                               if (loading.reader().Find(name) == nullptr)
-                                 loading.problems().push_back("there is no \"" + name + "\" in the checkpoint.");
-                             },
-                             [name, load = std::move(load)](Loading& loading) {
-                               const auto* part = loading.reader().Find(name);
-                               NamedTensors tensors;
-                               for (std::size_t i = 0; i < part->header.tensors.size(); ++i) {
-                                 const auto& entry = part->header.tensors[i];
-                                 at::Tensor tensor = runtime::EmptyLike(entry);
-                                 if (auto read = loading.reader().ReadTensor(*part, i, tensor.mutable_data_ptr());
-                                     !read)
-                                   throw Error(read.error().message);
-                                 tensors.emplace(entry.name, std::move(tensor));
-                               }
-                               load(tensors);
-                             },
-                             {}});
+  impl_->TakeName(name);
+  impl_->entries.push_back({name,
+                            [name, save = std::move(save)](StateSnapshot& snapshot) {
+                              snapshot.parts.push_back({name, {}});
+                              for (const auto& item : save())
+                                snapshot.parts.back().tensors.push_back({item.first, item.second.detach()});
+                            },
+                            [name](Loading& loading) {
+                              if (loading.reader().Find(name) == nullptr)
+                                loading.problems().push_back("there is no \"" + name + "\" in the checkpoint.");
+                            },
+                            [name, load = std::move(load)](Loading& loading) {
+                              const auto* part = loading.reader().Find(name);
+                              NamedTensors tensors;
+                              for (std::size_t i = 0; i < part->header.tensors.size(); ++i) {
+                                const auto& entry = part->header.tensors[i];
+                                at::Tensor tensor = runtime::EmptyLike(entry);
+                                if (auto read = loading.reader().ReadTensor(*part, i, tensor.mutable_data_ptr()); !read)
+                                  throw Error(read.error().message);
+                                tensors.emplace(entry.name, std::move(tensor));
+                              }
+                              load(tensors);
+                            },
+                            {}});
   return *this;
 }
 
 State& State::Random() {
   const std::string name = "generators";
-  parts_->TakeName(name);
-  parts_->rank_entries.push_back({name, GeneratorsOf, SetGenerators});
+  impl_->TakeName(name);
+  impl_->rank_entries.push_back({name, GeneratorsOf, SetGenerators});
   return *this;
 }
 

@@ -1,4 +1,4 @@
-// What State is made of inside, and the two ways through it: out of the things that train (Gathering) and back
+// What State is made of inside, and the two ways through it: out of the things that train (StateSnapshot) and back
 // (Loading).
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace fulldeck::runtime {
 
 // On the rank that saves. Tensors are references to the living ones.
-struct Gathering {
+struct StateSnapshot {
   struct Part {
     std::string name;
     std::vector<NamedTensor> tensors;
@@ -55,7 +55,7 @@ class Loading {
   const checkpoint::CheckpointReader& reader_;
   const Team& team_;
   std::vector<std::string> problems_;
-  std::vector<checkpoint::CheckpointReader::Wish> wishes_;
+  std::vector<checkpoint::CheckpointReader::TensorRequest> requests_;
   std::vector<at::Tensor> held_;
   std::map<std::string, std::map<std::string, std::size_t>> places_;
 };
@@ -64,11 +64,11 @@ class Loading {
 
 namespace fulldeck {
 
-class State::Parts {
+class State::Impl {
  public:
   struct Entry {
     std::string name;
-    std::function<void(runtime::Gathering&)> save;
+    std::function<void(runtime::StateSnapshot&)> save;
     std::function<void(runtime::Loading&)> check;
     std::function<void(runtime::Loading&)> load;
     std::function<std::uint64_t()> bytes_to_come;  // of tensors that are not there yet but will be; may be empty

@@ -367,7 +367,7 @@ TEST(Checkpoints, LetOnlyOneWriterIntoADirectory) {
 }
 
 // C2: the disk fills up, training goes on, the error comes with the next call, the last good one stays.
-TEST(Checkpoints, ThatFailAreToldAndTrainingGoesOn) {
+TEST(Checkpoints, ThatFailAreReportedAndTrainingGoesOn) {
   TemporaryFolder folder;
   const Team team = AloneTeam();
   Tiny model;
@@ -526,7 +526,7 @@ TEST(CheckpointRanks, SavedByEightAreLoadedByAnyNumber) {
   RecordProperty("tries", tries);
 }
 
-TEST(CheckpointRanks, AllHearOfAFailureAndAllFallBackTogether) {
+TEST(CheckpointRanks, AllLearnOfAFailureAndAllFallBackTogether) {
   TemporaryFolder folder;
   RunRanks(3, [&](const RankOfTest& rank) {
     const Team team = TeamOf(rank);

@@ -21,7 +21,7 @@
 namespace fulldeck {
 namespace {
 
-constexpr std::size_t kMostNames = 5;
+constexpr std::size_t kMaxNames = 5;
 
 DataParallelOptions Checked(const DataParallelOptions& options) {
   if (options.bucket_bytes < 1 || options.first_bucket_bytes < 1)
@@ -52,8 +52,8 @@ std::vector<std::string> Settings(const DataParallelOptions& options) {
 }  // namespace
 
 // Shared with hooks in the graph, which hold it weakly.
-struct DataParallelCore::State : std::enable_shared_from_this<State> {
-  State(Team of_team, const DataParallelOptions& of_options, runtime::Trained of_trained)
+struct DataParallelCore::Impl : std::enable_shared_from_this<Impl> {
+  Impl(Team of_team, const DataParallelOptions& of_options, runtime::Trained of_trained)
       : team(std::move(of_team)),
         options(of_options),
         trained(std::move(of_trained)),
@@ -68,9 +68,9 @@ struct DataParallelCore::State : std::enable_shared_from_this<State> {
     std::size_t count = 0;
     for (std::size_t i = 0; i < touched.size(); ++i) {
       if (touched[i].load(std::memory_order_relaxed) != 0) continue;
-      if (++count <= kMostNames) text += (text.empty() ? "" : ", ") + base::Printable(trained.names[i]);
+      if (++count <= kMaxNames) text += (text.empty() ? "" : ", ") + base::Printable(trained.names[i]);
     }
-    if (count > kMostNames) text += ", …";
+    if (count > kMaxNames) text += ", …";
     return std::to_string(count) + " of " + std::to_string(touched.size()) + " parameters (" + text + ")";
   }
   bool AnyTouched() const {
@@ -99,8 +99,8 @@ struct DataParallelCore::State : std::enable_shared_from_this<State> {
   std::optional<runtime::GradientWatch> watch;
   std::shared_ptr<c10d::Reducer> reducer;
 
-  int unsynchronised = 0;    // guards that live
-  bool synchronises = true;  // what the last forward that trained said to the next backward
+  int unsynchronized = 0;    // guards that live
+  bool synchronizes = true;  // what the last forward that trained said to the next backward
   bool armed = false;        // a forward said that its backward reduces, and that is not over
   bool reduced = false;      // a reduction was completed since the last step
   bool static_is_set = false;
@@ -112,7 +112,7 @@ struct DataParallelCore::State : std::enable_shared_from_this<State> {
   std::vector<NamedTensor> contents;  // that the replicas' round goes through
 };
 
-void DataParallelCore::State::Connect() {
+void DataParallelCore::Impl::Connect() {
   static_is_set = false;
   must_delay = options.static_graph;
   buckets = std::make_shared<runtime::Buckets>(team, trained.parameters, trained.names, options.check_finite,
@@ -138,18 +138,18 @@ void DataParallelCore::State::Connect() {
 }
 
 void DataParallelCore::UseTeam(const Team& team) {
-  State& state = *state_;
-  state.reducer->remove_autograd_hooks();
+  Impl& impl = *impl_;
+  impl.reducer->remove_autograd_hooks();
   // They may be views of buckets that live in the old group's memory.
-  for (at::Tensor parameter : state.trained.parameters) parameter.mutable_grad() = at::Tensor();
-  state.reductions_before += state.buckets->reductions();
-  state.team = team;
-  state.ForgetTouched();
-  state.synchronises = true;
-  state.armed = false;
-  state.reduced = false;
-  if (state.options.hash_every > 0) state.replicas.emplace(team, state.options.hash_every);
-  state.Connect();
+  for (at::Tensor parameter : impl.trained.parameters) parameter.mutable_grad() = at::Tensor();
+  impl.reductions_before += impl.buckets->reductions();
+  impl.team = team;
+  impl.ForgetTouched();
+  impl.synchronizes = true;
+  impl.armed = false;
+  impl.reduced = false;
+  if (impl.options.hash_every > 0) impl.replicas.emplace(team, impl.options.hash_every);
+  impl.Connect();
 }
 
 DataParallelCore::DataParallelCore(std::shared_ptr<torch::nn::Module> module, const Team& team,
@@ -165,70 +165,70 @@ DataParallelCore::DataParallelCore(std::shared_ptr<torch::nn::Module> module, co
   runtime::CopyFromFirstRank(*module_, team);
   if (options.check_parameters) runtime::CompareContents(*module_, team);
 
-  state_ = std::make_shared<State>(team, options, runtime::TrainedParameters(*module_));
+  impl_ = std::make_shared<Impl>(team, options, runtime::TrainedParameters(*module_));
   // Before the Reducer: its hook on the last parameter may end the pass, and this one must have run by then.
-  state_->watch.emplace(state_->trained.parameters, [weak = std::weak_ptr(state_)](std::size_t index) {
+  impl_->watch.emplace(impl_->trained.parameters, [weak = std::weak_ptr(impl_)](std::size_t index) {
     if (const auto alive = weak.lock()) alive->touched[index].store(1, std::memory_order_relaxed);
   });
   // Buckets in shared memory, where the backend has it. A choice of the user's stays.
   c10::utils::set_env("DDP_DISABLE_COMM_MEM", "0", /*overwrite=*/false);
-  state_->Connect();
+  impl_->Connect();
 }
 
 DataParallelCore::DataParallelCore(std::shared_ptr<torch::nn::Module> module, Session& session,
                                    const DataParallelOptions& options)
     : DataParallelCore(std::move(module), session.team(), options) {
   session_ = &session;
-  told_of_regroup_ = session.OnRegroup([this](const Team& team) { UseTeam(team); });
+  regroup_subscription_ = session.OnRegroup([this](const Team& team) { UseTeam(team); });
 }
 
 DataParallelCore::~DataParallelCore() {
-  if (state_ && state_->reducer) state_->reducer->remove_autograd_hooks();
+  if (impl_ && impl_->reducer) impl_->reducer->remove_autograd_hooks();
 }
 
 // ---- forward ----
 
 void DataParallelCore::BeginForward(const std::vector<const at::Tensor*>& inputs) {
-  State& state = *state_;
+  Impl& impl = *impl_;
   std::vector<at::Tensor> batch;
   batch.reserve(inputs.size());
   for (const at::Tensor* const input : inputs) batch.push_back(*input);
-  CheckBatch(batch, state.team.device);
+  CheckBatch(batch, impl.team.device);
   if (!c10::GradMode::is_enabled()) return;  // evaluation, perhaps of one rank alone: nothing is communicated
-  const bool first_after_reduction = state.synchronises;
-  state.synchronises = state.unsynchronised == 0;
-  if (state.synchronises && state.armed && state.AnyTouched()) CheckReduced();
-  if (state.synchronises) {
-    if (state.options.static_graph && !state.static_is_set) {
+  const bool first_after_reduction = impl.synchronizes;
+  impl.synchronizes = impl.unsynchronized == 0;
+  if (impl.synchronizes && impl.armed && impl.AnyTouched()) CheckReduced();
+  if (impl.synchronizes) {
+    if (impl.options.static_graph && !impl.static_is_set) {
       // Not before: the Reducer would learn how often a gradient comes from all backwards up to the first that reduces,
       // those under NoSync too, and then wait for as many in each step.
-      state.reducer->set_static_graph();
-      state.static_is_set = true;
+      impl.reducer->set_static_graph();
+      impl.static_is_set = true;
     }
-    state.reducer->prepare_for_forward();
+    impl.reducer->prepare_for_forward();
   }
-  runtime::RebuildBuckets(*state.reducer);
+  runtime::RebuildBuckets(*impl.reducer);
   // While gradients are accumulated the buffers go their own ways, as the module would with one big batch.
-  if (state.options.broadcast_buffers && first_after_reduction)
-    runtime::BroadcastQuietly(runtime::BuffersOf(*module_), state.team);
+  if (impl.options.broadcast_buffers && first_after_reduction)
+    runtime::BroadcastQuietly(runtime::BuffersOf(*module_), impl.team);
 }
 
 void DataParallelCore::EndForward(const std::vector<at::Tensor*>& outputs) {
-  State& state = *state_;
-  if (!c10::GradMode::is_enabled() || !state.synchronises) return;
-  const bool searches = state.options.find_unused_parameters && !state.options.static_graph;
+  Impl& impl = *impl_;
+  if (!c10::GradMode::is_enabled() || !impl.synchronizes) return;
+  const bool searches = impl.options.find_unused_parameters && !impl.options.static_graph;
   std::vector<at::Tensor> searched;
   if (searches) {
     for (const at::Tensor* const output : outputs) {
       if (output->defined()) searched.push_back(*output);
     }
   }
-  state.reducer->prepare_for_backward(searched);
-  state.armed = true;
+  impl.reducer->prepare_for_backward(searched);
+  impl.armed = true;
   // In every step of a static graph: what the first one sees, an output that the loss does not use included, must be
   // what the others see.
-  if (!searches && !state.options.static_graph) return;
-  runtime::PassThroughSink(outputs, [weak = state.weak_from_this()] {
+  if (!searches && !impl.options.static_graph) return;
+  runtime::PassThroughSink(outputs, [weak = impl.weak_from_this()] {
     const auto alive = weak.lock();
     if (!alive || !alive->must_delay) return;
     alive->must_delay = false;
@@ -239,32 +239,32 @@ void DataParallelCore::EndForward(const std::vector<at::Tensor*>& outputs) {
 }
 
 DataParallelCore::Unsynchronised::Unsynchronised(DataParallelCore& model) : model_(model) {
-  ++model_.state_->unsynchronised;
+  ++model_.impl_->unsynchronized;
 }
 DataParallelCore::Unsynchronised::~Unsynchronised() {
-  --model_.state_->unsynchronised;
+  --model_.impl_->unsynchronized;
 }
 
 // ---- the step ----
 
 void DataParallelCore::CheckReduced() {
-  const State& state = *state_;
-  const std::string step = "step " + std::to_string(state.steps + 1) + " is refused: ";
-  if (!state.AnyTouched()) {
-    if (state.reduced) return;
+  const Impl& impl = *impl_;
+  const std::string step = "step " + std::to_string(impl.steps + 1) + " is refused: ";
+  if (!impl.AnyTouched()) {
+    if (impl.reduced) return;
     throw Refusal(step + "there was no backward pass since the last step, so that no gradient was reduced.");
   }
-  if (state.armed && state.synchronises) {
-    if (state.AllTouched())
+  if (impl.armed && impl.synchronizes) {
+    if (impl.AllTouched())
       throw Refusal(step +
                     "the last backward did not come to the end of its reductions, so that not all gradients are those "
                     "of all ranks.");
-    throw Refusal(step + "backward brought no gradient for " + state.Untouched() +
+    throw Refusal(step + "backward brought no gradient for " + impl.Untouched() +
                   ", so that not all gradients were reduced. The loss does not depend on them on rank " +
-                  std::to_string(state.team.rank) +
+                  std::to_string(impl.team.rank) +
                   ". Give find_unused_parameters (or static_graph, if it is so in every step), or freeze them.");
   }
-  if (!state.synchronises) {
+  if (!impl.synchronizes) {
     throw Refusal(step +
                   "gradients were accumulated under NoSync and not reduced afterwards. The last backward before a step "
                   "must run outside of NoSync.");
@@ -287,7 +287,7 @@ void ReportNonfinite(int rank, const std::string& text) {
 }  // namespace
 
 std::optional<NonfiniteGradient> DataParallelCore::nonfinite() {
-  return state_->buckets->FindNonfinite(state_->steps + 1);
+  return impl_->buckets->FindNonfinite(impl_->steps + 1);
 }
 
 void DataParallelCore::CheckFinite() {
@@ -310,29 +310,29 @@ void DataParallelCore::CheckFinite() {
 }
 
 void DataParallelCore::StepDone() {
-  State& state = *state_;
-  ++state.steps;
-  state.reduced = false;
-  state.ForgetTouched();
+  Impl& impl = *impl_;
+  ++impl.steps;
+  impl.reduced = false;
+  impl.ForgetTouched();
   if (session_ != nullptr) {
     if (const auto waited = communication_wait()) session_->AddCommunicationTime(*waited);
     session_->SetFingerprints(0, parameters_fingerprint());
   }
-  state.buckets->Forget();
-  if (!state.replicas) return;
-  if (state.replicas->begins()) {
+  impl.buckets->Forget();
+  if (!impl.replicas) return;
+  if (impl.replicas->begins()) {
     const runtime::Trained now = runtime::TrainedParameters(*module_);
-    bool same = now.parameters.size() == state.trained.parameters.size();
+    bool same = now.parameters.size() == impl.trained.parameters.size();
     for (std::size_t i = 0; same && i < now.parameters.size(); ++i)
-      same = now.parameters[i].is_same(state.trained.parameters[i]);
+      same = now.parameters[i].is_same(impl.trained.parameters[i]);
     if (!same)
       throw Refusal(
           "the module's parameters are not those that were wrapped: some were exchanged, added or frozen "
           "since, and are not reduced. Wrap the module when it is complete.");
-    state.contents.clear();
-    for (std::size_t i = 0; i < now.parameters.size(); ++i) state.contents.push_back({now.names[i], now.parameters[i]});
+    impl.contents.clear();
+    for (std::size_t i = 0; i < now.parameters.size(); ++i) impl.contents.push_back({now.names[i], now.parameters[i]});
   }
-  state.replicas->Step(state.contents, state.steps);
+  impl.replicas->Step(impl.contents, impl.steps);
 }
 
 void DataParallelCore::Step(torch::optim::Optimizer& optimizer) {
@@ -346,7 +346,7 @@ void DataParallelCore::Step(torch::optim::Optimizer& optimizer) {
 void DataParallelCore::CheckOptimizer(torch::optim::Optimizer& optimizer) const {
   for (const auto& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
-      if (state_->known.count(parameter.unsafeGetTensorImpl()) > 0) return;
+      if (impl_->known.count(parameter.unsafeGetTensorImpl()) > 0) return;
     }
   }
   throw Refusal(
@@ -357,31 +357,31 @@ void DataParallelCore::CheckOptimizer(torch::optim::Optimizer& optimizer) const 
 // ---- what there is to know ----
 
 const Team& DataParallelCore::team() const {
-  return state_->team;
+  return impl_->team;
 }
 const DataParallelOptions& DataParallelCore::options() const {
-  return state_->options;
+  return impl_->options;
 }
 const std::vector<at::Tensor>& DataParallelCore::parameters() const {
-  return state_->trained.parameters;
+  return impl_->trained.parameters;
 }
 const std::vector<std::string>& DataParallelCore::parameter_names() const {
-  return state_->trained.names;
+  return impl_->trained.names;
 }
 std::uint64_t DataParallelCore::steps() const {
-  return state_->steps;
+  return impl_->steps;
 }
 std::uint64_t DataParallelCore::reductions() const {
-  return state_->reductions_before + state_->buckets->reductions();
+  return impl_->reductions_before + impl_->buckets->reductions();
 }
 std::size_t DataParallelCore::buckets() const {
-  return state_->buckets->count();
+  return impl_->buckets->count();
 }
 std::optional<std::chrono::nanoseconds> DataParallelCore::communication_wait() const {
-  return state_->buckets->wait();
+  return impl_->buckets->wait();
 }
 std::uint64_t DataParallelCore::parameters_fingerprint() const {
-  return state_->replicas ? state_->replicas->fingerprint() : 0;
+  return impl_->replicas ? impl_->replicas->fingerprint() : 0;
 }
 
 }  // namespace fulldeck

@@ -65,7 +65,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Buckets::Start(c10d::GradBucket& bucket)
   Bucket& here = buckets_.emplace_back();
   if (check_finite_) {
     here.gradients.emplace(bucket);
-    if (!backend_looks_) here.given = LookAt(gradients);
+    if (!backend_checks_) here.given = Scan(gradients);
   }
   c10d::AllreduceOptions options;
   if (averages_ && gradients.layout() == at::kStrided) {
@@ -99,9 +99,9 @@ void Buckets::Finish(at::Tensor result) {
   Bucket& here = buckets_[finished_++];
   if (check_finite_) {
     if (torch_backend::NonfiniteOfCall(here.work)) {
-      backend_looks_ = true;
+      backend_checks_ = true;
     } else {
-      here.reduced = LookAt(result);
+      here.reduced = Scan(result);
     }
   }
   if (finished_ < count_) return;
@@ -110,21 +110,21 @@ void Buckets::Finish(at::Tensor result) {
   completed_();
 }
 
-Buckets::Look Buckets::LookAt(const at::Tensor& bucket) {
+Buckets::ScanResult Buckets::Scan(const at::Tensor& bucket) {
   const at::Tensor values = ValuesOf(bucket);
-  Look look;
-  if (!values.is_floating_point() && !values.is_complex()) return look;
-  if (values.device().is_cpu() && values.is_contiguous() && CanLookForNonfinite(values.scalar_type())) {
-    look.element = FirstNonfinite(values.const_data_ptr(), values.scalar_type(), values.numel());
+  ScanResult scan;
+  if (!values.is_floating_point() && !values.is_complex()) return scan;
+  if (values.device().is_cpu() && values.is_contiguous() && CanFindNonfinite(values.scalar_type())) {
+    scan.element = FirstNonfinite(values.const_data_ptr(), values.scalar_type(), values.numel());
   } else {
-    look.flag = at::isfinite(values).all();
+    scan.flag = at::isfinite(values).all();
   }
-  return look;
+  return scan;
 }
 
-std::optional<std::uint64_t> Buckets::Settle(const Look& look, const at::Tensor& bucket) {
-  if (!look.flag.defined()) return look.element;
-  if (look.flag.item<bool>()) return std::nullopt;
+std::optional<std::uint64_t> Buckets::Settle(const ScanResult& scan, const at::Tensor& bucket) {
+  if (!scan.flag.defined()) return scan.element;
+  if (scan.flag.item<bool>()) return std::nullopt;
   const at::Tensor finite = at::isfinite(ValuesOf(bucket)).reshape({-1}).cpu().contiguous();
   const bool* const flags = finite.const_data_ptr<bool>();
   for (std::int64_t i = 0; i < finite.numel(); ++i) {

@@ -40,22 +40,22 @@ class Buckets : public std::enable_shared_from_this<Buckets> {
 
  private:
   class Hook;
-  // What one look at a bucket found: at once on the host, later on a card.
-  struct Look {
+  // What one scan at a bucket found: at once on the host, later on a card.
+  struct ScanResult {
     std::optional<std::uint64_t> element;
     at::Tensor flag;  // on the card: is all of it finite? Undefined: looked at on the host
   };
   struct Bucket {
     c10::intrusive_ptr<c10d::Work> work;
     std::optional<c10d::GradBucket> gradients;  // only where somebody may ask for names
-    Look given;                                 // by this rank
-    Look reduced;
+    ScanResult given;                           // by this rank
+    ScanResult reduced;
   };
 
   c10::intrusive_ptr<c10::ivalue::Future> Start(c10d::GradBucket& bucket);
   void Finish(at::Tensor result);
-  static Look LookAt(const at::Tensor& bucket);
-  static std::optional<std::uint64_t> Settle(const Look& look, const at::Tensor& bucket);
+  static ScanResult Scan(const at::Tensor& bucket);
+  static std::optional<std::uint64_t> Settle(const ScanResult& scan, const at::Tensor& bucket);
   NonfiniteGradient Named(const Bucket& bucket, std::uint64_t element, int rank, std::uint64_t step) const;
 
   const Team team_;
@@ -65,7 +65,7 @@ class Buckets : public std::enable_shared_from_this<Buckets> {
   const std::function<void()> completed_;
   const bool averages_;       // the backend can: one pass less, and rounded once
   const bool host_can_time_;  // waiting for a call means that its data has arrived
-  bool backend_looks_ = false;
+  bool backend_checks_ = false;
 
   std::atomic<std::uint64_t> reductions_{0};  // read by anybody; orders nothing
   std::size_t count_ = 0;

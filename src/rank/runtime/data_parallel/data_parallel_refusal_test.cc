@@ -104,7 +104,7 @@ TEST(Refusal, OfAModuleOnSeveralDevicesOrOnAnotherCountsThem) {
   });
 }
 
-TEST(PlacementReport, SaysCaseAWhereTheDeviceIsRightAndNeverThrows) {
+TEST(PlacementReport, ReportsCaseAWhereTheDeviceIsRightAndNeverThrows) {
   RunRanks(1, [](const RankOfTest& self) {
     SetEnvironment(0, 1);
     const Team team = TeamOf(self);

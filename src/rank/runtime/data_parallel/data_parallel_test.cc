@@ -157,7 +157,7 @@ TEST(DataParallel, AccumulatesUnderNoSyncToOneBigBatch) {
   });
 }
 
-TEST(DataParallel, LeavesOutParametersThatNoRankUsesWhenToldSo) {
+TEST(DataParallel, LeavesOutParametersThatNoRankUsesWhenConfiguredTo) {
   RunRanks(2, [](const RankOfTest& self) {
     const Team team = TeamOf(self);
     for (const bool is_static : {false, true}) {
@@ -304,8 +304,8 @@ torch_backend::RanksOptions TimeFor(int trainings) {
 }
 
 struct BadGradient {
-  bool looks;  // the backend looks for values that are not finite
-  bool plain;  // it is not ours
+  bool checks_finite;  // the backend checks_finite for values that are not finite
+  bool plain;          // it is not ours
   double value;
   int step;
   int rank;
@@ -323,16 +323,18 @@ TEST(DataParallel, NamesRankTensorAndStepOfAGradientThatIsNotFinite) {
   const auto below = [&](int limit) { return static_cast<int>(draw() % static_cast<unsigned>(limit)); };
   while (static_cast<int>(rows.size()) < tries) {
     const bool plain = below(3) == 0;
-    const bool looks = !plain && below(2) == 0;
+    const bool checks_finite = !plain && below(2) == 0;
     const double value = std::array<double, 3>{NAN, INFINITY, -INFINITY}[static_cast<std::size_t>(below(3))];
-    rows.push_back({looks, plain, value, below(4), below(4), static_cast<std::size_t>(below(4)), below(1 << 20)});
+    rows.push_back(
+        {checks_finite, plain, value, below(4), below(4), static_cast<std::size_t>(below(4)), below(1 << 20)});
   }
   const auto body = [&](const RankOfTest& self) {
     for (std::size_t number = 0; number < rows.size(); ++number) {
       const BadGradient& row = rows[number];
       RankOfTest here = self;
       here.store = c10::make_intrusive<c10d::PrefixStore>(std::to_string(number), self.store);
-      const Team team = row.plain ? TeamWith(here, c10::make_intrusive<PlainBackend>(here)) : TeamOf(here, row.looks);
+      const Team team =
+          row.plain ? TeamWith(here, c10::make_intrusive<PlainBackend>(here)) : TeamOf(here, row.checks_finite);
       auto net = std::make_shared<SmallNet>();
       DataParallelOptions options;
       options.bucket_bytes = 512;
@@ -373,7 +375,7 @@ TEST(DataParallel, NamesRankTensorAndStepOfAGradientThatIsNotFinite) {
   RecordProperty("tries", tries);
 }
 
-TEST(DataParallel, TellsASumThatOverflowsFromARankThatDid) {
+TEST(DataParallel, DistinguishesASumThatOverflowsFromARankThatDid) {
   RunRanks(2, [](const RankOfTest& self) {
     auto net = std::make_shared<SmallNet>();
     DataParallel model(net, TeamOf(self));

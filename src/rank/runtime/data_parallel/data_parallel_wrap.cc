@@ -13,12 +13,12 @@
 
 #include "base/text.h"
 #include "fulldeck/data_parallel.h"
-#include "runtime/data_parallel/replica_check_words.h"
+#include "runtime/data_parallel/replica_difference.h"
 
 namespace fulldeck::runtime {
 namespace {
 
-constexpr std::size_t kMostGathered = 60 << 10;
+constexpr std::size_t kMaxGathered = 60 << 10;
 constexpr std::size_t kBroadcastBytes = 250 << 20;  // as torch's DistributedDataParallel
 
 bool MakesSparseGradients(const torch::nn::Module& module) {
@@ -48,26 +48,26 @@ std::vector<std::string> LinesOf(const std::string& text) {
 
 // How the ranks' declarations differ, from the point of view of most.
 std::string DifferenceOf(const std::vector<std::string>& texts) {
-  std::map<std::string, std::vector<int>> camps;
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) camps[texts[rank]].push_back(static_cast<int>(rank));
-  const auto largest = std::max_element(camps.begin(), camps.end(), [](const auto& one, const auto& other) {
+  std::map<std::string, std::vector<int>> classes;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) classes[texts[rank]].push_back(static_cast<int>(rank));
+  const auto largest = std::max_element(classes.begin(), classes.end(), [](const auto& one, const auto& other) {
     return one.second.size() != other.second.size() ? one.second.size() < other.second.size()
                                                     : one.second.front() > other.second.front();
   });
   const std::vector<std::string> usual = LinesOf(largest->first);
   std::string text;
-  for (const auto& [declaration, ranks] : camps) {
+  for (const auto& [declaration, ranks] : classes) {
     if (declaration == largest->first) continue;
     const std::vector<std::string> lines = LinesOf(declaration);
     const std::size_t common = std::min(lines.size(), usual.size());
     std::string detail;
-    int told = 0;
-    for (std::size_t i = 0; i < common && told < 3; ++i) {
+    int listed = 0;
+    for (std::size_t i = 0; i < common && listed < 3; ++i) {
       if (lines[i] == usual[i]) continue;
       detail += "\n    " + lines[i] + "\n      and not " + usual[i];
-      ++told;
+      ++listed;
     }
-    if (told == 0) {
+    if (listed == 0) {
       const auto& longer = lines.size() > common ? lines : usual;
       detail = lines.size() == usual.size() ? "\n    beyond what was compared here"
                                             : "\n    " + longer[common] + (lines.size() > common ? "" : " is missing");
@@ -144,7 +144,7 @@ void AgreeOnModule(const torch::nn::Module& module, const Team& team, const std:
   }
   if (std::all_of(answers.begin(), answers.end(), [&](const auto& answer) { return answer == answers[0]; })) return;
   const std::vector<std::string> texts =
-      GatherTexts(team, "fulldeck/wrap-declaration", declared.substr(0, kMostGathered));
+      GatherTexts(team, "fulldeck/wrap-declaration", declared.substr(0, kMaxGathered));
   throw Refusal(
       "the module is not the same on all ranks; names, types, shapes or options differ:" + DifferenceOf(texts) +
       "\nAll ranks must build the same module: look for sizes that depend on the rank or on its data.");

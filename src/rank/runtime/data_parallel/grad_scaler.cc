@@ -25,8 +25,8 @@
 namespace fulldeck {
 namespace {
 
-constexpr double kLargestScale = 0x1p80;  // beyond it a scaled loss of 1 is soon no float any more
-constexpr std::uint64_t kMostSkipped = 50;
+constexpr double kMaxScale = 0x1p80;  // beyond it a scaled loss of 1 is soon no float any more
+constexpr std::uint64_t kMaxSkipped = 50;
 
 GradScalerState Checked(const GradScalerState& state) {
   const bool sane = state.scale > 0 && std::isfinite(state.scale) && state.growth_factor > 1 &&
@@ -171,12 +171,12 @@ bool GradScaler::Step(DataParallelCore& model, torch::optim::Optimizer& optimize
     optimizer.step();
     skipped_in_a_row_ = 0;
     if (++state_.steps_since_overflow == state_.growth_interval) {
-      state_.scale = std::min(state_.scale * state_.growth_factor, kLargestScale);
+      state_.scale = std::min(state_.scale * state_.growth_factor, kMaxScale);
       state_.steps_since_overflow = 0;
     }
   } else {
     // No scale is small enough: that is no overflow of 16 bits, and going on would be training in which nothing moves.
-    if (++skipped_in_a_row_ >= kMostSkipped) {
+    if (++skipped_in_a_row_ >= kMaxSkipped) {
       model.CheckFinite();
       throw Error(std::to_string(skipped_in_a_row_) +
                   " steps in a row had gradients that are not finite, at scales down to " +

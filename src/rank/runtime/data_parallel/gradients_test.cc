@@ -70,14 +70,14 @@ TEST(ClipGradNorm, TakesParametersWithoutGradientsAndOfSeveralTypes) {
 
 TEST(GradScaler, TrainsAsWithoutItAndLeavesOutAStepOnAllRanksWhenOneOverflows) {
   RunRanks(3, [](const RankOfTest& self) {
-    for (const bool reduction_looks : {true, false}) {
+    for (const bool reduction_checks : {true, false}) {
       RankOfTest here = self;
-      here.store = c10::make_intrusive<c10d::PrefixStore>(reduction_looks ? "a" : "b", self.store);
+      here.store = c10::make_intrusive<c10d::PrefixStore>(reduction_checks ? "a" : "b", self.store);
       const Team team = TeamOf(here);
       auto net = std::make_shared<SmallNet>();
       auto plain_net = std::make_shared<SmallNet>();
       DataParallelOptions options;
-      options.check_finite = reduction_looks;
+      options.check_finite = reduction_checks;
       DataParallel model(net, team, options);
       DataParallel plain(plain_net, team, options);
       torch::optim::SGD optimizer(net->parameters(), 0.1);
@@ -194,7 +194,7 @@ TEST(GradScaler, ItsTextBringsTheStateBackExactlyAndAnythingElseIsRefused) {
   saved.Object("scaler", other);
 }
 
-TEST(GradScaler, KeepsItsStateAndRefusesOneThatCannotBe) {
+TEST(GradScaler, KeepsItsStateAndRefusesAnInvalidOne) {
   GradScalerState state;
   state.scale = 8;
   state.steps_since_overflow = 3;
@@ -261,7 +261,7 @@ TEST(Autocast, TrainsOverRanks) {
 TEST(Nonfinite, IsFoundAtEveryPlaceInEveryType) {
   at::set_num_threads(1);
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
-    ASSERT_TRUE(runtime::CanLookForNonfinite(type));
+    ASSERT_TRUE(runtime::CanFindNonfinite(type));
     for (const std::int64_t count : {1, 7, 64, 9000, 20000}) {
       // The largest finite value, a subnormal, both zeros: none of them.
       at::Tensor values = at::full({count}, type == at::kHalf ? 65504.0 : 1e38, type);
@@ -279,7 +279,7 @@ TEST(Nonfinite, IsFoundAtEveryPlaceInEveryType) {
       }
     }
   }
-  EXPECT_FALSE(runtime::CanLookForNonfinite(at::kInt));
+  EXPECT_FALSE(runtime::CanFindNonfinite(at::kInt));
 }
 
 TEST(HashOfBytes, ChangesWithEveryBitLengthPlaceAndSeed) {

@@ -53,9 +53,9 @@ std::vector<MicroBatch> CutIntoMicroBatches(std::int64_t samples, std::int64_t m
   return parts;
 }
 
-class MicroBatches::State {
+class MicroBatches::Impl {
  public:
-  State(Session& session, torch::optim::Optimizer& optimizer, MicroBatchOptions options)
+  Impl(Session& session, torch::optim::Optimizer& optimizer, MicroBatchOptions options)
       : session_(session), optimizer_(optimizer), options_(std::move(options)), micro_batch_(options_.micro_batch) {
     if (micro_batch_ < 0) throw Error("a micro-batch of " + std::to_string(micro_batch_) + " samples cannot be.");
     if (!halves()) return;
@@ -85,21 +85,21 @@ class MicroBatches::State {
   std::uint64_t run_ = 0;  // number of the step; the same on all ranks
   // Of the attempt under way.
   Reached reached_ = Reached::kGradients;
-  std::int64_t largest_part_ = 0;
+  std::int64_t largest_micro_batch_ = 0;
   // Until the optimizer has once come to its end at this size.
   bool proven_ = false;
   std::unique_ptr<runtime::OptimizerSnapshot> snapshot_;
 };
 
-void MicroBatches::State::Attempt(std::int64_t samples, const std::function<void(const MicroBatch&)>& work) {
+void MicroBatches::Impl::Attempt(std::int64_t samples, const std::function<void(const MicroBatch&)>& work) {
   reached_ = Reached::kGradients;
-  largest_part_ = 0;
+  largest_micro_batch_ = 0;
   optimizer_.zero_grad();
   const std::vector<MicroBatch> parts = CutIntoMicroBatches(samples, micro_batch_);
-  for (const MicroBatch& part : parts) largest_part_ = std::max(largest_part_, part.size);
+  for (const MicroBatch& part : parts) largest_micro_batch_ = std::max(largest_micro_batch_, part.size);
   for (const MicroBatch& part : parts) work(part);
   if (halves() && !proven_) snapshot_ = std::make_unique<runtime::OptimizerSnapshot>(optimizer_);
-  reached_ = Reached::kSpoilt;
+  reached_ = Reached::kPartlyStepped;
   if (options_.apply) {
     options_.apply();
   } else {
@@ -113,13 +113,13 @@ void MicroBatches::State::Attempt(std::int64_t samples, const std::function<void
 }
 
 // A rank that failed in the optimizer does not come here, and aborts the group: then nobody gets through.
-void MicroBatches::State::Vote() {
+void MicroBatches::Impl::Vote() {
   if (session_.world_size() == 1) return;
   std::vector<at::Tensor> one = {at::ones({1}, at::kInt)};
   session_.team().group->allreduce(one)->wait();
 }
 
-void MicroBatches::State::Run(std::int64_t samples, const std::function<void(const MicroBatch&)>& work) {
+void MicroBatches::Impl::Run(std::int64_t samples, const std::function<void(const MicroBatch&)>& work) {
   ++run_;
   std::vector<at::Tensor> random;
   std::vector<at::Tensor> kept;
@@ -162,15 +162,15 @@ void MicroBatches::State::Run(std::int64_t samples, const std::function<void(con
 }
 
 // All ranks come here after one of them ran out of memory. True: the step is done after all.
-bool MicroBatches::State::Recover(const std::string& mine) {
+bool MicroBatches::Impl::Recover(const std::string& mine) {
   const std::string why = session_.WhyAborted().value_or(mine);
   optimizer_.zero_grad();
   ReleaseCaches(session_.device());
 
   // Ranks may have different numbers of samples; the size that is halved must be one for all.
-  const auto texts = GatherTexts(
-      session_.team(), "out of memory",
-      std::string(1, static_cast<char>(reached_)) + "," + std::to_string(run_) + "," + std::to_string(largest_part_));
+  const auto texts = GatherTexts(session_.team(), "out of memory",
+                                 std::string(1, static_cast<char>(reached_)) + "," + std::to_string(run_) + "," +
+                                     std::to_string(largest_micro_batch_));
   std::vector<runtime::Arrival> arrivals;
   std::int64_t largest = 0;
   for (const std::string& text : texts) {
@@ -201,9 +201,9 @@ bool MicroBatches::State::Recover(const std::string& mine) {
 }
 
 // Makes parameters and optimizer state equal and whole on all ranks.
-void MicroBatches::State::Repair(const runtime::RepairPlan& plan) {
+void MicroBatches::Impl::Repair(const runtime::RepairPlan& plan) {
   if (plan.source >= 0) {
-    if (reached_ == Reached::kSpoilt) optimizer_.state().clear();
+    if (reached_ == Reached::kPartlyStepped) optimizer_.state().clear();
     runtime::BroadcastOptimizer(session_.team(), optimizer_, plan.source);
   }
   if (!plan.from_copies) return;
@@ -212,32 +212,32 @@ void MicroBatches::State::Repair(const runtime::RepairPlan& plan) {
         "every rank ran out of memory in the middle of an optimizer step, and none has the state from before it. "
         "Start again from the last checkpoint, with smaller micro-batches.");
   }
-  snapshot_->PutBack(optimizer_);
+  snapshot_->Restore(optimizer_);
 }
 
-void MicroBatches::State::Fail(const std::string& what) const {
+void MicroBatches::Impl::Fail(const std::string& what) const {
   const c10::Device device = session_.device();
   throw Error("rank " + std::to_string(session_.rank()) + " ran out of memory " + PlaceOf(reached_) + " on " +
-              device.str() + " with " + std::to_string(largest_part_) + " samples at once: " + what +
+              device.str() + " with " + std::to_string(largest_micro_batch_) + " samples at once: " + what +
               " The card: " + ReadMemory(device).ToText() +
               ". Set MicroBatchOptions::micro_batch to a smaller number (the global batch stays the same), or oom = "
               "\"halve\" to have that done when it is needed.");
 }
 
 MicroBatches::MicroBatches(Session& session, torch::optim::Optimizer& optimizer, MicroBatchOptions options)
-    : state_(std::make_unique<State>(session, optimizer, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(session, optimizer, std::move(options))) {}
 MicroBatches::~MicroBatches() = default;
 
 void MicroBatches::Run(std::int64_t samples, const std::function<void(const MicroBatch&)>& forward_and_backward) {
-  state_->Run(samples, forward_and_backward);
+  impl_->Run(samples, forward_and_backward);
 }
 
 std::int64_t MicroBatches::micro_batch() const {
-  return state_->micro_batch();
+  return impl_->micro_batch();
 }
 
 int MicroBatches::times_halved() const {
-  return state_->times_halved();
+  return impl_->times_halved();
 }
 
 }  // namespace fulldeck

@@ -20,7 +20,8 @@ RepairPlan PlanRepair(const std::vector<Arrival>& arrivals) {
   const int stepped = first(Reached::kStepped);
   const int before = first(Reached::kGradients);
   for (const Arrival& arrival : arrivals) plan.is_done.push_back(stepped >= 0 || arrival.run != latest);
-  if (first(Reached::kSpoilt) >= 0 || (stepped >= 0 && before >= 0)) plan.source = stepped >= 0 ? stepped : before;
+  if (first(Reached::kPartlyStepped) >= 0 || (stepped >= 0 && before >= 0))
+    plan.source = stepped >= 0 ? stepped : before;
   plan.from_copies = stepped < 0 && before < 0;
   return plan;
 }

@@ -8,9 +8,9 @@ namespace fulldeck::runtime {
 
 // How far a rank came in its step before memory ran out, here or elsewhere.
 enum class Reached : char {
-  kGradients = 'g',  // parameters and optimizer are as they were before the step
-  kSpoilt = 'o',     // the optimizer stopped half-way
-  kStepped = 's',    // the step is done
+  kGradients = 'g',      // parameters and optimizer are as they were before the step
+  kPartlyStepped = 'o',  // the optimizer stopped half-way
+  kStepped = 's',        // the step is done
 };
 
 struct Arrival {

@@ -17,31 +17,31 @@ using torch::optim::Optimizer;
 using torch::optim::OptimizerParamState;
 
 // What an optimizer keeps of one parameter.
-struct Parts {
+struct StateFields {
   char kind = '?';               // 'a' for the first of AnyKind, 'b' for the second …
   std::int64_t* step = nullptr;  // null: it counts none
   std::vector<at::Tensor*> tensors;
 };
 
-struct CollectParts {
-  Parts& parts;
-  void operator()(const char*, std::int64_t& step) const { parts.step = &step; }
-  void operator()(const char*, at::Tensor& tensor) const { parts.tensors.push_back(&tensor); }
+struct CollectFields {
+  StateFields& fields;
+  void operator()(const char*, std::int64_t& step) const { fields.step = &step; }
+  void operator()(const char*, at::Tensor& tensor) const { fields.tensors.push_back(&tensor); }
 };
 
-Parts PartsOf(OptimizerParamState& state) {
-  Parts parts;
+StateFields FieldsOf(OptimizerParamState& state) {
+  StateFields fields;
   char kind = 'a';
   const bool known = AnyKind([&](auto of_kind) {
     using Kind = decltype(of_kind);
     auto* const its_state = dynamic_cast<typename Kind::State*>(&state);
     if (its_state == nullptr) return ++kind, false;
-    Kind::VisitState(*its_state, CollectParts{parts});
-    parts.kind = kind;
+    Kind::VisitState(*its_state, CollectFields{fields});
+    fields.kind = kind;
     return true;
   });
   if (!known) throw Refusal("the state of this optimizer is not known, so that it cannot be repaired after a failure.");
-  return parts;
+  return fields;
 }
 
 std::unique_ptr<OptimizerParamState> MakeState(char wanted) {
@@ -69,7 +69,7 @@ OptimizerParamState* StateOf(Optimizer& optimizer, const at::Tensor& parameter) 
 
 std::unique_ptr<OptimizerParamState> CopyTo(const OptimizerParamState& state, c10::Device device) {
   auto copy = state.clone();
-  for (at::Tensor* tensor : PartsOf(*copy).tensors) {
+  for (at::Tensor* tensor : FieldsOf(*copy).tensors) {
     if (tensor->defined()) *tensor = tensor->detach().to(device, tensor->scalar_type(), false, /*copy=*/true);
   }
   return copy;
@@ -96,12 +96,12 @@ std::vector<std::uint8_t> Rows(Optimizer& optimizer) {
   ForEachParameter(optimizer, [&](at::Tensor& parameter) {
     Row row;
     if (OptimizerParamState* state = StateOf(optimizer, parameter)) {
-      const Parts parts = PartsOf(*state);
-      row.kind = parts.kind;
-      row.step = parts.step == nullptr ? 0 : *parts.step;
-      for (std::size_t i = 0; i < parts.tensors.size(); ++i) {
-        if (!parts.tensors[i]->defined()) continue;
-        if (parts.tensors[i]->sizes() != parameter.sizes()) {
+      const StateFields fields = FieldsOf(*state);
+      row.kind = fields.kind;
+      row.step = fields.step == nullptr ? 0 : *fields.step;
+      for (std::size_t i = 0; i < fields.tensors.size(); ++i) {
+        if (!fields.tensors[i]->defined()) continue;
+        if (fields.tensors[i]->sizes() != parameter.sizes()) {
           throw Error("an optimizer state has another shape than its parameter, and cannot be sent to other ranks.");
         }
         row.present = static_cast<std::uint8_t>(row.present | 1u << i);
@@ -146,7 +146,7 @@ OptimizerSnapshot::OptimizerSnapshot(Optimizer& optimizer) {
   });
 }
 
-void OptimizerSnapshot::PutBack(Optimizer& optimizer) const {
+void OptimizerSnapshot::Restore(Optimizer& optimizer) const {
   const c10::NoGradGuard no_grad;
   // What the failed attempt made goes first: its memory is needed.
   optimizer.state().clear();
@@ -185,10 +185,10 @@ void BroadcastOptimizer(const Team& team, Optimizer& optimizer, int root) {
       place = MakeState(row.kind);
       state = place.get();
     }
-    const Parts parts = PartsOf(*state);
-    if (parts.step != nullptr) *parts.step = row.step;
-    for (std::size_t i = 0; i < parts.tensors.size(); ++i) {
-      at::Tensor& tensor = *parts.tensors[i];
+    const StateFields fields = FieldsOf(*state);
+    if (fields.step != nullptr) *fields.step = row.step;
+    for (std::size_t i = 0; i < fields.tensors.size(); ++i) {
+      at::Tensor& tensor = *fields.tensors[i];
       if ((row.present >> i & 1u) == 0) {
         tensor = at::Tensor();
         continue;

@@ -19,7 +19,7 @@ void CheckOptimizerIsKnown(const torch::optim::Optimizer& optimizer);
 class OptimizerSnapshot {
  public:
   explicit OptimizerSnapshot(torch::optim::Optimizer& optimizer);
-  void PutBack(torch::optim::Optimizer& optimizer) const;
+  void Restore(torch::optim::Optimizer& optimizer) const;
 
  private:
   struct Entry {

@@ -191,7 +191,7 @@ TEST(MicroBatches, AllOutOfMemoryInALaterOptimizerStepIsAnErrorThatSaysSo) {
   });
 }
 
-TEST(MicroBatches, FailByDefaultWithTheFiguresAndTheCure) {
+TEST(MicroBatches, FailByDefaultWithTheFiguresAndTheFix) {
   RunSession(1, [](const RankOfTest&) {
     const auto session = Session::FromEnvironment();
     const std::string text = MUST_THROW(Train(*session, 0, OutOfMemory::kFail, {Place::kBackward, 1, {0}, 16}));
@@ -256,7 +256,7 @@ TEST(MicroBatches, AreCutEvenlyAndCoverAllSamples) {
 TEST(RepairPlan, FollowsFromHowFarEachRankCame) {
   using List = std::vector<Arrival>;
   constexpr auto kBefore = Reached::kGradients;
-  constexpr auto kSpoilt = Reached::kSpoilt;
+  constexpr auto kPartlyStepped = Reached::kPartlyStepped;
   constexpr auto kStepped = Reached::kStepped;
   const struct {
     List arrivals;
@@ -265,16 +265,16 @@ TEST(RepairPlan, FollowsFromHowFarEachRankCame) {
     bool from_copies;
   } kRows[] = {
       {{{3, kBefore}, {3, kBefore}}, {false, false}, -1, false},
-      {{{3, kBefore}, {3, kSpoilt}}, {false, false}, 0, false},
-      {{{3, kSpoilt}, {3, kBefore}}, {false, false}, 1, false},
-      {{{3, kSpoilt}, {3, kSpoilt}}, {false, false}, -1, true},
-      {{{3, kSpoilt}, {3, kStepped}}, {true, true}, 1, false},
-      {{{3, kBefore}, {3, kStepped}, {3, kSpoilt}}, {true, true, true}, 1, false},
+      {{{3, kBefore}, {3, kPartlyStepped}}, {false, false}, 0, false},
+      {{{3, kPartlyStepped}, {3, kBefore}}, {false, false}, 1, false},
+      {{{3, kPartlyStepped}, {3, kPartlyStepped}}, {false, false}, -1, true},
+      {{{3, kPartlyStepped}, {3, kStepped}}, {true, true}, 1, false},
+      {{{3, kBefore}, {3, kStepped}, {3, kPartlyStepped}}, {true, true, true}, 1, false},
       {{{3, kStepped}, {3, kStepped}}, {true, true}, -1, false},
       // Rank 0 was on its way out of step 3 when rank 1 ran out of memory in step 4.
       {{{3, kStepped}, {4, kBefore}}, {true, false}, -1, false},
       {{{4, kBefore}, {3, kStepped}, {4, kBefore}}, {false, true, false}, -1, false},
-      {{{1, kSpoilt}}, {false}, -1, true},
+      {{{1, kPartlyStepped}}, {false}, -1, true},
   };
   for (const auto& row : kRows) {
     const RepairPlan plan = PlanRepair(row.arrivals);
@@ -302,14 +302,14 @@ TEST(Memory, OfTheHostIsThatOfTheProcess) {
   EXPECT_FALSE(ReleaseCaches(c10::Device(c10::kXLA, 0)));
 }
 
-TEST(Memory, ItsWantIsKnownInAllItsForms) {
-  const auto is_want = [](const auto& thrown) { return IsOutOfMemory(std::make_exception_ptr(thrown)); };
-  EXPECT_TRUE(is_want(std::bad_alloc()));
-  EXPECT_TRUE(is_want(std::runtime_error("CUDA error: out of memory")));
-  EXPECT_TRUE(is_want(std::runtime_error("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")));
-  EXPECT_FALSE(is_want(std::runtime_error("a bug")));
-  EXPECT_FALSE(is_want(Error("rank 1 is out of memory")));
-  EXPECT_FALSE(is_want(7));
+TEST(Memory, RecognizesEveryFormOfOutOfMemory) {
+  const auto is_out_of_memory = [](const auto& thrown) { return IsOutOfMemory(std::make_exception_ptr(thrown)); };
+  EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA error: out of memory")));
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")));
+  EXPECT_FALSE(is_out_of_memory(std::runtime_error("a bug")));
+  EXPECT_FALSE(is_out_of_memory(Error("rank 1 is out of memory")));
+  EXPECT_FALSE(is_out_of_memory(7));
   EXPECT_FALSE(IsOutOfMemory(nullptr));
   std::string text;
   try {

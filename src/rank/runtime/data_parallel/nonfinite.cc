@@ -50,7 +50,7 @@ std::optional<std::size_t> FirstNonfinite(const void* data, c10::ScalarType type
   }
 }
 
-bool CanLookForNonfinite(c10::ScalarType type) {
+bool CanFindNonfinite(c10::ScalarType type) {
   return type == c10::ScalarType::Double || type == c10::ScalarType::Float || type == c10::ScalarType::BFloat16 ||
          type == c10::ScalarType::Half;
 }

@@ -11,6 +11,6 @@ namespace fulldeck::runtime {
 // The first element that is not finite; nothing too where the type is not one that is looked at.
 std::optional<std::size_t> FirstNonfinite(const void* data, c10::ScalarType type, std::size_t count);
 // double, float, float16, bfloat16.
-bool CanLookForNonfinite(c10::ScalarType type);
+bool CanFindNonfinite(c10::ScalarType type);
 
 }  // namespace fulldeck::runtime

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "base/hash.h"
-#include "runtime/data_parallel/replica_check_words.h"
+#include "runtime/data_parallel/replica_difference.h"
 
 namespace fulldeck {
 namespace {
 
-constexpr std::uint64_t kAlignment = 64;  // of the parts that a round is cut into
-constexpr std::size_t kPiece = 4 << 20;   // of a card's tensor, on its way through the host
+constexpr std::uint64_t kAlignment = 64;      // of the parts that a round is cut into
+constexpr std::size_t kChunkBytes = 4 << 20;  // of a card's tensor, on its way through the host
 
 at::Tensor BytesOf(const at::Tensor& tensor) {
   // What counts are the values, in their order.
@@ -25,9 +25,9 @@ void AddPart(base::Hash& hash, const at::Tensor& bytes, std::int64_t begin, std:
     hash.Add(bytes.const_data_ptr<std::uint8_t>() + begin, static_cast<std::size_t>(end - begin));
     return;
   }
-  for (std::int64_t at = begin; at < end; at += kPiece) {
-    const at::Tensor piece = bytes.slice(0, at, std::min<std::int64_t>(end, at + kPiece)).cpu();
-    hash.Add(piece.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(piece.numel()));
+  for (std::int64_t at = begin; at < end; at += kChunkBytes) {
+    const at::Tensor chunk = bytes.slice(0, at, std::min<std::int64_t>(end, at + kChunkBytes)).cpu();
+    hash.Add(chunk.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(chunk.numel()));
   }
 }
 

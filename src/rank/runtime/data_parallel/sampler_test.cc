@@ -114,18 +114,18 @@ TEST(Random, AnOrderIsAPermutationOfAnySize) {
 }
 
 TEST(Random, OrdersMixWell) {
-  // Of 1000 positions of 1000, about one stays where it is, and neighbours do not stay neighbours.
+  // Of 1000 positions of 1000, about one stays where it is, and neighbors do not stay neighbors.
   int fixed = 0;
-  int neighbours = 0;
+  int neighbors = 0;
   for (std::uint64_t epoch = 0; epoch < 50; ++epoch) {
     const RandomOrder order(1000, 11, Purpose::kDataOrder, epoch);
     for (std::uint64_t i = 0; i < 1000; ++i) {
       fixed += order.At(i) == i ? 1 : 0;
-      if (i > 0) neighbours += order.At(i) == order.At(i - 1) + 1 ? 1 : 0;
+      if (i > 0) neighbors += order.At(i) == order.At(i - 1) + 1 ? 1 : 0;
     }
   }
   EXPECT_NEAR(fixed, 50, 35);
-  EXPECT_NEAR(neighbours, 50, 35);
+  EXPECT_NEAR(neighbors, 50, 35);
 }
 
 TEST(Random, TheStreamOfASampleIsTheSameAtAnyNumberOfRanks) {

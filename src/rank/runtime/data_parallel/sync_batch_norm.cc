@@ -13,7 +13,7 @@
 #include <ostream>
 #include <utility>
 
-#include "runtime/data_parallel/replica_check_words.h"
+#include "runtime/data_parallel/replica_difference.h"
 
 namespace fulldeck {
 namespace {
@@ -72,7 +72,7 @@ Statistics StatisticsOf(const at::Tensor& wide, const Team& team) {
   return statistics;
 }
 
-struct Normalise : torch::autograd::Function<Normalise> {
+struct Normalize : torch::autograd::Function<Normalize> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
                             const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_deviation,
                             const at::Tensor& count, const c10::intrusive_ptr<GroupOfGraph>& group) {
@@ -96,12 +96,12 @@ struct Normalise : torch::autograd::Function<Normalise> {
 
     const at::Tensor wide = input.to(WideType(input));
     const at::Tensor gradient = gradients[0].to(wide.scalar_type());
-    const at::Tensor normalised = (wide - AsFeature(mean, wide)) * AsFeature(inverse_deviation, wide);
+    const at::Tensor normalized = (wide - AsFeature(mean, wide)) * AsFeature(inverse_deviation, wide);
     const auto dimensions = AllButFeatures(wide);
     const std::int64_t features = wide.size(1);
     // The parameters' own gradients are this rank's; whoever averages gradients averages them too.
     const at::Tensor of_bias = gradient.sum(dimensions);
-    const at::Tensor of_weight = (gradient * normalised).sum(dimensions);
+    const at::Tensor of_weight = (gradient * normalized).sum(dimensions);
     std::vector<at::Tensor> sums = {at::cat({of_bias, of_weight})};
     team.group->allreduce(sums)->wait();
 
@@ -109,7 +109,7 @@ struct Normalise : torch::autograd::Function<Normalise> {
     if (context->needs_input_grad(0)) {
       const at::Tensor of_bias_everywhere = AsFeature(sums[0].slice(0, 0, features) / count, wide);
       const at::Tensor of_weight_everywhere = AsFeature(sums[0].slice(0, features) / count, wide);
-      of_input = (gradient - of_bias_everywhere - normalised * of_weight_everywhere) *
+      of_input = (gradient - of_bias_everywhere - normalized * of_weight_everywhere) *
                  AsFeature(inverse_deviation * weight.to(wide.scalar_type()), wide);
       of_input = of_input.to(input.scalar_type());
     }
@@ -224,7 +224,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   group->team = team_;
   // Multiplying by 1 and adding 0 changes no bit.
   const auto plain = [&](double value) { return at::full({options.features}, value, statistics.mean.options()); };
-  return Normalise::apply(input, options.affine ? weight : plain(1), options.affine ? bias : plain(0), statistics.mean,
+  return Normalize::apply(input, options.affine ? weight : plain(1), options.affine ? bias : plain(0), statistics.mean,
                           at::rsqrt(statistics.variance + options.eps), statistics.count, group);
 }
 

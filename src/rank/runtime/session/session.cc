@@ -19,7 +19,7 @@
 #include "runtime/cards/random_generators.h"
 #include "runtime/session/session_cards.h"
 #include "runtime/session/session_environment.h"
-#include "runtime/session/session_heart.h"
+#include "runtime/session/session_heartbeat.h"
 #include "runtime/session/session_loop.h"
 #include "runtime/session/session_store.h"
 
@@ -29,8 +29,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // Rank 0 serves the store: it stays this long for ranks that have not left yet.
-constexpr milliseconds kFarewell = std::chrono::seconds(30);
-constexpr milliseconds kFarewellAfterRefusal = std::chrono::seconds(5);
+constexpr milliseconds kLeaveTimeout = std::chrono::seconds(30);
+constexpr milliseconds kLeaveTimeoutAfterRefusal = std::chrono::seconds(5);
 
 std::string HostName() {
   char name[256] = {};
@@ -60,9 +60,9 @@ struct BoardCloser {
 
 }  // namespace
 
-class Session::State {
+class Session::Impl {
  public:
-  explicit State(const SessionOptions& session_options);
+  explicit Impl(const SessionOptions& session_options);
 
   void Begin();
   // Begin has thrown: what the ranks found out together, each of them is to read before the store goes.
@@ -82,8 +82,8 @@ class Session::State {
   std::uint64_t seed = 0;
   int generation = 0;
   runtime::LoopClock loop;
-  std::unique_ptr<runtime::Heart> heart;
-  std::list<std::weak_ptr<std::function<void(const Team&)>>> told_of_regroup;
+  std::unique_ptr<runtime::Heartbeat> heartbeat;
+  std::list<std::weak_ptr<std::function<void(const Team&)>>> regroup_callbacks;
   // Guards team.group against AbortGroup of another thread.
   std::mutex group_mutex;
 
@@ -92,19 +92,19 @@ class Session::State {
     return chosen.is_launchers ? base::Printable(facts.card_serial) : std::string();
   }
   bool CheckCards(const std::string& serial);
-  void MakeFirstGroup(bool one_rank_a_card);
-  void LookAtMemory();
-  void SayFarewell(milliseconds patience);
-  bool said_watermark_ = false;
+  void MakeFirstGroup(bool one_rank_per_card);
+  void CheckMemory();
+  void AnnounceLeave(milliseconds timeout);
+  bool watermark_logged_ = false;
 };
 
-Session::State::State(const SessionOptions& session_options)
+Session::Impl::Impl(const SessionOptions& session_options)
     : options(session_options),
       facts(runtime::ReadLaunchFacts(base::Environment::OfThisProcess())),
       board(OpenBoard()),
       loop(board.get()) {}
 
-void Session::State::Begin() {
+void Session::Impl::Begin() {
   if (options.world_size && *options.world_size != facts.world_size) {
     throw Refusal("the program asks for " + std::to_string(*options.world_size) + " ranks, and WORLD_SIZE is " +
                   std::to_string(facts.world_size) + ". Start it with fulldeck run --nproc-per-node " +
@@ -112,7 +112,7 @@ void Session::State::Begin() {
   }
   fulldeck_board_identity(board.get(), FULLDECK_BOARD_RUNTIME, nullptr);
   loop.Enter(Phase::kInit);
-  heart = std::make_unique<runtime::Heart>(board.get());
+  heartbeat = std::make_unique<runtime::Heartbeat>(board.get());
 
   runtime::LimitsRequest request;
   request.open_files = options.open_files;
@@ -140,11 +140,11 @@ void Session::State::Begin() {
          backend_reason + "), device " + team.device.str() + (serial.empty() ? "" : ", card serial " + serial) +
          ", host " + HostName();
   base::Log(base::Severity::kInfo, line);
-  LookAtMemory();
-  loop.EveryNowAndThen([this] { LookAtMemory(); });
+  CheckMemory();
+  loop.RunPeriodically([this] { CheckMemory(); });
 }
 
-void Session::State::LookAtMemory() {
+void Session::Impl::CheckMemory() {
   MemoryFigures figures = ReadMemory(team.device);
   const auto taken = [&] {
     if (!figures.reserved || !figures.total || *figures.total == 0) return 0.0;
@@ -154,8 +154,8 @@ void Session::State::LookAtMemory() {
     const std::string before = figures.ToText();
     const bool released = ReleaseCaches(team.device);
     figures = ReadMemory(team.device);
-    if (!said_watermark_) {
-      said_watermark_ = true;
+    if (!watermark_logged_) {
+      watermark_logged_ = true;
       base::Log(base::Severity::kWarning,
                 "rank " + std::to_string(team.rank) + ": more than " +
                     std::to_string(static_cast<int>(options.memory_watermark * 100)) + " % of the memory of " +
@@ -168,9 +168,9 @@ void Session::State::LookAtMemory() {
 }
 
 // Whether every rank has its card for itself.
-bool Session::State::CheckCards(const std::string& serial) {
+bool Session::Impl::CheckCards(const std::string& serial) {
   runtime::CardClaim mine;
-  mine.host = runtime::ThisHostKey();
+  mine.node = runtime::ThisNodeKey();
   if (!team.device.is_cpu()) {
     mine.device = team.device.str();
     mine.serial = serial;
@@ -180,7 +180,7 @@ bool Session::State::CheckCards(const std::string& serial) {
   for (const std::string& text : GatherTexts(team, "start", mine.ToText())) {
     claims.push_back(runtime::CardClaim::FromText(text));
   }
-  const auto [first, second] = runtime::TwoOnOneCard(claims);
+  const auto [first, second] = runtime::FindSharedCard(claims);
   if (first < 0) return true;
   if (options.share_cards || facts.share_cards) return false;
   const runtime::CardClaim& card = claims[static_cast<std::size_t>(first)];
@@ -191,13 +191,13 @@ bool Session::State::CheckCards(const std::string& serial) {
                 "--share-cards or FULLDECK_SHARE_CARDS=1.");
 }
 
-void Session::State::MakeFirstGroup(bool one_rank_a_card) {
+void Session::Impl::MakeFirstGroup(bool one_rank_per_card) {
   runtime::BackendFacts about;
-  about.asked = !options.backend.empty() ? options.backend : facts.backend;
-  about.asked_by = !options.backend.empty() ? "the program" : "FULLDECK_BACKEND";
+  about.requested = !options.backend.empty() ? options.backend : facts.backend;
+  about.requested_by = !options.backend.empty() ? "the program" : "FULLDECK_BACKEND";
   about.type = team.device.type();
   about.device = team.device.str();
-  about.one_rank_a_card = one_rank_a_card;
+  about.one_rank_per_card = one_rank_per_card;
   about.nccl_lacks = runtime::WhatNcclLacks(about.type);
   about.fulldeck_lacks = runtime::WhatFulldeckLacks(team.world_size);
   const runtime::BackendChoice choice = runtime::ChooseBackend(about);
@@ -216,8 +216,8 @@ void Session::State::MakeFirstGroup(bool one_rank_a_card) {
   const auto failed = std::find_if(failures.begin(), failures.end(), [](const auto& text) { return !text.empty(); });
   if (failed != failures.end()) {
     const std::string why = "rank " + std::to_string(failed - failures.begin()) + ": " + base::Printable(*failed);
-    const bool may_be_gloo =
-        about.asked.empty() && kind != runtime::BackendKind::kGloo && (team.device.is_cpu() || team.device.is_cuda());
+    const bool may_be_gloo = about.requested.empty() && kind != runtime::BackendKind::kGloo &&
+                             (team.device.is_cpu() || team.device.is_cuda());
     if (!may_be_gloo) {
       throw Error("the process group (" + std::string(runtime::NameOf(kind)) + ") cannot be made: " + why);
     }
@@ -228,29 +228,29 @@ void Session::State::MakeFirstGroup(bool one_rank_a_card) {
   backend = runtime::NameOf(kind);
 }
 
-void Session::State::SayFarewell(milliseconds patience) {
+void Session::Impl::AnnounceLeave(milliseconds timeout) {
   team.store->set("farewell/" + std::to_string(team.rank), std::string("1"));
-  if (team.rank != 0 || patience.count() == 0) return;
+  if (team.rank != 0 || timeout.count() == 0) return;
   std::vector<std::string> keys;
   for (int rank = 0; rank < team.world_size; ++rank) keys.push_back("farewell/" + std::to_string(rank));
-  team.store->wait(keys, std::min(patience, options.timeout));
+  team.store->wait(keys, std::min(timeout, options.timeout));
 }
 
-void Session::State::GiveUp() noexcept {
+void Session::Impl::GiveUp() noexcept {
   try {
-    if (team.store != nullptr) SayFarewell(kFarewellAfterRefusal);
+    if (team.store != nullptr) AnnounceLeave(kLeaveTimeoutAfterRefusal);
   } catch (const std::exception&) {
     // Who has not come by now has not begun.
   }
 }
 
-void Session::State::End() noexcept {
+void Session::Impl::End() noexcept {
   try {
-    heart.reset();
+    heartbeat.reset();
     if (team.group == nullptr) return;
     loop.Enter(Phase::kFinished);
     // A rank that goes because of an error does not wait for others, who may wait for it.
-    SayFarewell(std::uncaught_exceptions() == 0 ? kFarewell : milliseconds(0));
+    AnnounceLeave(std::uncaught_exceptions() == 0 ? kLeaveTimeout : milliseconds(0));
     team.group->shutdown();
   } catch (const std::exception&) {
     // The others are gone, or stay longer than rank 0 can wait; there is nobody left to tell.
@@ -271,18 +271,18 @@ Session::Session() = default;
 std::shared_ptr<Session> Session::FromEnvironment(const SessionOptions& options) {
   const std::lock_guard lock(g_mutex);
   if (auto session = g_session.lock()) {
-    if (session->state_->options == options) return session;
+    if (session->impl_->options == options) return session;
     throw Error(
         "this process has a session already, and it was made with other options. Make it once, or let go of the "
         "first.");
   }
   std::shared_ptr<Session> session(new Session);
-  session->state_ = std::make_unique<State>(options);
+  session->impl_ = std::make_unique<Impl>(options);
   try {
-    session->state_->Begin();
+    session->impl_->Begin();
   } catch (const std::exception& error) {
-    fulldeck_board_set_error(session->state_->board.get(), error.what());
-    session->state_->GiveUp();
+    fulldeck_board_set_error(session->impl_->board.get(), error.what());
+    session->impl_->GiveUp();
     throw;
   }
   g_session = session;
@@ -290,43 +290,43 @@ std::shared_ptr<Session> Session::FromEnvironment(const SessionOptions& options)
 }
 
 Session::~Session() {
-  if (state_) state_->End();
+  if (impl_) impl_->End();
 }
 
 // ---- what it tells ----
 
 const Team& Session::team() const {
-  return state_->team;
+  return impl_->team;
 }
 const std::string& Session::backend() const {
-  return state_->backend;
+  return impl_->backend;
 }
 const std::string& Session::backend_reason() const {
-  return state_->backend_reason;
+  return impl_->backend_reason;
 }
 const std::string& Session::line() const {
-  return state_->line;
+  return impl_->line;
 }
 const std::string& Session::settings() const {
-  return state_->settings;
+  return impl_->settings;
 }
 std::uint64_t Session::seed() const {
-  return state_->seed;
+  return impl_->seed;
 }
 int Session::generation() const {
-  return state_->generation;
+  return impl_->generation;
 }
 
 // ---- seeds ----
 
 void Session::Seed(std::uint64_t seed) {
-  state_->seed = seed;
+  impl_->seed = seed;
   runtime::SeedGenerators(device(), seed);
 }
 
 void Session::SeedDropout(std::uint64_t epoch) {
   runtime::SeedGenerators(
-      device(), RandomStream(state_->seed, Purpose::kDropout, epoch, static_cast<std::uint64_t>(rank())).Next64());
+      device(), RandomStream(impl_->seed, Purpose::kDropout, epoch, static_cast<std::uint64_t>(rank())).Next64());
 }
 
 // ---- the loop ----
@@ -334,36 +334,36 @@ void Session::SeedDropout(std::uint64_t epoch) {
 Step::Step(Step&& other) noexcept : session_(std::exchange(other.session_, nullptr)) {}
 
 Step::~Step() {
-  if (session_ != nullptr) session_->state_->loop.Abandon();
+  if (session_ != nullptr) session_->impl_->loop.Abandon();
 }
 
 void Step::Enter(Phase phase) {
-  if (session_ != nullptr) session_->state_->loop.Enter(phase);
+  if (session_ != nullptr) session_->impl_->loop.Enter(phase);
 }
 
 void Step::Done(std::optional<double> loss, std::uint64_t samples) {
   if (session_ == nullptr) return;
-  std::exchange(session_, nullptr)->state_->loop.Done(loss, samples);
+  std::exchange(session_, nullptr)->impl_->loop.Done(loss, samples);
 }
 
 Step Session::BeginStep() {
-  state_->loop.BeginStep();
+  impl_->loop.BeginStep();
   return Step(*this);
 }
 void Session::EnterPhase(Phase phase) {
-  state_->loop.Enter(phase);
+  impl_->loop.Enter(phase);
 }
 void Session::SetProgress(std::uint64_t steps_done, std::uint64_t total_steps, std::uint64_t epoch) {
-  state_->loop.SetProgress(steps_done, total_steps, epoch);
+  impl_->loop.SetProgress(steps_done, total_steps, epoch);
 }
 std::uint64_t Session::steps_done() const {
-  return state_->loop.figures().step;
+  return impl_->loop.figures().step;
 }
 void Session::AddCommunicationTime(std::chrono::nanoseconds time) {
-  state_->loop.AddCommunication(time);
+  impl_->loop.AddCommunication(time);
 }
 std::optional<CardUse> Session::card_use() const {
-  switch (fulldeck_board_card_use(state_->board.get())) {
+  switch (fulldeck_board_card_use(impl_->board.get())) {
     case FULLDECK_BOARD_CARD_BUSY:
       return CardUse::kBusy;
     case FULLDECK_BOARD_CARD_IDLE:
@@ -376,7 +376,7 @@ std::optional<CardUse> Session::card_use() const {
 }
 
 void Session::SetFingerprints(std::uint64_t batch, std::uint64_t parameters) {
-  state_->loop.SetFingerprints(batch, parameters);
+  impl_->loop.SetFingerprints(batch, parameters);
 }
 
 // ---- a group that failed ----
@@ -385,33 +385,33 @@ void Session::AbortGroup(const std::string& reason) {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   int generation = 0;
   {
-    const std::lock_guard lock(state_->group_mutex);
-    group = state_->team.group;
-    generation = state_->generation;
+    const std::lock_guard lock(impl_->group_mutex);
+    group = impl_->team.group;
+    generation = impl_->generation;
   }
   // The reason first: whoever finds its group aborted looks for it.
   const std::string text = "rank " + std::to_string(rank()) + ": " + reason;
-  state_->team.store->compareSet(AbortKey(generation), std::string(), text);
+  impl_->team.store->compareSet(AbortKey(generation), std::string(), text);
   group->abort();
 }
 
 void Session::WatchForAborts() {
-  State& state = *state_;
-  if (state.kind == runtime::BackendKind::kGloo && world_size() > 1) {
+  Impl& impl = *impl_;
+  if (impl.kind == runtime::BackendKind::kGloo && world_size() > 1) {
     throw Refusal(
         "a wait in Gloo cannot be ended from outside, so that ranks cannot get each other out of it. Use the "
         "backend fulldeck (FULLDECK_BACKEND=fulldeck), or do without what needs it (oom = \"halve\").");
   }
-  // Inside one host the shared memory tells everybody at once.
-  if (world_size() == 1 || (state.kind == runtime::BackendKind::kFulldeck && state.facts.one_host())) return;
-  const auto store = runtime::SecondConnection(state.facts, state.team.store, state.options.timeout);
-  state.heart->Watch([&state, store, last = -1]() mutable {
+  // Inside one node the shared memory tells everybody at once.
+  if (world_size() == 1 || (impl.kind == runtime::BackendKind::kFulldeck && impl.facts.one_node())) return;
+  const auto store = runtime::SecondConnection(impl.facts, impl.team.store, impl.options.timeout);
+  impl.heartbeat->Watch([&impl, store, last = -1]() mutable {
     c10::intrusive_ptr<c10d::ProcessGroup> group;
     int generation = 0;
     {
-      const std::lock_guard lock(state.group_mutex);
-      group = state.team.group;
-      generation = state.generation;
+      const std::lock_guard lock(impl.group_mutex);
+      group = impl.team.group;
+      generation = impl.generation;
     }
     if (generation == last || !store->check({AbortKey(generation)})) return;
     last = generation;
@@ -420,37 +420,37 @@ void Session::WatchForAborts() {
 }
 
 std::optional<std::string> Session::WhyAborted() {
-  const std::string key = AbortKey(state_->generation);
-  if (!state_->team.store->check({key})) return std::nullopt;
-  const auto bytes = state_->team.store->get(key);
+  const std::string key = AbortKey(impl_->generation);
+  if (!impl_->team.store->check({key})) return std::nullopt;
+  const auto bytes = impl_->team.store->get(key);
   return std::string(bytes.begin(), bytes.end());
 }
 
 void Session::Regroup(const std::string& reason) {
-  State& state = *state_;
-  fulldeck::Barrier(state.team, "regroup");
-  const auto old = state.team.group;
+  Impl& impl = *impl_;
+  fulldeck::Barrier(impl.team, "regroup");
+  const auto old = impl.team.group;
   old->abort();
-  const auto made = runtime::MakeGroup(state.team, state.kind, state.generation + 1);
+  const auto made = runtime::MakeGroup(impl.team, impl.kind, impl.generation + 1);
   {
-    const std::lock_guard lock(state.group_mutex);
-    state.team.group = made;
-    ++state.generation;
+    const std::lock_guard lock(impl.group_mutex);
+    impl.team.group = made;
+    ++impl.generation;
   }
-  fulldeck_board_set_error(state.board.get(), reason.c_str());
-  for (auto at = state.told_of_regroup.begin(); at != state.told_of_regroup.end();) {
+  fulldeck_board_set_error(impl.board.get(), reason.c_str());
+  for (auto at = impl.regroup_callbacks.begin(); at != impl.regroup_callbacks.end();) {
     if (const auto callback = at->lock()) {
-      (*callback)(state.team);
+      (*callback)(impl.team);
       ++at;
     } else {
-      at = state.told_of_regroup.erase(at);
+      at = impl.regroup_callbacks.erase(at);
     }
   }
 }
 
 std::shared_ptr<void> Session::OnRegroup(std::function<void(const Team&)> callback) {
   auto kept = std::make_shared<std::function<void(const Team&)>>(std::move(callback));
-  state_->told_of_regroup.push_back(kept);
+  impl_->regroup_callbacks.push_back(kept);
   return kept;
 }
 

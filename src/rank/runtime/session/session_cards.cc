@@ -15,21 +15,21 @@ std::string CardClaim::ToText() const {
     text.resize(std::min<std::size_t>(text.size(), 1024));
     return base::Printable(text);
   };
-  return one_line(host) + "\n" + one_line(device) + "\n" + one_line(serial) + "\n" + one_line(visible);
+  return one_line(node) + "\n" + one_line(device) + "\n" + one_line(serial) + "\n" + one_line(visible);
 }
 
 CardClaim CardClaim::FromText(const std::string& text) {
   const auto lines = base::Split(text, '\n');
   CardClaim claim;
   if (lines.size() != 4) return claim;
-  claim.host = lines[0];
+  claim.node = lines[0];
   claim.device = lines[1];
   claim.serial = lines[2];
   claim.visible = lines[3];
   return claim;
 }
 
-std::string ThisHostKey() {
+std::string ThisNodeKey() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   char network[128] = {};
@@ -47,12 +47,12 @@ std::string VisibleLists() {
   return text;
 }
 
-std::pair<int, int> TwoOnOneCard(const std::vector<CardClaim>& claims) {
+std::pair<int, int> FindSharedCard(const std::vector<CardClaim>& claims) {
   for (std::size_t i = 0; i < claims.size(); ++i) {
     for (std::size_t j = i + 1; j < claims.size(); ++j) {
       const CardClaim& a = claims[i];
       const CardClaim& b = claims[j];
-      if (a.device.empty() || b.device.empty() || a.host != b.host) continue;
+      if (a.device.empty() || b.device.empty() || a.node != b.node) continue;
       const bool same = !a.serial.empty() && !b.serial.empty() ? a.serial == b.serial
                                                                : a.device == b.device && a.visible == b.visible;
       if (same) return {static_cast<int>(i), static_cast<int>(j)};

@@ -9,7 +9,7 @@ namespace fulldeck::runtime {
 
 // What one rank says of its card to the others.
 struct CardClaim {
-  std::string host;     // equal: the same machine and network namespace
+  std::string node;     // equal: the same machine and network namespace
   std::string device;   // "gcu:3"; empty: it computes on processors
   std::string serial;   // empty: not known
   std::string visible;  // the visible-device lists that its numbers count in
@@ -18,12 +18,12 @@ struct CardClaim {
   static CardClaim FromText(const std::string& text);
 };
 
-std::string ThisHostKey();
+std::string ThisNodeKey();
 // The values of all vendors' visible-device variables.
 std::string VisibleLists();
 
 // Pure. The first two ranks that have one card; {-1, -1}: none have. Cards with known serials are compared by these,
-// others by host, visible list and device.
-std::pair<int, int> TwoOnOneCard(const std::vector<CardClaim>& claims);
+// others by node, visible list and device.
+std::pair<int, int> FindSharedCard(const std::vector<CardClaim>& claims);
 
 }  // namespace fulldeck::runtime

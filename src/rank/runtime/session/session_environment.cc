@@ -7,12 +7,12 @@
 namespace fulldeck::runtime {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
-constexpr std::size_t kLongestShown = 80;
+constexpr int kMaxRanks = 1 << 20;
+constexpr std::size_t kMaxShown = 80;
 
 std::string Shown(const std::string& name, const std::string& value) {
-  const std::string text = base::Printable(value.substr(0, kLongestShown));
-  return name + " is \"" + text + (value.size() > kLongestShown ? "…" : "") + "\"";
+  const std::string text = base::Printable(value.substr(0, kMaxShown));
+  return name + " is \"" + text + (value.size() > kMaxShown ? "…" : "") + "\"";
 }
 
 std::optional<int> Number(const base::Environment& variables, const std::string& name, int smallest, int largest) {
@@ -37,7 +37,7 @@ bool Flag(const base::Environment& variables, const std::string& name) {
 
 }  // namespace
 
-bool LaunchFacts::one_host() const {
+bool LaunchFacts::one_node() const {
   if (local_world_size) return *local_world_size == world_size;
   return world_size == 1 || master_address == "localhost" || master_address == "::1" ||
          master_address.rfind("127.", 0) == 0;
@@ -45,8 +45,8 @@ bool LaunchFacts::one_host() const {
 
 LaunchFacts ReadLaunchFacts(const base::Environment& variables) {
   LaunchFacts facts;
-  facts.world_size = Number(variables, "WORLD_SIZE", 1, kMostRanks).value_or(1);
-  const auto rank = Number(variables, "RANK", 0, kMostRanks - 1);
+  facts.world_size = Number(variables, "WORLD_SIZE", 1, kMaxRanks).value_or(1);
+  const auto rank = Number(variables, "RANK", 0, kMaxRanks - 1);
   if (!rank && facts.world_size > 1) {
     throw Error("WORLD_SIZE is " + std::to_string(facts.world_size) +
                 " and RANK is not set: every process would be rank 0. Start the program with fulldeck run, or set "
@@ -57,8 +57,8 @@ LaunchFacts ReadLaunchFacts(const base::Environment& variables) {
     throw Error("RANK is " + std::to_string(facts.rank) + ", and must be less than WORLD_SIZE, which is " +
                 std::to_string(facts.world_size) + (variables.Get("WORLD_SIZE") ? "." : " because it is not set."));
   }
-  facts.local_rank = Number(variables, "LOCAL_RANK", 0, kMostRanks - 1).value_or(0);
-  facts.local_world_size = Number(variables, "LOCAL_WORLD_SIZE", 1, kMostRanks);
+  facts.local_rank = Number(variables, "LOCAL_RANK", 0, kMaxRanks - 1).value_or(0);
+  facts.local_world_size = Number(variables, "LOCAL_WORLD_SIZE", 1, kMaxRanks);
   if (!facts.local_world_size && facts.world_size == 1) facts.local_world_size = 1;
   if (facts.local_world_size) {
     if (*facts.local_world_size > facts.world_size) {

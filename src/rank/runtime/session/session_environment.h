@@ -28,8 +28,8 @@ struct LaunchFacts {
   bool simulated = false;                  // FULLDECK_SIMULATE is set
   std::optional<int> threads;              // OMP_NUM_THREADS
 
-  // All ranks are on this host, as far as the variables tell.
-  bool one_host() const;
+  // All ranks are on this node, as far as the variables tell.
+  bool one_node() const;
 };
 
 // Throws an Error that names the variable and its value.

@@ -5,7 +5,7 @@
 namespace fulldeck::runtime {
 namespace {
 
-constexpr std::chrono::milliseconds kNowAndThen(200);
+constexpr std::chrono::milliseconds kPeriod(200);
 
 }  // namespace
 
@@ -57,9 +57,9 @@ void LoopClock::Done(std::optional<double> loss, std::uint64_t samples) {
   fulldeck_board_step(board_, &figures_);
   figures_.batch_fingerprint = 0;
   figures_.parameters_fingerprint = 0;
-  if (now_and_then_ && since_ >= next_time_) {
-    now_and_then_();
-    next_time_ = since_ + kNowAndThen;
+  if (periodic_work_ && since_ >= next_time_) {
+    periodic_work_();
+    next_time_ = since_ + kPeriod;
   }
 }
 

@@ -20,7 +20,7 @@ class LoopClock {
   explicit LoopClock(fulldeck_board* board);
 
   // After a step, at most five times a second: for what costs more than the clock itself.
-  void EveryNowAndThen(std::function<void()> work) { now_and_then_ = std::move(work); }
+  void RunPeriodically(std::function<void()> work) { periodic_work_ = std::move(work); }
 
   // The time until now counts for the phase before.
   void Enter(Phase phase);
@@ -42,7 +42,7 @@ class LoopClock {
   fulldeck_board_figures figures_ = {};
   Phase phase_ = Phase::kInit;
   Clock::time_point since_ = Clock::now();
-  std::function<void()> now_and_then_;
+  std::function<void()> periodic_work_;
   Clock::time_point next_time_ = Clock::now();
   std::uint64_t compute_ns_ = 0;        // with the waiting inside it
   std::uint64_t communication_ns_ = 0;  // of the phase of that name

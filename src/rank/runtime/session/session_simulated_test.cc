@@ -19,7 +19,7 @@ using torch_backend::RankOfTest;
 const char kSimulator[] = FULLDECK_BUILD_DIR "/lib/libfulldeck_sim.so";
 const char kPlugin[] = FULLDECK_BUILD_DIR "/tests/libplugin_for_test.so";
 
-TEST(Plugin, IsAskedWhetherItCanWork) {
+TEST(Plugin, IsCheckedForWhetherItCanWork) {
   ASSERT_EQ(access(kPlugin, R_OK), 0);
   RunSession(1, [](const RankOfTest&) {
     setenv("FULLDECK_TEST_PLUGIN", "refuses", 1);
@@ -121,13 +121,13 @@ TEST(SimulatedSession, ACardThatIsBrokenLiesOrHangsIsNamed) {
   const struct {
     int card;
     const char* message;
-    int ending;
+    int exit_status;
   } kRows[] = {{0, "the card gcu:0 cannot compute a small test: ", 0},
                {1, "the card gcu:1 computes wrongly: ", 0},
                {2, "the card gcu:2 did not compute a small test within 1000 ms: it hangs", 1}};
   for (const auto& row : kRows) {
     torch_backend::RanksOptions options;
-    options.endings = {row.ending};
+    options.exit_statuses = {row.exit_status};
     options.through_exit = true;
     options.limit = std::chrono::seconds(60);
     RunSession(
@@ -143,7 +143,7 @@ TEST(SimulatedSession, ACardThatIsBrokenLiesOrHangsIsNamed) {
   }
 }
 
-TEST(SimulatedSession, MemoryOfTheCardIsToldAndItsEndIsKnown) {
+TEST(SimulatedSession, MemoryOfTheCardIsReportedAndItsLimitIsKnown) {
   const Folder folder;
   RunSession(1, [&](const RankOfTest&) {
     GiveCard("gcu:1,memory=64MiB", 0, folder.path());
@@ -161,7 +161,7 @@ TEST(SimulatedSession, MemoryOfTheCardIsToldAndItsEndIsKnown) {
   });
 }
 
-TEST(SimulatedSession, CachesAreGivenBackAboveTheWatermarkAndItIsSaidOnce) {
+TEST(SimulatedSession, CachesAreReleasedAboveTheWatermarkAndItIsLoggedOnce) {
   const Folder folder;
   RunSession(1, [&](const RankOfTest&) {
     GiveCard("gcu:1,memory=64MiB", 0, folder.path());
@@ -170,14 +170,14 @@ TEST(SimulatedSession, CachesAreGivenBackAboveTheWatermarkAndItIsSaidOnce) {
     const auto session = Session::FromEnvironment(options);
     const at::Tensor block = at::zeros({48 << 20}, at::TensorOptions(session->device()).dtype(at::kByte));
     testing::internal::CaptureStderr();
-    std::string said;
+    std::string log;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     // Looked at after a step, now and then.
-    for (int steps = 0; said.empty() && std::chrono::steady_clock::now() < deadline; ++steps) {
+    for (int steps = 0; log.empty() && std::chrono::steady_clock::now() < deadline; ++steps) {
       session->BeginStep().Done(1.0, 1);
       usleep(10'000);
       if (steps % 20 == 19) {
-        said += testing::internal::GetCapturedStderr();
+        log += testing::internal::GetCapturedStderr();
         testing::internal::CaptureStderr();
       }
     }
@@ -185,10 +185,10 @@ TEST(SimulatedSession, CachesAreGivenBackAboveTheWatermarkAndItIsSaidOnce) {
       session->BeginStep().Done(1.0, 1);
       usleep(10'000);
     }
-    said += testing::internal::GetCapturedStderr();
-    MUST(Has(said, "rank 0: more than 50 % of the memory of gcu:0 was taken ("));
-    MUST(Has(said, "caches were given back, and will be from now on"));
-    MUST(said.find("was taken") == said.rfind("was taken"));
+    log += testing::internal::GetCapturedStderr();
+    MUST(Has(log, "rank 0: more than 50 % of the memory of gcu:0 was taken ("));
+    MUST(Has(log, "caches were given back, and will be from now on"));
+    MUST(log.find("was taken") == log.rfind("was taken"));
   });
 }
 

@@ -43,7 +43,7 @@ bool IsLoopback(const std::string& host) {
 
 // Where all ranks are on this host, nobody else needs to reach the store.
 std::string AddressOf(const LaunchFacts& facts) {
-  if (facts.store_is_launchers || !facts.one_host() || IsLoopback(facts.master_address)) return facts.master_address;
+  if (facts.store_is_launchers || !facts.one_node() || IsLoopback(facts.master_address)) return facts.master_address;
   return "127.0.0.1";
 }
 
@@ -74,7 +74,7 @@ base::UniqueFd Bind(const std::string& host, std::uint16_t port) {
 }
 
 // Torch's own client waits a second or more between its tries.
-void WaitUntilSomeoneListens(const std::string& host, std::uint16_t port, int rank, steady_clock::time_point deadline) {
+void WaitForListener(const std::string& host, std::uint16_t port, int rank, steady_clock::time_point deadline) {
   const Addresses addresses = Resolve(host, port);
   int error = 0;
   do {
@@ -124,7 +124,7 @@ c10::intrusive_ptr<c10d::Store> OpenStore(const LaunchFacts& facts, milliseconds
   if (facts.world_size == 1) return Prefixed(facts, c10::make_intrusive<c10d::HashStore>());
   const bool serves = facts.rank == 0 && !facts.store_is_launchers;
   if (!serves) {
-    WaitUntilSomeoneListens(AddressOf(facts), facts.master_port, facts.rank, steady_clock::now() + timeout);
+    WaitForListener(AddressOf(facts), facts.master_port, facts.rank, steady_clock::now() + timeout);
   }
   return Prefixed(facts, Connect(facts, serves, timeout));
 }

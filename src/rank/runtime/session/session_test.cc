@@ -43,7 +43,7 @@ TEST(LaunchFacts, AreThoseOfASingleRankWithoutVariables) {
   EXPECT_EQ(facts.local_world_size, 1);
   EXPECT_EQ(facts.master_address, "127.0.0.1");
   EXPECT_EQ(facts.master_port, 29500);
-  EXPECT_TRUE(facts.one_host());
+  EXPECT_TRUE(facts.one_node());
   EXPECT_FALSE(facts.store_is_launchers);
 }
 
@@ -66,7 +66,7 @@ TEST(LaunchFacts, ReadWhatALauncherSets) {
   EXPECT_EQ(facts.local_rank, 1);
   EXPECT_EQ(facts.master_address, "node-a.example");
   EXPECT_EQ(facts.master_port, 1234);
-  EXPECT_FALSE(facts.one_host());
+  EXPECT_FALSE(facts.one_node());
   EXPECT_TRUE(facts.store_is_launchers);
   EXPECT_EQ(facts.attempt, "2");
   EXPECT_EQ(facts.threads, 4);
@@ -156,7 +156,7 @@ TEST(DeviceChoice, OneNameIsMappedToWhateverStackIsThere) {
 
 TEST(DeviceChoice, SaysWhatIsThereWhenADeviceIsNot) {
   LaunchFacts facts;
-  const auto choose = [&](const std::string& asked) { return ChooseDevice({asked, {}, &facts}); };
+  const auto choose = [&](const std::string& requested) { return ChooseDevice({requested, {}, &facts}); };
   EXPECT_EQ(choose("cpu").device, c10::Device(c10::kCPU));
   if (!HasCudaCards()) {
     EXPECT_EQ(choose("").device, c10::Device(c10::kCPU));
@@ -191,24 +191,24 @@ TEST(Cards, TwoRanksOnOneCardAreFound) {
     return claim;
   };
   using Pair = std::pair<int, int>;
-  EXPECT_EQ(TwoOnOneCard({a}), Pair(-1, -1));
-  EXPECT_EQ(TwoOnOneCard({a, a}), Pair(0, 1));
+  EXPECT_EQ(FindSharedCard({a}), Pair(-1, -1));
+  EXPECT_EQ(FindSharedCard({a, a}), Pair(0, 1));
   // The serial tells, whatever the ranks call it.
-  EXPECT_EQ(TwoOnOneCard({a, with(a, [](CardClaim& c) { c.device = "gcu:1"; })}), Pair(0, 1));
-  EXPECT_EQ(TwoOnOneCard({a, with(a, [](CardClaim& c) { c.serial = "S-2"; })}), Pair(-1, -1));
-  EXPECT_EQ(TwoOnOneCard({a, with(a, [](CardClaim& c) { c.host = "host b"; })}), Pair(-1, -1));
+  EXPECT_EQ(FindSharedCard({a, with(a, [](CardClaim& c) { c.device = "gcu:1"; })}), Pair(0, 1));
+  EXPECT_EQ(FindSharedCard({a, with(a, [](CardClaim& c) { c.serial = "S-2"; })}), Pair(-1, -1));
+  EXPECT_EQ(FindSharedCard({a, with(a, [](CardClaim& c) { c.node = "host b"; })}), Pair(-1, -1));
   // Without one: device and visible list.
   const CardClaim nameless = with(a, [](CardClaim& c) { c.serial = ""; });
-  EXPECT_EQ(TwoOnOneCard({a, nameless}), Pair(0, 1));
-  EXPECT_EQ(TwoOnOneCard({nameless, with(nameless, [](CardClaim& c) { c.device = "gcu:1"; })}), Pair(-1, -1));
-  EXPECT_EQ(TwoOnOneCard({nameless, with(nameless, [](CardClaim& c) { c.visible = "CUDA_VISIBLE_DEVICES=1 "; })}),
+  EXPECT_EQ(FindSharedCard({a, nameless}), Pair(0, 1));
+  EXPECT_EQ(FindSharedCard({nameless, with(nameless, [](CardClaim& c) { c.device = "gcu:1"; })}), Pair(-1, -1));
+  EXPECT_EQ(FindSharedCard({nameless, with(nameless, [](CardClaim& c) { c.visible = "CUDA_VISIBLE_DEVICES=1 "; })}),
             Pair(-1, -1));
   // Processors can be shared.
-  const CardClaim processors = {"host a", "", "", ""};
-  EXPECT_EQ(TwoOnOneCard({processors, processors, a, processors}), Pair(-1, -1));
-  EXPECT_EQ(TwoOnOneCard({processors, a, processors, a}), Pair(1, 3));
+  const CardClaim on_cpu = {"host a", "", "", ""};
+  EXPECT_EQ(FindSharedCard({on_cpu, on_cpu, a, on_cpu}), Pair(-1, -1));
+  EXPECT_EQ(FindSharedCard({on_cpu, a, on_cpu, a}), Pair(1, 3));
   const CardClaim back = CardClaim::FromText(a.ToText());
-  EXPECT_EQ(back.host, a.host);
+  EXPECT_EQ(back.node, a.node);
   EXPECT_EQ(back.device, a.device);
   EXPECT_EQ(back.serial, a.serial);
 }
@@ -232,7 +232,7 @@ TEST(BackendChoice, FollowsFromTheDeviceAndSaysWhy) {
   cuda.type = c10::kCUDA;
   cuda.nccl_lacks = "";
   EXPECT_EQ(ChooseBackend(cuda).kind, BackendKind::kNccl);
-  cuda.one_rank_a_card = false;
+  cuda.one_rank_per_card = false;
   EXPECT_EQ(ChooseBackend(cuda).kind, BackendKind::kFulldeck);
   EXPECT_EQ(ChooseBackend(cuda).reason, "several ranks share a card");
 
@@ -244,21 +244,21 @@ TEST(BackendChoice, FollowsFromTheDeviceAndSaysWhy) {
   EXPECT_THAT([&] { ChooseBackend(many); }, ThrowsMessage<Error>(HasSubstr("no backend can work on")));
 }
 
-TEST(BackendChoice, WhatIsAskedForIsDoneOrRefusedWithWhatIsPossible) {
+TEST(BackendChoice, WhatIsRequestedIsDoneOrRefusedWithWhatIsPossible) {
   BackendFacts facts;
   facts.device = "cpu";
-  facts.asked_by = "FULLDECK_BACKEND";
+  facts.requested_by = "FULLDECK_BACKEND";
   facts.nccl_lacks = "NCCL moves tensors of cuda only";
-  facts.asked = "gloo";
+  facts.requested = "gloo";
   EXPECT_EQ(ChooseBackend(facts).kind, BackendKind::kGloo);
   EXPECT_EQ(ChooseBackend(facts).reason, "asked for by FULLDECK_BACKEND");
-  facts.asked = "nccl";
+  facts.requested = "nccl";
   EXPECT_THAT([&] { ChooseBackend(facts); },
               ThrowsMessage<Error>(HasSubstr("cannot work on cpu: NCCL moves tensors of cuda only. Possible here: "
                                              "fulldeck, gloo.")));
-  facts.asked = "mpi";
+  facts.requested = "mpi";
   EXPECT_THAT([&] { ChooseBackend(facts); }, ThrowsMessage<Error>(HasSubstr("there is no backend of that name")));
-  facts.asked = "gloo";
+  facts.requested = "gloo";
   facts.type = c10::kPrivateUse1;
   facts.device = "gcu:0";
   EXPECT_THAT([&] { ChooseBackend(facts); }, ThrowsMessage<Error>(HasSubstr("Possible here: fulldeck.")));
@@ -266,7 +266,7 @@ TEST(BackendChoice, WhatIsAskedForIsDoneOrRefusedWithWhatIsPossible) {
 
 // ---- the proof ----
 
-// In a rank: the host's matrix product from now on.
+// In a rank: the node's matrix product from now on.
 template <typename Product>
 torch::Library WithProduct(Product product) {
   torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
@@ -296,9 +296,9 @@ TEST(DeviceProof, NamesACardThatFails) {
   });
 }
 
-TEST(DeviceProof, ACardThatHangsIsNamedAndDoesNotKeepTheProcess) {
+TEST(DeviceProof, ACardThatHangsIsNamedAndDoesNotBlockTheExit) {
   torch_backend::RanksOptions options;
-  options.endings = {1};  // the end of the program does not wait, and is never a success
+  options.exit_statuses = {1};  // the end of the program does not wait, and is never a success
   options.through_exit = true;
   options.limit = std::chrono::seconds(60);
   RunRanks(
@@ -326,7 +326,7 @@ at::Tensor SumOverRanks(Session& session, const at::Tensor& mine) {
   return tensors[0];
 }
 
-TEST(Session, EightRanksSayOneLineEachAndSumTogether) {
+TEST(Session, EightRanksLogOneLineEachAndSumTogether) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   RunSession(8, [&](const RankOfTest& self) {
@@ -347,12 +347,12 @@ TEST(Session, EightRanksSayOneLineEachAndSumTogether) {
   for (ssize_t count; (count = read(ends[0], buffer, sizeof buffer)) > 0;)
     text.append(buffer, static_cast<std::size_t>(count));
   close(ends[0]);
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
+  char node[256] = {};
+  gethostname(node, sizeof node - 1);
   for (int rank = 0; rank < 8; ++rank) {
     EXPECT_THAT(text,
                 HasSubstr("fulldeck: rank " + std::to_string(rank) +
-                          "/8, backend fulldeck (the ranks compute on processors), device cpu, host " + host + "\n"));
+                          "/8, backend fulldeck (the ranks compute on processors), device cpu, host " + node + "\n"));
   }
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8) << text;
 }
@@ -370,7 +370,7 @@ TEST(Session, IsMadeOnceAndTheSecondCallGivesTheSame) {
   });
 }
 
-TEST(Session, TellsWhenTheProbeOfItsCardEnded) {
+TEST(Session, ReportsWhenTheProbeOfItsCardEnded) {
   RunSession(1, [](const RankOfTest&) {
     auto board = wire::RankBoard::Create(
         {.run_id = "test", .attempt = 0, .local_ranks = 1, .first_rank = 0, .world_size = 1, .made_ns = 0});
@@ -382,7 +382,7 @@ TEST(Session, TellsWhenTheProbeOfItsCardEnded) {
   });
 }
 
-TEST(Session, RefusesAnotherNumberOfRanksThanTheProgramAsksFor) {
+TEST(Session, RefusesAnotherNumberOfRanksThanTheProgramRequests) {
   RunSession(1, [](const RankOfTest&) {
     SessionOptions options;
     options.world_size = 8;
@@ -395,12 +395,12 @@ TEST(Session, RefusesAnotherNumberOfRanksThanTheProgramAsksFor) {
   });
 }
 
-TEST(Session, ListensOnLoopbackAloneWhereThereIsOneHost) {
+TEST(Session, ListensOnLoopbackAloneWhereThereIsOneNode) {
   RunSession(2, [](const RankOfTest& self) {
-    // Also where the launcher gave another name of this host.
-    char host[256] = {};
-    gethostname(host, sizeof host - 1);
-    setenv("MASTER_ADDR", host, 1);
+    // Also where the launcher gave another name of this node.
+    char node[256] = {};
+    gethostname(node, sizeof node - 1);
+    setenv("MASTER_ADDR", node, 1);
     const auto session = Session::FromEnvironment();
     if (self.rank == 0) {
       char port[8];
@@ -421,7 +421,7 @@ TEST(Session, ListensOnLoopbackAloneWhereThereIsOneHost) {
   });
 }
 
-TEST(Session, TakesGlooWhereItIsAskedTo) {
+TEST(Session, UsesGlooWhereItIsRequested) {
   RunSession(2, [](const RankOfTest& self) {
     setenv("FULLDECK_BACKEND", "gloo", 1);
     const auto session = Session::FromEnvironment();
@@ -487,7 +487,7 @@ TEST(Session, ItsThreadIsNamedAndGoesWithIt) {
       for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
         std::string name;
         std::getline(std::ifstream(task.path() / "comm"), name);
-        count += name == "fulldeck-heart" ? 1 : 0;
+        count += name == "fulldeck-beat" ? 1 : 0;
       }
       return count;
     };
@@ -501,10 +501,10 @@ TEST(Session, ItsThreadIsNamedAndGoesWithIt) {
 TEST(Session, RanksGetEachOtherOutOfAGroupAndMakeANewOne) {
   RunSession(3, [](const RankOfTest& self) {
     const auto session = Session::FromEnvironment();
-    int told = 0;
+    int callbacks = 0;
     const auto handle = session->OnRegroup([&](const Team& team) {
       MUST(team.group == session->team().group);
-      ++told;
+      ++callbacks;
     });
     {
       const auto gone = session->OnRegroup([](const Team&) { MUST(false); });
@@ -518,7 +518,7 @@ TEST(Session, RanksGetEachOtherOutOfAGroupAndMakeANewOne) {
       }
       MUST(session->WhyAborted() == "rank " + std::to_string(round % 3) + ": no reason");
       session->Regroup("the test wants it");
-      MUST(session->generation() == round && told == round);
+      MUST(session->generation() == round && callbacks == round);
       MUST_EQUAL(SumOverRanks(*session, at::ones({1000})), at::full({1000}, 3.0));
     }
     session->Barrier("end");

@@ -11,8 +11,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::size_t kLongestText = 64 << 10;
-constexpr std::size_t kLongestName = 100;
+constexpr std::size_t kMaxText = 64 << 10;
+constexpr std::size_t kMaxName = 100;
 
 std::vector<std::uint8_t> Bytes(std::string_view text) {
   return {text.begin(), text.end()};
@@ -33,20 +33,20 @@ std::string Seconds(milliseconds time) {
   return text + " s";
 }
 
-// One meeting: the n-th of this kind and name. Keys of the store:
+// One barrier: the n-th of this kind and name. Keys of the store:
 //   meet/KIND/NAME/round/RANK   how often the rank has come here: stays, one a rank and name
 //   meet/KIND/NAME/N/RANK       what the rank brought
 //   meet/KIND/NAME/N/come       how many have come
 //   meet/KIND/NAME/N/all        all have: what the others wait for
 //   meet/KIND/NAME/N/left       how many have gone; the last one takes all of these away
 //   where/RANK                  where the rank waits, for the others' messages
-class Meeting {
+class StoreBarrier {
  public:
-  Meeting(const Team& team, const char* kind, const char* title, std::string_view name,
-          std::optional<milliseconds> timeout)
+  StoreBarrier(const Team& team, const char* kind, const char* title, std::string_view name,
+               std::optional<milliseconds> timeout)
       : team_(team), limit_(timeout.value_or(team.timeout)), deadline_(steady_clock::now() + limit_) {
-    if (name.empty() || name.size() > kLongestName) {
-      throw Error("a " + std::string(title) + " needs a name of 1 to " + std::to_string(kLongestName) +
+    if (name.empty() || name.size() > kMaxName) {
+      throw Error("a " + std::string(title) + " needs a name of 1 to " + std::to_string(kMaxName) +
                   " bytes; this one has " + std::to_string(name.size()) + ".");
     }
     const std::string base = "meet/" + std::string(kind) + "/" + std::string(name) + "/";
@@ -58,7 +58,7 @@ class Meeting {
 
   std::string KeyOf(int rank) const { return key_ + std::to_string(rank); }
 
-  void Come(std::string_view text) {
+  void Arrive(std::string_view text) {
     team_.store->set(WhereKey(team_.rank), Bytes(title_));
     // Not every store keeps an empty value.
     std::vector<std::uint8_t> brought(1 + text.size(), '=');
@@ -72,7 +72,7 @@ class Meeting {
   // For a key that rank 0 alone brings.
   void WaitForMain() { WaitFor(KeyOf(0)); }
 
-  std::string Brought(int rank) const { return Text(team_.store->get(KeyOf(rank))).substr(1); }
+  std::string ValueOf(int rank) const { return Text(team_.store->get(KeyOf(rank))).substr(1); }
 
   void Leave() {
     team_.store->deleteKey(WhereKey(team_.rank));
@@ -127,27 +127,27 @@ constexpr char kFailed[] = "failed: ";
 
 void DoOnMain(const Team& team, const char* title, std::string_view name, const std::function<void()>& work,
               const std::function<void()>& work_of_others, std::optional<milliseconds> timeout) {
-  Meeting meeting(team, "main", title, name, timeout);
+  StoreBarrier barrier(team, "main", title, name, timeout);
   if (team.is_main()) {
     try {
       work();
     } catch (const std::exception& error) {
-      meeting.Come(kFailed + std::string(error.what()).substr(0, kLongestText));
-      meeting.Leave();
+      barrier.Arrive(kFailed + std::string(error.what()).substr(0, kMaxText));
+      barrier.Leave();
       throw;
     } catch (...) {
-      meeting.Come(kFailed + std::string("something that is no std::exception"));
-      meeting.Leave();
+      barrier.Arrive(kFailed + std::string("something that is no std::exception"));
+      barrier.Leave();
       throw;
     }
-    meeting.Come("");
-    meeting.Leave();
+    barrier.Arrive("");
+    barrier.Leave();
     return;
   }
-  meeting.Come("");
-  meeting.WaitForMain();
-  const std::string outcome = meeting.Brought(0);
-  meeting.Leave();
+  barrier.Arrive("");
+  barrier.WaitForMain();
+  const std::string outcome = barrier.ValueOf(0);
+  barrier.Leave();
   if (!outcome.empty()) {
     throw Error("rank 0 could not do \"" + base::Printable(name) + "\", for which rank " + std::to_string(team.rank) +
                 " waited: " + outcome.substr(sizeof kFailed - 1));
@@ -158,24 +158,24 @@ void DoOnMain(const Team& team, const char* title, std::string_view name, const 
 }  // namespace
 
 void Barrier(const Team& team, std::string_view name, std::optional<milliseconds> timeout) {
-  Meeting meeting(team, "barrier", "barrier", name, timeout);
-  meeting.Come("");
-  meeting.WaitForAll();
-  meeting.Leave();
+  StoreBarrier barrier(team, "barrier", "barrier", name, timeout);
+  barrier.Arrive("");
+  barrier.WaitForAll();
+  barrier.Leave();
 }
 
 std::vector<std::string> GatherTexts(const Team& team, std::string_view name, const std::string& mine) {
-  if (mine.size() > kLongestText) {
+  if (mine.size() > kMaxText) {
     throw Error("a text of " + std::to_string(mine.size()) + " bytes is too long to gather; the limit is " +
-                std::to_string(kLongestText) + ".");
+                std::to_string(kMaxText) + ".");
   }
-  Meeting meeting(team, "gather", "gathering", name, std::nullopt);
-  meeting.Come(mine);
-  meeting.WaitForAll();
+  StoreBarrier barrier(team, "gather", "gathering", name, std::nullopt);
+  barrier.Arrive(mine);
+  barrier.WaitForAll();
   std::vector<std::string> texts;
   texts.reserve(static_cast<std::size_t>(team.world_size));
-  for (int rank = 0; rank < team.world_size; ++rank) texts.push_back(meeting.Brought(rank));
-  meeting.Leave();
+  for (int rank = 0; rank < team.world_size; ++rank) texts.push_back(barrier.ValueOf(rank));
+  barrier.Leave();
   return texts;
 }
 

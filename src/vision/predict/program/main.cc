@@ -13,8 +13,8 @@
 namespace fulldeck::predict {
 namespace {
 
-constexpr std::size_t kMostGuesses = 5;
-constexpr std::size_t kMostMaskClasses = 255;  // a mask has one byte a pixel
+constexpr std::size_t kTopK = 5;
+constexpr std::size_t kMaxMaskClasses = 255;  // a mask has one byte a pixel
 
 struct Call {
   const Arguments& arguments;
@@ -25,11 +25,12 @@ struct Call {
 };
 
 // Everything that can go wrong with one image, as an Error; the next image is none the worse.
-base::Result<Findings> LookAt(const std::string& path, const Call& call, Predictor& predictor, ResultNames& names) {
-  const config::Data& data = call.trained.recipe.data;
+base::Result<Findings> PredictImage(const std::string& path, const Call& call, Predictor& predictor,
+                                    ResultNames& names) {
+  const config::Data& data = call.trained.config.data;
   const auto bytes = imagery::ReadFile(path);
   if (!bytes) return bytes.error();
-  const auto head = imagery::HeadOf(*bytes, path);
+  const auto head = imagery::ReadImageInfo(*bytes, path);
   if (!head) return head.error();
   auto read = imagery::DecodeImage(*bytes, path);
   if (!read) return read.error();
@@ -40,8 +41,7 @@ base::Result<Findings> LookAt(const std::string& path, const Call& call, Predict
   findings.width = dataset::WidthOf(*image);
   findings.height = dataset::HeightOf(*image);
   if (data.task == config::Task::kClassification) {
-    findings.guesses =
-        LikeliestOf(predictor.Classify(*image, call.arguments.flips), call.trained.classes, kMostGuesses);
+    findings.top_classes = TopK(predictor.Classify(*image, call.arguments.flips), call.trained.classes, kTopK);
     return findings;
   }
   const bool is_tiff = head->format == "TIFF";
@@ -60,10 +60,10 @@ base::Result<Findings> LookAt(const std::string& path, const Call& call, Predict
   return findings;
 }
 
-Findings Tried(const std::string& path, const Call& call, Predictor& predictor, ResultNames& names) {
+Findings TryPredictImage(const std::string& path, const Call& call, Predictor& predictor, ResultNames& names) {
   base::Result<Findings> findings = Findings{};
   try {
-    findings = LookAt(path, call, predictor, names);
+    findings = PredictImage(path, call, predictor, names);
   } catch (const Error& error) {
     findings = base::Error{error.what()};
   } catch (const std::exception& error) {
@@ -86,13 +86,13 @@ int Predict(const Arguments& arguments) {
     return 1;
   }
   for (const std::string& note : trained->notes) base::Log(base::Severity::kWarning, note);
-  const bool segmentation = trained->recipe.data.task == config::Task::kSegmentation;
-  if (segmentation && trained->classes.size() > kMostMaskClasses)
+  const bool segmentation = trained->config.data.task == config::Task::kSegmentation;
+  if (segmentation && trained->classes.size() > kMaxMaskClasses)
     throw Error("the model tells " + std::to_string(trained->classes.size()) +
                 " classes apart, and a mask can hold 255.");
 
   Call call{arguments, *trained, 0, 0, report::PaletteOf(trained->classes)};
-  call.window = arguments.window.value_or(static_cast<int>(trained->recipe.data.size));
+  call.window = arguments.window.value_or(static_cast<int>(trained->config.data.size));
   call.stride = arguments.stride.value_or(std::max(call.window * 2 / 3 / kPatch * kPatch, kPatch));
   if (call.stride > call.window) {
     base::Log(base::Severity::kError, "--stride " + std::to_string(call.stride) + " is more than the window of " +
@@ -112,13 +112,13 @@ int Predict(const Arguments& arguments) {
   session->EnterPhase(Phase::kLoading);
   Predictor predictor(*trained, session->team());
   base::Log(base::Severity::kInfo, "checkpoint " + base::Printable(trained->folder) + ", step " +
-                                       std::to_string(trained->step) + (trained->averaged ? ", averaged weights" : ""));
+                                       std::to_string(trained->step) + (trained->is_ema ? ", averaged weights" : ""));
   session->EnterPhase(Phase::kOther);
 
   ResultNames names(arguments.output, arguments.images);
   std::vector<Findings> all;
   for (const std::string& path : arguments.images) {
-    all.push_back(Tried(path, call, predictor, names));
+    all.push_back(TryPredictImage(path, call, predictor, names));
     const Findings& last = all.back();
     if (!last.failure.empty()) {
       base::Log(base::Severity::kError, last.failure.find(path) != std::string::npos
@@ -142,8 +142,8 @@ int Predict(const Arguments& arguments) {
 }  // namespace
 }  // namespace fulldeck::predict
 
-int main(int count, char** words) try {
-  const auto arguments = fulldeck::predict::ParseArguments({words + 1, words + count});
+int main(int count, char** args) try {
+  const auto arguments = fulldeck::predict::ParseArguments({args + 1, args + count});
   if (!arguments) {
     fulldeck::base::Log(fulldeck::base::Severity::kError, arguments.error().message);
     return 2;

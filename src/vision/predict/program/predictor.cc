@@ -13,7 +13,7 @@ namespace fulldeck::predict {
 namespace {
 
 // Cards are better used by several windows; the host is not.
-constexpr std::size_t kWindowsOnACard = 4;
+constexpr std::size_t kWindowsPerBatch = 4;
 
 template <typename Value>
 imagery::Raster<Value> Cut(const imagery::Raster<Value>& image, const Window& window, int width, int height) {
@@ -32,10 +32,10 @@ at::Tensor WindowTensor(const dataset::SampleImage& image, const config::Data& d
   at::Tensor images = at::empty(
       {static_cast<std::int64_t>(count), static_cast<std::int64_t>(data.bands.size()), plan.height, plan.width});
   for (std::size_t i = 0; i < count; ++i) {
-    dataset::Sample part;
-    part.image = std::visit(
+    dataset::Sample sample;
+    sample.image = std::visit(
         [&](const auto& held) { return dataset::SampleImage(Cut(held, first[i], plan.width, plan.height)); }, image);
-    dataset::PrepareWhole(part, data, plan.height, plan.width, images[static_cast<std::int64_t>(i)].data_ptr<float>(),
+    dataset::PrepareWhole(sample, data, plan.height, plan.width, images[static_cast<std::int64_t>(i)].data_ptr<float>(),
                           nullptr);
   }
   return images;
@@ -44,15 +44,15 @@ at::Tensor WindowTensor(const dataset::SampleImage& image, const config::Data& d
 }  // namespace
 
 Predictor::Predictor(const TrainedModel& trained, const Team& team)
-    : data_(trained.recipe.data),
+    : data_(trained.config.data),
       classes_(static_cast<int>(trained.classes.size())),
       device_(team.device),
-      windows_at_once_(team.device.is_cpu() ? 1 : kWindowsOnACard) {
-  model_ = dinov3::VisionModel(trained.recipe.model, data_.task, classes_,
+      windows_per_batch_(team.device.is_cpu() ? 1 : kWindowsPerBatch) {
+  model_ = dinov3::VisionModel(trained.config.model, data_.task, classes_,
                                static_cast<std::int64_t>(data_.bands.size()), team);
   WeightRules rules;
   // How often the averages were updated, which is no weight.
-  if (trained.averaged) rules.may_be_unexpected = {"ema/updates"};
+  if (trained.is_ema) rules.may_be_unexpected = {"ema/updates"};
   LoadWeights(*model_, trained.weights_path, rules);
   model_->eval();
   model_->to(device_);
@@ -66,7 +66,7 @@ at::Tensor Predictor::Probabilities(const at::Tensor& images, bool flips) {
   for (std::size_t i = 0; i < (flips ? ways.size() : 1); ++i) {
     const at::Tensor shown = ways[i].empty() ? there : at::flip(there, ways[i]);
     at::Tensor logits = model_->forward(shown).logits;
-    if (map) logits = dinov3::Prediction::Enlarged(logits, images.size(2), images.size(3));
+    if (map) logits = dinov3::Prediction::Upsample(logits, images.size(2), images.size(3));
     at::Tensor probabilities = at::softmax(logits.to(at::kFloat), 1);
     if (map && !ways[i].empty()) probabilities = at::flip(probabilities, ways[i]);
     sum = sum.defined() ? sum.add_(probabilities) : probabilities;
@@ -80,7 +80,7 @@ imagery::Mask Predictor::Segment(const dataset::SampleImage& image, int window, 
   const WindowPlan plan = PlanWindows(dataset::WidthOf(image), dataset::HeightOf(image), window, stride);
   Mosaic mosaic(dataset::WidthOf(image), dataset::HeightOf(image), classes_, plan);
   for (std::size_t done = 0; done < plan.windows.size();) {
-    const std::size_t count = std::min(windows_at_once_, plan.windows.size() - done);
+    const std::size_t count = std::min(windows_per_batch_, plan.windows.size() - done);
     at::Tensor probabilities;
     try {
       probabilities = Probabilities(WindowTensor(image, data_, plan, &plan.windows[done], count), flips);
@@ -92,7 +92,7 @@ imagery::Mask Predictor::Segment(const dataset::SampleImage& image, int window, 
                     " × " + std::to_string(plan.height) + " pixels (" + why +
                     "). Choose a smaller --window, or another --device.");
       }
-      windows_at_once_ = count / 2;
+      windows_per_batch_ = count / 2;
     }
     if (!probabilities.defined()) {
       ReleaseCaches(device_);

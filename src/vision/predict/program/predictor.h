@@ -14,7 +14,7 @@ namespace fulldeck::predict {
 
 class Predictor {
  public:
-  // Loads the weights; an Error with every key where they do not fit the model of the recipe.
+  // Loads the weights; an Error with every key where they do not fit the model of the config.
   Predictor(const TrainedModel& trained, const Team& team);
 
   // The likeliest class of every pixel, through windows. `flips`: the mean over the four flips of each.
@@ -30,7 +30,7 @@ class Predictor {
   int classes_;
   c10::Device device_;
   dinov3::VisionModel model_{nullptr};
-  std::size_t windows_at_once_;
+  std::size_t windows_per_batch_;
 };
 
 }  // namespace fulldeck::predict

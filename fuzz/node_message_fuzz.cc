@@ -1,0 +1,23 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "fuzz_target.h"
+#include "nodes/node_messages.h"
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace fulldeck;
+  using namespace fulldeck::nodes;
+  const auto message = DecodeNodeMessage(fulldeck::fuzz::AsText(data, size));
+  if (!message) {
+    CHECK(message.error().message.find('\x1b') == std::string::npos);
+    return 0;
+  }
+  // What was understood can be encoded again, and is then understood in the same way.
+  const std::string encoded = EncodeNodeMessage(*message);
+  CHECK(encoded.size() <= net::kLongestMessage);
+  CHECK(std::none_of(encoded.begin(), encoded.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }));
+  const auto again = DecodeNodeMessage(encoded);
+  CHECK(again.ok());
+  CHECK(EncodeNodeMessage(*again) == encoded);
+  return 0;
+}

@@ -1,0 +1,56 @@
+#include "nodes/node_loss.h"
+
+#include <chrono>
+
+namespace fulldeck::nodes {
+
+std::string InSeconds(base::Duration duration) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count() / 100;
+  const std::string whole = std::to_string(tenths / 10);
+  return tenths % 10 == 0 ? whole + " s" : whole + "." + std::to_string(tenths % 10) + " s";
+}
+
+std::int64_t UnixNanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+NodeFailure DescribeLoss(LossKind kind, const LossEnd& self, const LossEnd& peer, bool self_coordinates,
+                         base::Duration quiet_for, const std::string& detail) {
+  const LossEnd& coordinator = self_coordinates ? self : peer;
+  const LossEnd& member = self_coordinates ? peer : self;
+  const std::string peer_name = "host " + peer.host_name + " (" + peer.address + ")";
+  // The same words at both ends.
+  const std::string link = "the link between host " + coordinator.host_name + " and host " + member.host_name;
+  NodeFailure failure;
+  const LossEnd* named = &member;
+  switch (kind) {
+    case LossKind::kVanished:
+      named = &peer;
+      failure.summary =
+          "the launcher of " + peer_name + " ended without a word: it was killed, or the machine went down";
+      break;
+    case LossKind::kSilent:
+      failure.summary = "no word from " + peer_name + " for " + InSeconds(quiet_for) + ": " + link +
+                        " is down, or host " + peer.host_name + " is";
+      break;
+    case LossKind::kOneWay:
+      failure.summary = peer_name + " has not heard host " + self.host_name + " for " + InSeconds(quiet_for) + ": " +
+                        link + " is down in one direction";
+      break;
+    case LossKind::kBroken:
+      failure.summary = "the connection to " + peer_name + " broke (" + detail + "): " + link + " is down, or host " +
+                        peer.host_name + " is";
+      break;
+    case LossKind::kUnintelligible:
+      named = &peer;
+      failure.summary = "the launcher of " + peer_name + " sent what cannot be understood: " + detail;
+      break;
+  }
+  failure.group_rank = named->group_rank;
+  failure.host_name = named->host_name;
+  failure.unix_nanoseconds = UnixNanoseconds();
+  return failure;
+}
+
+}  // namespace fulldeck::nodes

@@ -1,0 +1,90 @@
+// What the coordinator and the members of a host group share: the options, the way to the owner's callbacks, and what
+// the owner may say to either.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/event_loop.h"
+#include "nodes/node_group.h"
+
+namespace fulldeck::nodes {
+
+// One timer of an object, gone with it.
+class LoopTimer {
+ public:
+  explicit LoopTimer(base::EventLoop& loop) : loop_(loop) {}
+  ~LoopTimer() { Cancel(); }
+  LoopTimer(const LoopTimer&) = delete;
+  LoopTimer& operator=(const LoopTimer&) = delete;
+
+  // Forgets what it was set for before.
+  void Set(base::Duration delay, std::function<void()> handler) {
+    Cancel();
+    id_ = loop_.After(delay, [this, handler = std::move(handler)] {
+      id_ = 0;
+      handler();
+    });
+  }
+  void Cancel() { loop_.Remove(std::exchange(id_, 0)); }
+  bool is_set() const { return id_ != 0; }
+
+ private:
+  base::EventLoop& loop_;
+  base::EventLoop::Id id_ = 0;
+};
+
+// Runs functions from the loop, in order, outside of any call. One of them may destroy the queue.
+class PostedCalls {
+ public:
+  explicit PostedCalls(base::EventLoop& loop) : loop_(loop) {}
+  ~PostedCalls();
+  PostedCalls(const PostedCalls&) = delete;
+  PostedCalls& operator=(const PostedCalls&) = delete;
+  void Post(std::function<void()> call);
+
+ private:
+  void Run();
+
+  base::EventLoop& loop_;
+  std::deque<std::function<void()>> calls_;
+  base::EventLoop::Id timer_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+class NodeGroupContext {
+ public:
+  NodeGroupContext(base::EventLoop& event_loop, NodeGroupOptions group_options, NodeGroupEvents group_events)
+      : loop(event_loop), options(std::move(group_options)), events(std::move(group_events)), calls(event_loop) {}
+
+  void LogLine(const std::string& line);
+  void Start(const AttemptStart& start);
+  void Stop(const NodeFailure& failure);
+  void Restarting(const NodeFailure& failure, base::Duration delay);
+  // The last word: whatever is told after it goes nowhere.
+  void Finished(const std::optional<NodeFailure>& failure);
+  void GaveUp(const std::string& reason);
+
+  base::TimePoint Now() const { return loop.clock().Now(); }
+
+  base::EventLoop& loop;
+  const NodeGroupOptions options;
+  const NodeGroupEvents events;
+  PostedCalls calls;
+  std::uint64_t best_step = 0;  // of this host
+  bool over = false;
+};
+
+// What the owner of the group says; comes from PostedCalls.
+class NodeRole {
+ public:
+  virtual ~NodeRole() = default;
+  virtual void Succeeded() = 0;
+  virtual void Failed(const NodeFailure& failure) = 0;  // seen_at is set
+  virtual void Stopped() = 0;
+};
+
+}  // namespace fulldeck::nodes

@@ -1,0 +1,81 @@
+// The questions that a training must answer before it is believed: is the data what it is taken for, do the ranks train
+// on different samples, does every part of the model learn, does the loss move. A gate that does not open is a Refusal
+// that says what to do, the same on all ranks; one that opened goes to the report with its evidence.
+//
+// What stands first is pure, for tests; the rest asks the other ranks. None takes more than seconds.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fulldeck/data_parallel.h>
+#include <fulldeck/session.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/batch_feed.h"
+#include "trainer/torch_free_layers.h"
+
+namespace fulldeck::trainer {
+
+// ---- pure: what is wrong, or nothing ----
+
+// One rank's part of a global batch.
+struct SeenBatch {
+  std::uint64_t fingerprint = 0;  // of indices and pixels
+  std::vector<std::uint64_t> samples;
+};
+// Of the same global batch, by rank: a sample on two ranks, or two ranks with the same pixels.
+std::optional<std::string> ProblemOfRanks(const std::vector<SeenBatch>& by_rank);
+// The first batch of two epochs, the samples of all ranks one after the other.
+std::optional<std::string> ProblemOfEpochs(const std::vector<std::uint64_t>& before,
+                                           const std::vector<std::uint64_t>& after);
+// Parameters that learn, by name, whose gradient was nothing but zero in every one of the first `steps` steps.
+std::optional<std::string> ProblemOfGradients(const std::vector<std::string>& without, std::size_t parameters,
+                                              std::int64_t steps);
+// Of the first steps.
+std::optional<std::string> ProblemOfLosses(const std::vector<double>& losses);
+
+// ---- with the other ranks ----
+
+// Labels, images, and the same files in both parts. Rank 0 looks, the others wait.
+std::vector<report::Verified> CheckData(Session& session, const config::Data& data, const dataset::Source& train,
+                                        const dataset::Source& val);
+
+// Looks at the first steps of a run (also of one that resumed) and at the second epoch's beginning.
+class EarlyChecks {
+ public:
+  EarlyChecks(Session& session, DataParallelCore& replicas, bool uses_drop_path)
+      : session_(session), replicas_(replicas), uses_drop_path_(uses_drop_path) {}
+
+  // Of every step; all ranks. Throws a Refusal.
+  void OnBatch(const TrainingBatch& batch);
+  // When the gradients are averaged.
+  void OnGradients();
+  // The loss over all ranks; wants_loss() says whether it is asked for.
+  bool wants_loss() const { return !loss_moved_ && losses_.size() < kLosses; }
+  void OnLoss(double loss);
+
+  const std::vector<report::Verified>& verified() const { return verified_; }
+
+  static constexpr std::size_t kLosses = 20;
+
+ private:
+  std::vector<SeenBatch> OfAllRanks(const TrainingBatch& batch);
+
+  Session& session_;
+  DataParallelCore& replicas_;
+  const bool uses_drop_path_;
+  int batches_compared_ = 0;
+  std::optional<std::vector<std::uint64_t>> epoch_began_with_;
+  bool epochs_compared_ = false;
+  std::vector<bool> has_gradient_;
+  std::int64_t gradient_steps_ = 0;
+  bool gradients_done_ = false;
+  std::vector<double> losses_;
+  bool loss_moved_ = false;
+  std::vector<report::Verified> verified_;
+};
+
+}  // namespace fulldeck::trainer

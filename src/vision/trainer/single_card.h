@@ -1,0 +1,21 @@
+// How fast one card alone would be: what the speed of all of them is compared with.
+#pragma once
+
+#include <fulldeck/session.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "trainer/torch_free_layers.h"
+
+namespace fulldeck::trainer {
+
+// Samples a second of forward, backward and optimizer on rank 0, while the others wait and leave the machine to it: a
+// few steps of a model of the same shape, on one micro-batch of the train part, which is then thrown away. Nothing of
+// the training is touched but torch's generators. There is nobody to normalise with: batch normalisation over the ranks
+// is group normalisation here. Takes seconds at most; nothing where the samples cannot be read or memory runs out. A
+// collective; the same number on all ranks.
+std::optional<double> MeasureSingleCard(const config::Config& config, Session& session, const dataset::Source& train,
+                                        const config::StepShape& shape);
+
+}  // namespace fulldeck::trainer

@@ -1,0 +1,92 @@
+// What learns, and one step of it: model, replicas, optimizer, scaler, averaged weights. N ranks take the step that one
+// rank with the whole batch would take, however the labeled pixels are spread over ranks and micro-batches.
+//
+// Threads: the loop's. All ranks make the same calls.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fulldeck/adamw.h>
+#include <fulldeck/checkpoint.h>
+#include <fulldeck/data_parallel.h>
+#include <fulldeck/grad_scaler.h>
+#include <fulldeck/micro_batches.h>
+#include <fulldeck/session.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dinov3/ema.h"
+#include "dinov3/losses.h"
+#include "dinov3/vision_model.h"
+#include "trainer/batch_feed.h"
+#include "trainer/torch_free_layers.h"
+
+namespace fulldeck::trainer {
+
+// That autocast computes in; nothing: float32, without it.
+std::optional<at::ScalarType> TypeOf(config::Precision precision);
+
+class TrainStep {
+ public:
+  // A collective. The session lives longer. Weights come from the session's seed, then from the config's file.
+  TrainStep(const config::Config& config, Session& session, std::int64_t classes, const config::StepShape& shape);
+
+  // `labeled`: pixels (samples) of the whole batch, over all ranks, that count. False: the step was left out after an
+  // overflow in float16, on all ranks.
+  bool Step(const TrainingBatch& batch, std::int64_t step, double lr, double labeled);
+  // This rank's parts: their means over the ranks are the losses of the whole batch. On the device.
+  const dinov3::Losses& losses() const { return losses_; }
+
+  // Called in each step when the gradients are averaged and not yet unscaled or clipped.
+  std::function<void()> on_gradients;
+
+  // For validation: the averaged weights where there are such.
+  class EvaluationMode {
+   public:
+    explicit EvaluationMode(TrainStep& train_step);
+    ~EvaluationMode();
+    EvaluationMode(const EvaluationMode&) = delete;
+    EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+   private:
+    TrainStep& train_step_;
+  };
+  // In evaluation mode: logits at the labels' size, [N, classes, H, W] or [N, classes]. No collective.
+  at::Tensor Logits(const at::Tensor& images);
+
+  // Adds all that a checkpoint needs.
+  void AddTo(State& state);
+
+  dinov3::VisionModelImpl& model() { return *model_; }
+  DataParallelCore& replicas() { return *replicas_; }
+  const std::optional<WeightReport>& weights() const { return weights_; }
+  const GradScaler& scaler() const { return scaler_; }
+  const MicroBatches& micro_batches() const { return *micro_; }
+  std::int64_t trainable_parameters() const;  // numbers in the parameters that learn
+
+ private:
+  void RunMicroBatch(const TrainingBatch& batch, std::int64_t step, const at::Tensor& labeled,
+                     const MicroBatch& micro_batch);
+  void Apply();
+
+  const config::Config& config_;
+  Session& session_;
+  dinov3::VisionModel model_{nullptr};
+  std::optional<WeightReport> weights_;
+  std::shared_ptr<void> regroup_subscription_;
+  std::optional<DataParallel<dinov3::VisionModelImpl>> replicas_;
+  std::vector<double> lr_factors_;  // by group
+  std::unique_ptr<AdamW> optimizer_;
+  GradScaler scaler_;
+  std::optional<dinov3::Ema> ema_;
+  std::optional<MicroBatches> micro_;
+  std::int64_t rank_batch_;
+  dinov3::Losses losses_;
+  bool stepped_ = false;
+};
+
+}  // namespace fulldeck::trainer
