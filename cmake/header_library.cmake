@@ -1,9 +1,12 @@
-# add_header_library(NAME HEADER [DEFINES definition...])
+# add_header_library(NAME HEADER [IN folder] [DEFINES definition...])
 #
-# Makes headers_of_NAME: a header-only library of the distribution, reached through a folder that holds nothing else.
-# A cross build for another libc can then see these headers without seeing the rest of the host's /usr/include.
+# Makes headers_of_NAME: a header-only library of the distribution, or of the tree's folder IN, reached through a folder that
+# holds nothing else. A cross build for another libc can then see these headers without seeing the rest of the host's /usr/include.
 function(add_header_library name header)
-  cmake_parse_arguments(PARSE_ARGV 2 LIBRARY "" "" "DEFINES")
+  cmake_parse_arguments(PARSE_ARGV 2 LIBRARY "" "IN" "DEFINES")
+  if(LIBRARY_IN)
+    set(FULLDECK_${name}_DIR ${PROJECT_SOURCE_DIR}/${LIBRARY_IN})
+  endif()
   find_path(FULLDECK_${name}_DIR ${header} PATHS /usr/include NO_CMAKE_FIND_ROOT_PATH)
   if(NOT FULLDECK_${name}_DIR)
     message(FATAL_ERROR "The headers of ${name} (${header}) are not on this machine. Run scripts/setup.")

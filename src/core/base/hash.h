@@ -1,11 +1,8 @@
-// Hash: a 64-bit checksum of bytes, for checkpoints and for comparing ranks. Against damage, not against people who
-// forge.
+// Hash: the 64-bit checksum of checkpoints, of replicas and of patched files: XXH3-64 with seed 0, as `xxhsum -H3` and
+// Python's xxhash.xxh3_64 compute it. Against damage, not against forgery.
 //
-// Eight lanes of 64 bits take the little-endian words of the data in turn; a lane's step is m = (lane ^ word) times an
-// odd number, lane = m ^ (m >> 32). That is one-to-one in the lane and in the word, and so is every step of the end, so
-// a change within any eight aligned bytes (every single bit, byte or word) is found for certain; other damage is missed
-// by chance alone, once in 2^64. The length is part of the sum. docs/checkpoints.md has the definition and a value to
-// compare with. As fast as memory, with plain arithmetic, and the same value on every processor.
+// The same value on every processor and in either byte order. Any damage is missed with a chance of about 2^-64.
+// docs/checkpoints.md says which bytes of a checkpoint each checksum covers.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +13,19 @@
 
 namespace fulldeck::base {
 
-// Takes data in pieces of any length; the pieces do not change the sum. Not thread safe.
+// Takes data in chunks of any length; how the data are split does not change the sum. Allocates nothing; copying it
+// copies the sum so far. Not thread safe.
 class Hash {
  public:
   Hash();
+  // `data` may be null when `bytes` is 0.
   void Add(const void* data, std::size_t bytes);
   // The sum of everything so far; more may be added afterwards.
   std::uint64_t Sum() const;
 
  private:
-  static constexpr std::size_t kLanes = 8;
-  static constexpr std::size_t kStripe = kLanes * sizeof(std::uint64_t);
-
-  std::uint64_t lanes_[kLanes];
-  unsigned char waiting_[kStripe];  // the data's last length_ % kStripe bytes
-  std::uint64_t length_ = 0;
+  // An XXH3_state_t, whose header is for hash.cc only.
+  alignas(64) std::byte state_[576];
 };
 
 std::uint64_t HashOf(std::string_view data);
