@@ -9,6 +9,7 @@ if(FULLDECK_HAS_TORCH)
   target_link_libraries(fulldeck_sim PRIVATE torch_of_python fulldeck_simulated_card fulldeck_wire fulldeck_base
                                              fulldeck_compile_options)
   target_compile_definitions(fulldeck_sim PRIVATE AT_PER_OPERATOR_HEADERS)
+  compile_in_batches(fulldeck_sim)
   # Hundreds of wrappers, which do next to nothing.
   target_compile_options(fulldeck_sim PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   target_link_options(fulldeck_sim PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete

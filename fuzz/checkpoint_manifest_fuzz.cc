@@ -14,19 +14,19 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto manifest = ParseManifest(body + ",\n\"manifest_hash\":\"" +
                                       fulldeck::base::FormatHash(fulldeck::base::HashOf(body)) + "\"}\n");
   if (manifest) {
-    CHECK(manifest->world_size >= 1 && manifest->step <= kMaxStep);
+    FULLDECK_CHECK(manifest->world_size >= 1 && manifest->step <= kMaxStep);
     for (const FileSum& file : manifest->files)
-      CHECK(IsFileName(file.name) && file.name.find('/') == std::string::npos);
+      FULLDECK_CHECK(IsFileName(file.name) && file.name.find('/') == std::string::npos);
     const auto again = ParseManifest(FormatManifest(*manifest));
-    CHECK(again.ok() && *again == *manifest);
+    FULLDECK_CHECK(again.ok() && *again == *manifest);
   } else {
-    CHECK(manifest.error().message.find('\x1b') == std::string::npos);
+    FULLDECK_CHECK(manifest.error().message.find('\x1b') == std::string::npos);
   }
   if (const auto scalars = ParseScalars(body)) {
     const auto text = FormatScalars(*scalars);
-    CHECK(text.ok());
+    FULLDECK_CHECK(text.ok());
     const auto again = ParseScalars(*text);
-    CHECK(again.ok() && again->size() == scalars->size());
+    FULLDECK_CHECK(again.ok() && again->size() == scalars->size());
   }
   return 0;
 }

@@ -5,6 +5,6 @@
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto reading = fulldeck::device::ParseEfsmi(fulldeck::fuzz::AsText(data, size));
-  CHECK(fulldeck::testing::BrokenInvariant(reading).empty());
+  FULLDECK_CHECK(fulldeck::testing::BrokenInvariant(reading).empty());
   return 0;
 }

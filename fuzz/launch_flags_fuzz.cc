@@ -15,22 +15,22 @@ namespace {
 using namespace fulldeck;
 
 void CheckMessage(const base::Error& error) {
-  CHECK(!error.message.empty() && error.message.size() < 4096);
-  CHECK(error.message.find('\x1b') == std::string::npos);
+  FULLDECK_CHECK(!error.message.empty() && error.message.size() < 4096);
+  FULLDECK_CHECK(error.message.find('\x1b') == std::string::npos);
 }
 
 void CheckFlags(const job::LaunchFlags& flags, const std::vector<std::string>& arguments) {
   if (flags.help) return;
-  CHECK(!flags.program.empty() && !flags.program[0].empty() && flags.program.size() <= arguments.size());
-  CHECK(std::equal(flags.program.rbegin(), flags.program.rend(), arguments.rbegin()));
-  CHECK(flags.min_nodes >= 1 && flags.min_nodes <= flags.max_nodes);
-  CHECK(!flags.nproc || (*flags.nproc >= 1 && !flags.nproc_kind));
-  CHECK((flags.rendezvous == job::Rendezvous::kNone) == (flags.max_nodes == 1));
-  CHECK(flags.endpoint_port.has_value() == (flags.max_nodes > 1));
-  CHECK(!flags.master_port || (*flags.master_port >= 1 && *flags.master_port <= 65535));
-  CHECK(!(flags.module && (flags.no_python || flags.run_path)));
-  CHECK(flags.grace.count() >= 0 && flags.join_timeout.count() > 0);
-  CHECK(job::ParseDeviceChoice(flags.devices).ok());
+  FULLDECK_CHECK(!flags.program.empty() && !flags.program[0].empty() && flags.program.size() <= arguments.size());
+  FULLDECK_CHECK(std::equal(flags.program.rbegin(), flags.program.rend(), arguments.rbegin()));
+  FULLDECK_CHECK(flags.min_nodes >= 1 && flags.min_nodes <= flags.max_nodes);
+  FULLDECK_CHECK(!flags.nproc || (*flags.nproc >= 1 && !flags.nproc_kind));
+  FULLDECK_CHECK((flags.rendezvous == job::Rendezvous::kNone) == (flags.max_nodes == 1));
+  FULLDECK_CHECK(flags.endpoint_port.has_value() == (flags.max_nodes > 1));
+  FULLDECK_CHECK(!flags.master_port || (*flags.master_port >= 1 && *flags.master_port <= 65535));
+  FULLDECK_CHECK(!(flags.module && (flags.no_python || flags.run_path)));
+  FULLDECK_CHECK(flags.grace.count() >= 0 && flags.join_timeout.count() > 0);
+  FULLDECK_CHECK(job::ParseDeviceChoice(flags.devices).ok());
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto complete = job::CheckComplete(*flags);
     if (!complete) CheckMessage(complete.error());
     if (complete && flags->rendezvous == job::Rendezvous::kStatic)
-      CHECK(flags->node_rank && !flags->endpoint_host.empty());
+      FULLDECK_CHECK(flags->node_rank && !flags->endpoint_host.empty());
   }
   return 0;
 }

@@ -9,15 +9,16 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::nodes;
   const auto message = DecodeNodeMessage(fulldeck::fuzz::AsText(data, size));
   if (!message) {
-    CHECK(message.error().message.find('\x1b') == std::string::npos);
+    FULLDECK_CHECK(message.error().message.find('\x1b') == std::string::npos);
     return 0;
   }
   // What was understood can be encoded again, and is then understood in the same way.
   const std::string encoded = EncodeNodeMessage(*message);
-  CHECK(encoded.size() <= net::kLongestMessage);
-  CHECK(std::none_of(encoded.begin(), encoded.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }));
+  FULLDECK_CHECK(encoded.size() <= net::kLongestMessage);
+  FULLDECK_CHECK(
+      std::none_of(encoded.begin(), encoded.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }));
   const auto again = DecodeNodeMessage(encoded);
-  CHECK(again.ok());
-  CHECK(EncodeNodeMessage(*again) == encoded);
+  FULLDECK_CHECK(again.ok());
+  FULLDECK_CHECK(EncodeNodeMessage(*again) == encoded);
   return 0;
 }

@@ -7,7 +7,7 @@
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text = fulldeck::fuzz::AsText(data, size);
   const auto version = fulldeck::device::ParseNvidiaVersion(text);
-  CHECK(!version || (!version->empty() && !fulldeck::testing::HasControlCharacter(*version)));
-  CHECK(fulldeck::testing::BrokenInvariant(fulldeck::device::ParseNvidiaInformation(text)).empty());
+  FULLDECK_CHECK(!version || (!version->empty() && !fulldeck::testing::HasControlCharacter(*version)));
+  FULLDECK_CHECK(fulldeck::testing::BrokenInvariant(fulldeck::device::ParseNvidiaInformation(text)).empty());
   return 0;
 }

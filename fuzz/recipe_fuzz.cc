@@ -13,20 +13,20 @@ using namespace fulldeck::config;
 void CheckAccepted(const Config& config) {
   const std::string text = ToResolvedText(config);
   const auto again = FromResolvedText(text, "again");
-  CHECK(again.ok());
-  CHECK(*again == config);
-  CHECK(ToResolvedText(*again) == text);
+  FULLDECK_CHECK(again.ok());
+  FULLDECK_CHECK(*again == config);
+  FULLDECK_CHECK(ToResolvedText(*again) == text);
   MachineFacts machine;
   machine.ranks = 8;
   machine.cards = 8;
   machine.training_samples = 1000;
   const auto plan = MakePlan(config, machine);
-  if (plan) CHECK(!plan->ToText(config, machine).empty());
+  if (plan) FULLDECK_CHECK(!plan->ToText(config, machine).empty());
 }
 
 void CheckRefused(const std::string& message) {
-  CHECK(!message.empty() && message.size() < 1'000'000);
-  CHECK(message.find('\x1b') == std::string::npos);
+  FULLDECK_CHECK(!message.empty() && message.size() < 1'000'000);
+  FULLDECK_CHECK(message.find('\x1b') == std::string::npos);
 }
 
 }  // namespace

@@ -12,23 +12,23 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view file = fulldeck::fuzz::AsText(data, size);
   const auto length = ParseHeaderLength(file.substr(0, 8), file.size());
   if (!length) return 0;
-  CHECK(*length <= kMaxHeaderBytes && *length + 8 <= file.size());
+  FULLDECK_CHECK(*length <= kMaxHeaderBytes && *length + 8 <= file.size());
   auto header = ParseHeader(file.substr(8, static_cast<std::size_t>(*length)), file.size());
   if (!header) {
-    CHECK(header.error().message.find('\x1b') == std::string::npos);
+    FULLDECK_CHECK(header.error().message.find('\x1b') == std::string::npos);
     return 0;
   }
   std::uint64_t end = 0;
   for (const TensorEntry& tensor : header->tensors) {
-    CHECK(tensor.begin == end && TensorBytes(tensor.dtype, tensor.shape) == tensor.bytes());
+    FULLDECK_CHECK(tensor.begin == end && TensorBytes(tensor.dtype, tensor.shape) == tensor.bytes());
     end = tensor.end;
   }
-  CHECK(header->data_begin + end == file.size());
+  FULLDECK_CHECK(header->data_begin + end == file.size());
   std::vector<TensorEntry> again = header->tensors;
   // Two empty tensors at one place have no order of their own.
   const auto written = FormatHeader(again, header->metadata);
-  CHECK(written.ok() && again == header->tensors);
+  FULLDECK_CHECK(written.ok() && again == header->tensors);
   const auto read = ParseHeader(std::string_view(*written).substr(8), written->size() + end);
-  CHECK(read.ok() && read->metadata == header->metadata && read->tensors.size() == again.size());
+  FULLDECK_CHECK(read.ok() && read->metadata == header->metadata && read->tensors.size() == again.size());
   return 0;
 }

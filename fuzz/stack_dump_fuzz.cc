@@ -9,20 +9,20 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::diagnosis;
   const std::string_view text = fulldeck::fuzz::AsText(data, size);
   const std::vector<StackDump> dumps = ParseStackDumps(text);
-  CHECK(dumps.size() <= 64);
+  FULLDECK_CHECK(dumps.size() <= 64);
   for (const StackDump& dump : dumps) {
     RankStacks rank;
     rank.process.pid = dump.process;
     rank.dump = dump;
     for (const auto& lines : {rank.Lines(), rank.AllLines()}) {
       for (const std::string& line : lines) {
-        CHECK(line.find('\x1b') == std::string::npos && line.find('\n') == std::string::npos);
+        FULLDECK_CHECK(line.find('\x1b') == std::string::npos && line.find('\n') == std::string::npos);
       }
     }
-    CHECK(rank.Key().empty() == !rank.complete() || dump.threads.empty());
+    FULLDECK_CHECK(rank.Key().empty() == !rank.complete() || dump.threads.empty());
   }
   const auto line_end = text.rfind('\n', text.size() / 2);
   const std::vector<StackDump> begun = ParseStackDumps(text.substr(0, line_end == text.npos ? 0 : line_end + 1));
-  CHECK(begun.size() <= dumps.size() || dumps.size() == 64);
+  FULLDECK_CHECK(begun.size() <= dumps.size() || dumps.size() == 64);
   return 0;
 }

@@ -190,6 +190,10 @@ def test_messages_catalog_and_help_texts_mention_only_commands_and_flags_that_ex
     assert "" == problems(files, lambda source: [(text, False) for text in cpp_texts(source)])
 
 
+def test_texts_of_the_program_mention_only_commands_and_flags_that_exist():
+    assert "" == problems(mentions(["data/**/*.toml"]), lambda source: [(line, False) for line in source.splitlines()])
+
+
 def test_python_mentions_only_commands_and_flags_that_exist():
     files = list(mentions(["python/**/*.py", "src/**/*.py", "examples/**/*.py", "scripts/*.py"]))
     assert "" == problems(files, lambda source: [(text, False) for text in python_texts(source)])
@@ -210,6 +214,8 @@ def test_flags_that_stand_alone_exist_too():
     for path, source in mentions(["src/**/*.cc", "src/**/*.in"]):
         if not path.endswith("_test.cc"):
             found += [(path, flag) for text in cpp_texts(source) for flag in unknown_flags(text)]
+    for path, source in mentions(["data/**/*.toml"]):
+        found += [(path, flag) for flag in unknown_flags(source)]
     for path, source in mentions(["python/**/*.py"]):
         found += [(path, flag) for text in python_texts(source) for flag in unknown_flags(text)]
     for path, source in mentions(["README*.md", "docs/*.md"]):

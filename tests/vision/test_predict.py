@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from launching import BUILD
+from launching import BUILD, FULLDECK
 
 PROGRAM = os.path.join(BUILD, "bin", "fulldeck-predict")
 MAKER = os.path.join(BUILD, "tests", "predict_model")
@@ -185,9 +185,18 @@ def test_a_card_that_is_too_small_for_one_image_does_the_other_as_the_host_does(
     assert (mask_of(tmp_path / "tile_mask.png")[0] == jobs.expected("random")).mean() > 0.999
 
 
+def test_an_image_whose_name_begins_with_a_dash(jobs, tmp_path):
+    shutil.copy(jobs.image, str(tmp_path / "-x.png"))
+    done = subprocess.run([FULLDECK, "predict", "--window", "128", "--device", "cpu", "--", jobs("random"), "-x.png"], cwd=str(tmp_path),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert (mask_of(tmp_path / "-x_mask.png")[0] == jobs.expected("random")).mean() > 0.999
+
+
 @pytest.mark.parametrize("arguments,code,words", [
     (("--window", "32", "--stride", "48"), 2, "--stride 48 is more than the window of 32"),
     (("--device", "warp"), 1, "warp"),
+    (("--window", "100"), 2, "error: --window: 100 is not a multiple of 16 from 16 to 16384. See: fulldeck-predict --help"),
 ])
 def test_what_cannot_be_is_refused(jobs, arguments, code, words):
     done = predict("--checkpoint", jobs("random"), *(arguments + ("a.png",)))

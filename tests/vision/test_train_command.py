@@ -274,8 +274,27 @@ def test_predict_hands_its_arguments_on(train):
     done = train("job", "a b.png", "c.tif", "-o", "out", "--flips", "--window", "64", "--stride", "32", "--device", "cpu", "--newest",
                  "--json", command="predict")
     assert done.code == 5, done
-    assert done.out == "--checkpoint|job|--output|out|--window|64|--stride|32|--flips|--newest|--json|--device|cpu|" \
-                       "a b.png|c.tif|"
+    assert done.out == "--checkpoint=job|--output=out|--flips|--newest|--json|--window=64|--stride=32|--device=cpu|--|a b.png|c.tif|"
+
+
+def test_predict_takes_files_whose_names_begin_with_a_dash(train):
+    os.makedirs(os.path.join(train.workspace.folder, "-job"))
+    train.workspace.write("-x.png", "")
+    done = train("--output=-out", "--", "-job", "-x.png", command="predict")
+    assert done.code == 5, done
+    assert done.out == "--checkpoint=-job|--output=-out|--|-x.png|"
+
+
+@pytest.mark.parametrize("arguments, text", [
+    (["--window", "100"], "--window: 100 is not a multiple of 16 from 16 to 16384"),
+    (["--window", "0"], "--window: 0 is not a multiple of 16 from 16 to 16384"),
+    (["--stride", "1e3"], "--stride: 1e3 is not a whole number from 1 to 16384"),
+])
+def test_predict_refuses_a_bad_window_before_any_program_starts(train, arguments, text):
+    os.makedirs(os.path.join(train.workspace.folder, "job"))
+    train.workspace.write("a.png", "")
+    done = refused(train("job", "a.png", *arguments, command="predict"), 2, text + ". See: fulldeck predict --help")
+    assert done.out == "", done
 
 
 @pytest.mark.parametrize("arguments, text", [
@@ -283,7 +302,7 @@ def test_predict_hands_its_arguments_on(train):
     (["a.png", "a.png"], "a.png is a file; a checkpoint is a folder"),
     (["job", "b.png"], "there is no image b.png"),
     (["job", "job"], "job is a folder: name the images in it, such as job/*.png"),
-    (["job", "a.png", "--window", "64", "--stride", "65"], "--stride 65 is larger than --window 64"),
+    (["job", "a.png", "--window", "64", "--stride", "65"], "--stride 65 is more than the window of 64 pixels"),
     (["job"], "IMAGE is required"),
 ])
 def test_predict_looks_for_its_files_first(train, arguments, text):

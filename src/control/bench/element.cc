@@ -70,7 +70,7 @@ std::vector<std::string> ElementNames() {
 }
 
 void Encode(const Element& element, std::uint64_t value, std::byte* to) {
-  CHECK(value <= element.exact_to);
+  FULLDECK_CHECK(value <= element.exact_to);
   switch (element.datatype) {
     case FULLDECK_FLOAT64:
       return Store(static_cast<double>(value), to);

@@ -25,7 +25,7 @@ std::vector<std::uint64_t> SlowestOf(const std::vector<std::vector<std::uint64_t
   std::vector<std::uint64_t> slowest;
   for (const auto& times : times_by_rank) {
     if (slowest.empty()) slowest = times;
-    CHECK(times.size() == slowest.size());
+    FULLDECK_CHECK(times.size() == slowest.size());
     for (std::size_t i = 0; i < times.size(); ++i) slowest[i] = std::max(slowest[i], times[i]);
   }
   return slowest;

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/text.h"
-#include "cli/table.h"
+#include "base/text_table.h"
 
 namespace fulldeck::cli {
 namespace {
@@ -76,35 +76,35 @@ std::string TimesText(double times) {
   return times < 0.1 ? fmt::format("{:.1g} ×", times) : fmt::format("{:.{}f} ×", times, times < 10 ? 2 : 0);
 }
 
-Cell TimeCell(const CellFigures& cell, Contender contender) {
+base::Cell TimeCell(const CellFigures& cell, Contender contender) {
   const Figures* found = FiguresOf(cell, contender);
-  if (found == nullptr) return {kAbsent};
+  if (found == nullptr) return {base::kAbsent};
   return {TimeText(found->median)};
 }
 
-Cell BesideCell(const CellFigures& cell, Contender contender, const BenchPlan& plan) {
+base::Cell BesideCell(const CellFigures& cell, Contender contender, const BenchPlan& plan) {
   const auto beside = BesideFirst(cell, contender, plan);
-  if (!beside) return {kAbsent};
-  return {TimesText(*beside), *beside < 1 ? Color::kRed : Color::kNone};
+  if (!beside) return {base::kAbsent};
+  return {TimesText(*beside), *beside < 1 ? base::Color::kRed : base::Color::kNone};
 }
 
 std::string CellTable(const BenchPlan& plan, const BenchFigures& figures, const std::vector<const CellFigures*>& cells,
                       bool colors) {
-  Table table;
-  table.AddColumn(cells.front()->operation->has_size ? "SIZE" : "", Align::kRight);
+  base::TextTable table;
+  table.AddColumn(cells.front()->operation->has_size ? "SIZE" : "", base::Align::kRight);
   for (const Contender contender : plan.contenders) {
-    table.AddColumn(Title(contender), Align::kRight);
-    if (IsPeer(contender)) table.AddColumn("×", Align::kRight);
-    if (HasBound(contender)) table.AddColumn("OF ESTIMATE", Align::kRight);
+    table.AddColumn(Title(contender), base::Align::kRight);
+    if (IsPeer(contender)) table.AddColumn("×", base::Align::kRight);
+    if (HasBound(contender)) table.AddColumn("OF ESTIMATE", base::Align::kRight);
   }
   for (const CellFigures* cell : cells) {
-    std::vector<Cell> row = {{cell->operation->has_size ? base::FormatByteSize(cell->bytes) : ""}};
+    std::vector<base::Cell> row = {{cell->operation->has_size ? base::FormatByteSize(cell->bytes) : ""}};
     for (const Contender contender : plan.contenders) {
       row.push_back(TimeCell(*cell, contender));
       if (IsPeer(contender)) row.push_back(BesideCell(*cell, contender, plan));
       if (!HasBound(contender)) continue;
       const auto share = ShareOfBound(*cell, contender, figures);
-      row.push_back({share ? fmt::format("{:.0f} %", *share * 100) : kAbsent});
+      row.push_back({share ? fmt::format("{:.0f} %", *share * 100) : base::kAbsent});
     }
     table.AddRow(std::move(row));
   }
@@ -117,9 +117,10 @@ std::string TimelineText(const CellTimeline& timeline, bool colors) {
       fmt::format("\ntimeline of one all_reduce of {}, {} ranks, {} buffers ({})\n",
                   base::FormatByteSize(timeline.bytes), timeline.ranks, timeline.shared ? "shared" : "private",
                   timeline.by_rank.empty() ? "" : timeline.by_rank.front().about);
-  Table table;
-  table.AddColumn("RANK", Align::kRight);
-  for (const char* title : {"IN", "REDUCE", "OUT", "WAIT", "WALL", "EVENTS"}) table.AddColumn(title, Align::kRight);
+  base::TextTable table;
+  table.AddColumn("RANK", base::Align::kRight);
+  for (const char* title : {"IN", "REDUCE", "OUT", "WAIT", "WALL", "EVENTS"})
+    table.AddColumn(title, base::Align::kRight);
   for (std::size_t rank = 0; rank < timeline.by_rank.size(); ++rank) {
     const StageSums one = bench::SumOf(timeline.by_rank[rank]);
     table.AddRow({{std::to_string(rank)},
@@ -143,7 +144,7 @@ std::string Notes(const BenchPlan& plan, const BenchFigures& figures) {
       "\nTimes are the median over calls of each call's slowest rank; × is beside {}. Load before: {}; processors: "
       "{}.\n",
       plan.contenders.front() == Contender::kFulldeck ? "fulldeck with private buffers" : "fulldeck through torch",
-      figures.load_before.empty() ? kAbsent : figures.load_before, figures.cpus);
+      figures.load_before.empty() ? base::kAbsent : figures.load_before, figures.cpus);
   if (figures.memory_bytes_per_second > 0) {
     text += fmt::format(
         "Memory: {:.1f} GB/s loaded and stored by a += b on all processors. Bound of an all_reduce of S bytes and N "
@@ -256,7 +257,7 @@ std::string TimeText(double seconds) {
     if (value < 0.9995 && unit.in_seconds > 1e-6) continue;
     return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, unit.name);
   }
-  return kAbsent;
+  return base::kAbsent;
 }
 
 std::string BenchText(const BenchPlan& plan, const BenchFigures& figures, bool colors) {

@@ -3,12 +3,12 @@
 
 #include <string>
 
-#include "cli/table.h"
+#include "base/text_table.h"
 #include "device/card.h"
 
 namespace fulldeck::cli {
 
-Cell UtilizationCell(const device::Telemetry& now);
+base::Cell UtilizationCell(const device::Telemetry& now);
 std::string MemoryText(const device::Card& card);     // "1.0 GiB / 48.0 GiB"
 std::string PowerText(const device::Telemetry& now);  // "81 / 300 W"
 std::string TemperatureText(const device::Telemetry& now);

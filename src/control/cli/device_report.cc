@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "base/text_table.h"
 #include "cli/card_cells.h"
-#include "cli/table.h"
 
 namespace fulldeck::cli {
 namespace {
@@ -23,44 +23,44 @@ using Json = nlohmann::ordered_json;
 constexpr int kJsonVersion = 1;
 
 std::string OrAbsent(const std::optional<std::string>& text) {
-  return text.value_or(kAbsent);
+  return text.value_or(base::kAbsent);
 }
 
-Cell Torch(const Card& card) {
-  if (!card.visible) return {"hidden", Color::kYellow};
+base::Cell Torch(const Card& card) {
+  if (!card.visible) return {"hidden", base::Color::kYellow};
   return {OrAbsent(card.torch_device)};
 }
 
-Cell State(const Card& card) {
-  return {OrAbsent(card.telemetry.state), card.present ? Color::kNone : Color::kRed};
+base::Cell State(const Card& card) {
+  return {OrAbsent(card.telemetry.state), card.present ? base::Color::kNone : base::Color::kRed};
 }
 
 std::string Processes(const Telemetry& now) {
-  if (!now.holders) return kAbsent;
+  if (!now.holders) return base::kAbsent;
   return std::to_string(now.holders->size());
 }
 
-Table CardTable(const std::vector<const Card*>& cards) {
-  Table table;
-  table.AddColumn("CARD", Align::kLeft);
-  table.AddColumn("MODEL", Align::kLeft);
-  table.AddColumn("SERIAL", Align::kLeft);
-  table.AddColumn("PCI", Align::kLeft);
-  table.AddColumn("NUMA", Align::kRight);
-  table.AddColumn("UTIL", Align::kRight);
-  table.AddColumn("MEMORY", Align::kRight);
-  table.AddColumn("POWER", Align::kRight);
-  table.AddColumn("TEMP", Align::kRight);
-  table.AddColumn("STATE", Align::kLeft);
-  table.AddColumn("TORCH", Align::kLeft);
-  table.AddColumn("PROCESSES", Align::kRight);
+base::TextTable CardTable(const std::vector<const Card*>& cards) {
+  base::TextTable table;
+  table.AddColumn("CARD", base::Align::kLeft);
+  table.AddColumn("MODEL", base::Align::kLeft);
+  table.AddColumn("SERIAL", base::Align::kLeft);
+  table.AddColumn("PCI", base::Align::kLeft);
+  table.AddColumn("NUMA", base::Align::kRight);
+  table.AddColumn("UTIL", base::Align::kRight);
+  table.AddColumn("MEMORY", base::Align::kRight);
+  table.AddColumn("POWER", base::Align::kRight);
+  table.AddColumn("TEMP", base::Align::kRight);
+  table.AddColumn("STATE", base::Align::kLeft);
+  table.AddColumn("TORCH", base::Align::kLeft);
+  table.AddColumn("PROCESSES", base::Align::kRight);
   for (const Card* card : cards) {
     const Telemetry& now = card->telemetry;
     table.AddRow({{device::NameOf(*card)},
                   {OrAbsent(card->model) + (card->simulated ? " (simulated)" : "")},
                   {OrAbsent(card->serial ? card->serial : card->uuid)},
                   {OrAbsent(card->pci_address)},
-                  {card->numa_node ? std::to_string(*card->numa_node) : kAbsent},
+                  {card->numa_node ? std::to_string(*card->numa_node) : base::kAbsent},
                   UtilizationCell(now),
                   {MemoryText(*card)},
                   {PowerText(now)},

@@ -9,11 +9,12 @@
 #include "base/files/system_root.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text_table.h"
 #include "bench/host_memory.h"
 #include "cli/command.h"
 #include "cli/doctor_proofs.h"
 #include "cli/options.h"
-#include "cli/table.h"
+#include "cli/terminal.h"
 #include "cli/watch.h"
 #include "doctor/collectives/collectives_rank.h"
 
@@ -49,9 +50,9 @@ std::string Speed(double bytes_per_second) {
 }
 
 std::string Matrix(const ProofReport& report) {
-  Table table;
-  table.AddColumn("GB/s", Align::kRight);
-  for (int to = 0; to < report.ranks; ++to) table.AddColumn(std::to_string(to), Align::kRight);
+  base::TextTable table;
+  table.AddColumn("GB/s", base::Align::kRight);
+  for (int to = 0; to < report.ranks; ++to) table.AddColumn(std::to_string(to), base::Align::kRight);
   doctor::SlowPairs slow = doctor::FindSlowPairs(report.pairs);
   // Short messages are not judged.
   const bool judged = std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
@@ -59,7 +60,7 @@ std::string Matrix(const ProofReport& report) {
   });
   if (!judged) slow.slow.clear();
   for (int from = 0; from < report.ranks; ++from) {
-    std::vector<Cell> row = {{std::to_string(from), Color::kBold}};
+    std::vector<base::Cell> row = {{std::to_string(from), base::Color::kBold}};
     for (int to = 0; to < report.ranks; ++to) {
       const auto pair = std::find_if(report.pairs.begin(), report.pairs.end(), [&](const PairFigures& one) {
         return one.from == std::min(from, to) && one.to == std::max(from, to);
@@ -69,7 +70,7 @@ std::string Matrix(const ProofReport& report) {
       });
       row.push_back(
           {pair == report.pairs.end() ? "·" : fmt::format("{}{}", Speed(pair->bytes_per_second), is_slow ? "!" : ""),
-           is_slow ? Color::kRed : Color::kNone});
+           is_slow ? base::Color::kRed : base::Color::kNone});
     }
     table.AddRow(std::move(row));
   }
@@ -95,10 +96,10 @@ std::string CollectivesText(const ProofReport& report, bool chinese, bool colors
                     : fmt::format("; load {:.1f}, too much to judge speeds", report.load);
   }
   text += "\n\n";
-  Table table;
-  table.AddColumn(chinese ? "集合通信" : "collective", Align::kLeft);
-  table.AddColumn(chinese ? "正确" : "right", Align::kRight);
-  table.AddColumn(chinese ? "核对的值" : "values", Align::kRight);
+  base::TextTable table;
+  table.AddColumn(chinese ? "集合通信" : "collective", base::Align::kLeft);
+  table.AddColumn(chinese ? "正确" : "right", base::Align::kRight);
+  table.AddColumn(chinese ? "核对的值" : "values", base::Align::kRight);
   std::vector<std::uint64_t> sizes;
   for (const OperationFigures& one : report.operations) {
     for (const SizeFigure& size : one.sizes) {
@@ -107,19 +108,19 @@ std::string CollectivesText(const ProofReport& report, bool chinese, bool colors
         sizes.push_back(size.bytes);
     }
   }
-  for (const std::uint64_t bytes : sizes) table.AddColumn(base::FormatByteSize(bytes), Align::kRight);
-  table.AddColumn(chinese ? "内存允许" : "memory allows", Align::kRight);
+  for (const std::uint64_t bytes : sizes) table.AddColumn(base::FormatByteSize(bytes), base::Align::kRight);
+  table.AddColumn(chinese ? "内存允许" : "memory allows", base::Align::kRight);
   for (const OperationFigures& one : report.operations) {
     if (one.name == "send_receive") continue;
-    std::vector<Cell> row = {{one.name}, {std::to_string(one.steps)}, {std::to_string(one.checked)}};
+    std::vector<base::Cell> row = {{one.name}, {std::to_string(one.steps)}, {std::to_string(one.checked)}};
     std::optional<double> possible;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       // Parts are rounded up, so a size is found by its place.
       const SizeFigure* size = i < one.sizes.size() ? &one.sizes[i] : nullptr;
-      row.push_back({size != nullptr ? Time(size->seconds) : kAbsent});
+      row.push_back({size != nullptr ? Time(size->seconds) : base::kAbsent});
       if (size != nullptr && size->possible) possible = size->possible;
     }
-    row.push_back({possible ? Time(*possible) : kAbsent});
+    row.push_back({possible ? Time(*possible) : base::kAbsent});
     table.AddRow(std::move(row));
   }
   text += table.Render(colors);
@@ -133,7 +134,7 @@ std::string CollectivesText(const ProofReport& report, bool chinese, bool colors
     double latency = 0;
     for (const PairFigures& pair : report.pairs) latency = std::max(latency, pair.latency_seconds);
     // In and out of shared memory: each byte is loaded and stored twice.
-    const std::string allowed = measured ? Speed(report.memory_bytes_per_second / 4) : kAbsent;
+    const std::string allowed = measured ? Speed(report.memory_bytes_per_second / 4) : base::kAbsent;
     const std::string median = Speed(slow.median_bytes_per_second);
     const std::string bytes = base::FormatByteSize(report.pair_bytes);
     text += chinese ? fmt::format("\n{} 对 rank，{}，单向：中位数 {} GB/s（内存允许 {}），最大延迟 {}\n",

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "cli/table.h"
+#include "base/text_table.h"
 
 namespace fulldeck::cli {
 namespace {
@@ -75,7 +75,7 @@ const char* ColorOf(Verdict verdict) {
 }
 
 std::string Padded(const std::string& text, std::size_t width) {
-  const std::size_t taken = DisplayWidth(text);
+  const std::size_t taken = base::DisplayWidth(text);
   return text + std::string(width > taken ? width - taken : 0, ' ');
 }
 
@@ -106,7 +106,7 @@ std::string DoctorText(const std::vector<CheckReport>& reports, const DoctorRepo
   std::size_t verdict_width = 0;
   std::size_t id_width = 0;
   for (const Verdict verdict : kVerdicts) {
-    verdict_width = std::max(verdict_width, DisplayWidth(VerdictLabel(verdict, chinese)));
+    verdict_width = std::max(verdict_width, base::DisplayWidth(VerdictLabel(verdict, chinese)));
   }
   for (const CheckReport& report : reports) {
     if (!report.findings.empty()) id_width = std::max(id_width, report.check->id.size());
@@ -124,7 +124,7 @@ std::string DoctorText(const std::vector<CheckReport>& reports, const DoctorRepo
     }
     for (const Finding& finding : report.findings) {
       const std::string word = VerdictLabel(finding.verdict, chinese);
-      const std::string gap(verdict_width - DisplayWidth(word), ' ');
+      const std::string gap(verdict_width - base::DisplayWidth(word), ' ');
       text += fmt::format("  {}{}{}{}  {}  {}{}\n", options.colors ? ColorOf(finding.verdict) : "", word,
                           options.colors ? "\x1b[0m" : "", gap, Padded(std::string(report.check->id), id_width),
                           In(finding.evidence, chinese), finding.row.empty() ? "" : " [" + finding.row + "]");
@@ -185,9 +185,10 @@ std::string ChecksTable(std::span<const Check> checks, bool chinese) {
   std::string text = chinese ? "| 检查 | 组 | 做什么 | 证明什么 | 故障编号 |\n|---|---|---|---|---|\n"
                              : "| check | group | what it does | what it proves | rows |\n|---|---|---|---|---|\n";
   for (const Check& check : checks) {
+    const doctor::CheckTexts& texts = doctor::TextsOf(check);
     text += fmt::format("| {} | {}{} | {} | {} | {} |\n", check.id, doctor::NameOf(check.group),
-                        check.only_deep ? " (`--deep`)" : "", MarkdownCell(In(check.does, chinese)),
-                        MarkdownCell(In(check.proves, chinese)), check.rows);
+                        check.only_deep ? " (`--deep`)" : "", MarkdownCell(In(texts.does, chinese)),
+                        MarkdownCell(In(texts.proves, chinese)), texts.rows);
   }
   return text;
 }

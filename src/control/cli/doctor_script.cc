@@ -6,8 +6,9 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text_table.h"
 #include "cli/doctor_proofs.h"
-#include "cli/table.h"
+#include "cli/terminal.h"
 #include "cli/watch.h"
 
 namespace fulldeck::cli {

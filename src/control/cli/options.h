@@ -64,6 +64,9 @@ class CommandOptions {
 
   // After the options in the help.
   void Footer(const std::string& text);
+  // For options that several programs share (config/command_line.h).
+  CLI::App& app() { return command_; }
+
   // Not in the help of fulldeck.
   void Hide();
   // What stands after the first argument that is no option of its own is not read.

@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text_table.h"
 #include "cli/card_cells.h"
-#include "cli/table.h"
 #include "device/host.h"
 
 namespace fulldeck::cli {
@@ -33,7 +33,7 @@ std::string RanksOfRun(const RunStatus& run) {
 }
 
 std::string StepText(std::optional<std::uint64_t> step, std::optional<std::uint64_t> total) {
-  if (!step) return kAbsent;
+  if (!step) return base::kAbsent;
   return total && *total > 0 ? fmt::format("{} / {}", *step, *total) : std::to_string(*step);
 }
 
@@ -43,13 +43,13 @@ std::string StateText(const RunStatus& run) {
   return fmt::format("{}, restart {} of {}", run.state, record.attempt, record.max_restarts);
 }
 
-Color StateColor(const RunStatus& run) {
-  if (!run.entry.alive) return Color::kRed;
-  return run.state == "running" ? Color::kGreen : Color::kYellow;
+base::Color StateColor(const RunStatus& run) {
+  if (!run.entry.alive) return base::Color::kRed;
+  return run.state == "running" ? base::Color::kGreen : base::Color::kYellow;
 }
 
 std::string LossText(const RankStatus& rank) {
-  if (!rank.loop || !rank.loop->loss) return kAbsent;
+  if (!rank.loop || !rank.loop->loss) return base::kAbsent;
   return fmt::format("{:.4g}", *rank.loop->loss);
 }
 
@@ -64,30 +64,30 @@ const device::Card* FindCard(const device::Inventory* inventory, const std::opti
   return nullptr;
 }
 
-Cell RankState(const RankStatus& rank) {
-  if (rank.state == "running") return {rank.state, Color::kGreen};
-  return {rank.state, rank.alive || rank.state == "starting" ? Color::kYellow : Color::kRed};
+base::Cell RankState(const RankStatus& rank) {
+  if (rank.state == "running") return {rank.state, base::Color::kGreen};
+  return {rank.state, rank.alive || rank.state == "starting" ? base::Color::kYellow : base::Color::kRed};
 }
 
-std::vector<Cell> RankRow(const RankStatus& rank, const device::Inventory* inventory) {
+std::vector<base::Cell> RankRow(const RankStatus& rank, const device::Inventory* inventory) {
   const device::Card* card = FindCard(inventory, rank.card);
-  const auto of_card = [&](const auto& text) -> std::string { return card != nullptr ? text(*card) : kAbsent; };
+  const auto of_card = [&](const auto& text) -> std::string { return card != nullptr ? text(*card) : base::kAbsent; };
   const bool has_steps = rank.loop && rank.loop->step_at_ns != 0;
   const bool has_phase = rank.loop && rank.loop->phase != wire::Phase::kNotReported;
   return {{std::to_string(rank.rank)},
-          {rank.pid ? std::to_string(*rank.pid) : kAbsent},
+          {rank.pid ? std::to_string(*rank.pid) : base::kAbsent},
           RankState(rank),
-          {rank.card ? base::Printable(rank.card->name) : kAbsent},
-          card != nullptr ? UtilizationCell(card->telemetry) : Cell{kAbsent},
+          {rank.card ? base::Printable(rank.card->name) : base::kAbsent},
+          card != nullptr ? UtilizationCell(card->telemetry) : base::Cell{base::kAbsent},
           {of_card([](const device::Card& each) { return MemoryText(each); })},
           {of_card([](const device::Card& each) { return PowerText(each.telemetry); })},
           {of_card([](const device::Card& each) { return TemperatureText(each.telemetry); })},
-          {has_phase ? wire::PhaseName(rank.loop->phase) : kAbsent},
-          {has_steps ? StepText(rank.loop->step, rank.loop->total_steps) : kAbsent},
+          {has_phase ? wire::PhaseName(rank.loop->phase) : base::kAbsent},
+          {has_steps ? StepText(rank.loop->step, rank.loop->total_steps) : base::kAbsent},
           {LossText(rank)},
-          {rank.samples_per_second ? fmt::format("{:.1f}", *rank.samples_per_second) : kAbsent},
-          {rank.cpu_percent ? fmt::format("{:.0f} %", *rank.cpu_percent) : kAbsent},
-          {rank.resident_bytes ? base::FormatByteSize(*rank.resident_bytes) : kAbsent}};
+          {rank.samples_per_second ? fmt::format("{:.1f}", *rank.samples_per_second) : base::kAbsent},
+          {rank.cpu_percent ? fmt::format("{:.0f} %", *rank.cpu_percent) : base::kAbsent},
+          {rank.resident_bytes ? base::FormatByteSize(*rank.resident_bytes) : base::kAbsent}};
 }
 
 template <typename T>
@@ -194,14 +194,14 @@ std::string CardsText(const std::vector<std::optional<job::RegisteredCard>>& car
 
 std::string RunsText(const std::vector<RunStatus>& runs, bool colors) {
   if (runs.empty()) return "No run of yours is on this machine.\n";
-  Table table;
-  table.AddColumn("RUN", Align::kLeft);
-  table.AddColumn("STATE", Align::kLeft);
-  table.AddColumn("RANKS", Align::kRight);
-  table.AddColumn("CARDS", Align::kLeft);
-  table.AddColumn("STEP", Align::kRight);
-  table.AddColumn("SINCE", Align::kRight);
-  table.AddColumn("DIRECTORY", Align::kLeft);
+  base::TextTable table;
+  table.AddColumn("RUN", base::Align::kLeft);
+  table.AddColumn("STATE", base::Align::kLeft);
+  table.AddColumn("RANKS", base::Align::kRight);
+  table.AddColumn("CARDS", base::Align::kLeft);
+  table.AddColumn("STEP", base::Align::kRight);
+  table.AddColumn("SINCE", base::Align::kRight);
+  table.AddColumn("DIRECTORY", base::Align::kLeft);
   std::string notes;
   for (const RunStatus& run : runs) {
     const RunRecord& record = run.entry.record;
@@ -230,21 +230,21 @@ std::string RanksText(const RunStatus& run, const device::Inventory* inventory, 
       record.group_world_size > 1
           ? fmt::format("host {} of {}, ranks {}\n", record.group_rank + 1, record.group_world_size, RanksOfRun(run))
           : fmt::format("{} rank{}\n", record.world_size, record.world_size == 1 ? "" : "s");
-  Table table;
-  table.AddColumn("RANK", Align::kRight);
-  table.AddColumn("PID", Align::kRight);
-  table.AddColumn("STATE", Align::kLeft);
-  table.AddColumn("CARD", Align::kLeft);
-  table.AddColumn("UTIL", Align::kRight);
-  table.AddColumn("MEMORY", Align::kRight);
-  table.AddColumn("POWER", Align::kRight);
-  table.AddColumn("TEMP", Align::kRight);
-  table.AddColumn("PHASE", Align::kLeft);
-  table.AddColumn("STEP", Align::kRight);
-  table.AddColumn("LOSS", Align::kRight);
-  table.AddColumn("SAMPLES/S", Align::kRight);
-  table.AddColumn("CPU", Align::kRight);
-  table.AddColumn("RSS", Align::kRight);
+  base::TextTable table;
+  table.AddColumn("RANK", base::Align::kRight);
+  table.AddColumn("PID", base::Align::kRight);
+  table.AddColumn("STATE", base::Align::kLeft);
+  table.AddColumn("CARD", base::Align::kLeft);
+  table.AddColumn("UTIL", base::Align::kRight);
+  table.AddColumn("MEMORY", base::Align::kRight);
+  table.AddColumn("POWER", base::Align::kRight);
+  table.AddColumn("TEMP", base::Align::kRight);
+  table.AddColumn("PHASE", base::Align::kLeft);
+  table.AddColumn("STEP", base::Align::kRight);
+  table.AddColumn("LOSS", base::Align::kRight);
+  table.AddColumn("SAMPLES/S", base::Align::kRight);
+  table.AddColumn("CPU", base::Align::kRight);
+  table.AddColumn("RSS", base::Align::kRight);
   for (const RankStatus& rank : run.ranks) table.AddRow(RankRow(rank, inventory));
   text += table.Render(colors);
   if (run.board_problem) text += fmt::format("note: {}\n", base::Printable(*run.board_problem));

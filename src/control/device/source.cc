@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/event_loop.h"
 #include "base/subprocess.h"
@@ -35,12 +36,6 @@ Drained Drain(int fd, std::size_t limit, std::string& text) {
     text.append(chunk.data(), static_cast<std::size_t>(got));
     if (text.size() > limit) return Drained::kTooLong;
   }
-}
-
-std::string Seconds(base::Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
-  return text;
 }
 
 std::string DescribeEnd(int wait_status) {
@@ -144,7 +139,7 @@ class SourceRunner::Helper final : public Question {
   }
 
   void GiveUp(base::Duration deadline) override {
-    FailAndEnd("did not answer within " + Seconds(deadline) +
+    FailAndEnd("did not answer within " + base::FormatSeconds(deadline) +
                " (hangs, or needs longer: --timeout gives it more); its helper process was killed");
   }
 
@@ -252,7 +247,7 @@ class SourceRunner::ToolRun final : public Question {
   void GiveUp(base::Duration deadline) override {
     Unwatch();
     KillAndReap(std::exchange(pid_, 0));
-    Fail("did not answer within " + Seconds(deadline) + "; it was killed");
+    Fail("did not answer within " + base::FormatSeconds(deadline) + "; it was killed");
   }
 
  private:

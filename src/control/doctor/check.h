@@ -6,6 +6,7 @@
 // starts must end with it: base::SpawnOptions::parent_death_signal.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,19 +62,28 @@ inline constexpr base::Duration kShortLimit = std::chrono::milliseconds(4500);
 struct Check {
   std::string_view id;  // "shm-size": short, kept for ever, the name in --json
   Group group = Group::kMachine;
-  bool only_deep = false;
-  base::BilingualText does;    // what it does, for docs/doctor.md
-  base::BilingualText proves;  // what a green line then stands for
   // Several findings where there are several things (cards, mounts). None where the question does not arise (no second
   // host was named): the check is then left out of the report.
   std::vector<Finding> (*run)(const MachineUnderTest& machine) = nullptr;
-  std::string_view rows = {};          // catalogue rows that it can name, for docs/doctor.md: "C8" or "A5, I9"
-  base::Duration limit = kShortLimit;  // then it is cut, and cannot tell
+  bool only_deep = false;
+  base::Duration limit = kShortLimit;                     // then it is cut, and cannot tell
   base::Duration deep_limit = std::chrono::seconds(120);  // the same with --deep
   // Checks of one family run in one process, one after the other, and may keep what they learnt for the next: they ask
   // the same interpreter, or put the same cards to work. Empty: alone.
   std::string_view family = {};
 };
+
+// What docs/doctor.md and `fulldeck doctor --list` say of a check: the files data/checks/GROUP.toml.
+struct CheckTexts {
+  std::string id;
+  base::BilingualText does;    // what it does
+  base::BilingualText proves;  // what a green line then stands for
+  std::string rows;            // catalogue rows that it can name: "C8" or "A5, I9"; may be empty
+};
+// Of a check of Checks(); CHECKs that there are some. Any thread.
+const CheckTexts& TextsOf(const Check& check);
+// All of them, by the group that their file is named after.
+const std::map<std::string, std::vector<CheckTexts>>& AllCheckTexts();
 
 // In the order in which they are shown.
 std::vector<Check> MachineChecks();

@@ -138,7 +138,7 @@ class Runner {
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(first - Now()).count();
     const int ready = poll(polled.data(), polled.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
-    CHECK(ready >= 0 || errno == EINTR);
+    FULLDECK_CHECK(ready >= 0 || errno == EINTR);
     if (ready < 0) return;
     for (std::size_t i = polled.size(); i-- > 0;) {
       Running& one = running_[i];

@@ -42,7 +42,7 @@ bool IsIgnored(int signal_number) {
 
 CrashCleanupInfo* MakeCleanupInfo() {
   void* memory = mmap(nullptr, sizeof(CrashCleanupInfo), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  CHECK(memory != MAP_FAILED);
+  FULLDECK_CHECK(memory != MAP_FAILED);
   return static_cast<CrashCleanupInfo*>(memory);
 }
 

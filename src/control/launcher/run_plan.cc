@@ -13,6 +13,7 @@
 #include <climits>
 
 #include "base/files/system_root.h"
+#include "base/host_name.h"
 #include "base/text.h"
 #include "device/host.h"
 #include "device/inventory.h"
@@ -30,11 +31,6 @@ namespace {
 
 using base::Error;
 using wire::ExitCode;
-
-std::string HostName() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? base::Printable(name.data()) : "localhost";
-}
 
 std::string UserName() {
   const passwd* entry = getpwuid(getuid());
@@ -307,7 +303,8 @@ base::Result<std::unique_ptr<RunPlan>> MakeRunPlan(const job::LaunchFlags& flags
   plan->flags = flags;
   plan->environment = environment;
   plan->run_id = flags.rdzv_id.value_or(NewRunId());
-  plan->host_name = HostName();
+  plan->host_name = base::HostName();
+  if (plan->host_name.empty()) plan->host_name = "localhost";
   plan->user = UserName();
   plan->collectives_key = CollectivesKey(*plan);
 

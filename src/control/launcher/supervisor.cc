@@ -9,6 +9,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "launcher/process_tree.h"
@@ -31,10 +32,6 @@ constexpr milliseconds kCallsPollInterval{50};
 constexpr milliseconds kWatchTimeout{200};
 
 }  // namespace
-
-std::string Seconds(base::Duration duration) {
-  return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
-}
 
 Supervisor::Supervisor(base::EventLoop& loop, std::unique_ptr<RunPlan> plan, CrashCleanupInfo& cleanup_info,
                        base::UniqueFd started_notice)
@@ -257,7 +254,8 @@ void Supervisor::BeginStop(int signal_number, milliseconds grace) {
   kill_timer_ = loop_.After(grace, [this] {
     if (group_->alive() > 0) {
       LogLine(fmt::format("{} rank{} still there after {}: killing", group_->alive(),
-                          group_->alive() == 1 ? " is" : "s are", Seconds(loop_.clock().Now() - stop_began_)));
+                          group_->alive() == 1 ? " is" : "s are",
+                          base::FormatSeconds(loop_.clock().Now() - stop_began_)));
     }
     KillEverything();
   });
@@ -357,7 +355,7 @@ void Supervisor::DecideAlone() {
       root && !failures[*root].after_stop && failures[*root].exit_status.signal_number() != user_signal_;
   if (user_signal_ != 0 && !began_by_itself) {
     LogLine(fmt::format("stopped by {} in {}", diagnosis::SignalName(user_signal_),
-                        Seconds(loop_.clock().Now() - stop_began_)));
+                        base::FormatSeconds(loop_.clock().Now() - stop_began_)));
     return Finish(gave_up_killing_ ? static_cast<int>(ExitCode::kLeftBehind) : 128 + user_signal_);
   }
   if (proxy_died_) return Finish(128 + SIGKILL);
@@ -378,7 +376,8 @@ void Supervisor::DecideAlone() {
       Report({"restart",
               events::Severity::kInfo,
               {{"number", std::int64_t{next}}, {"most", std::int64_t{plan_->flags.max_restarts}}},
-              fmt::format("restart {} of {} in {}", next, plan_->flags.max_restarts, Seconds(decision.delay))});
+              fmt::format("restart {} of {} in {}", next, plan_->flags.max_restarts,
+                          base::FormatSeconds(decision.delay))});
       loop_.After(decision.delay, [this, next] {
         if (phase_ == Phase::kPausing) StartAlone(next);
       });

@@ -36,9 +36,6 @@ namespace fulldeck::launcher {
 // After SIGKILL the kernel needs a moment; a process that is still there then cannot be killed.
 inline constexpr std::chrono::milliseconds kKillTimeout{1'500};
 
-// "1.5 s"
-std::string Seconds(base::Duration duration);
-
 class Supervisor {
  public:
   Supervisor(base::EventLoop& loop, std::unique_ptr<RunPlan> plan, CrashCleanupInfo& cleanup_info,

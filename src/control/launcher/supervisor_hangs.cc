@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 
+#include "base/clock.h"
 #include "base/files/system_root.h"
 #include "base/text.h"
 #include "wire/process_identity.h"
@@ -299,7 +300,7 @@ void Supervisor::LogStacks(const HangVerdict& verdict, const std::vector<RankSta
            {"seconds", std::chrono::duration<double>(took).count()},
            {"file", saved ? *saved : std::string()}},
           fmt::format(
-              "stacks of {} of {} ranks after {}{}", complete, ranks.size(), Seconds(took),
+              "stacks of {} of {} ranks after {}{}", complete, ranks.size(), base::FormatSeconds(took),
               saved ? ", whole in " + base::Printable(*saved) : "; they cannot be saved: " + saved.error().message)});
   // Ranks in the same place are shown once.
   std::map<std::string, std::vector<int>> places;
@@ -323,7 +324,7 @@ void Supervisor::LogStacks(const HangVerdict& verdict, const std::vector<RankSta
     if (same != places.end() && same->second.size() > 1) {
       const std::vector<int> others(same->second.begin() + 1, same->second.end());
       LogLine(fmt::format("  | rank{} {}: in the same functions as rank {}", others.size() == 1 ? "" : "s",
-                          diagnosis::RankList(others, first_rank), one.rank));
+                          base::FormatRanges(others, first_rank), one.rank));
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "base/clock.h"
 #include "job/launch/cluster.h"
 #include "wire/exit_codes.h"
 #include "wire/variables.h"
@@ -77,7 +78,7 @@ void Supervisor::JoinNodes() {
   events.restarting = [this](const nodes::NodeFailure& failure, base::Duration delay) {
     elsewhere_ = failure;
     ReportFailure();
-    LogLine(fmt::format("all hosts start again in {}", Seconds(delay)));
+    LogLine(fmt::format("all hosts start again in {}", base::FormatSeconds(delay)));
   };
   events.restart = [this](const nodes::NodeFailure& failure) -> std::optional<base::Duration> {
     if (proxy_died_) return std::nullopt;

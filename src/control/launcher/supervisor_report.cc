@@ -9,6 +9,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "base/clock.h"
 #include "base/files/unique_fd.h"
 #include "diagnosis/failure_report.h"
 #include "launcher/program.h"
@@ -100,7 +101,8 @@ void Supervisor::ReportFailure() {
                       : ", not by fulldeck; nothing points to memory: somebody sent it, or the cluster's manager did";
   }
   const bool ended_first = rank.exit_status && !rank.exit_status->after_stop;
-  facts.after = fmt::format("after {}", Seconds((ended_first ? rank.ended : noticed.ended) - attempt_began_));
+  facts.after =
+      fmt::format("after {}", base::FormatSeconds((ended_first ? rank.ended : noticed.ended) - attempt_began_));
   for (const Rank& other : group_->ranks()) {
     const bool stopped = !other.exit_status || other.exit_status->after_stop;
     if (&other != &rank && stopped) ++facts.stopped_others;

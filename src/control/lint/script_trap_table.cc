@@ -1,273 +1,29 @@
-// The traps with their words. docs/doctor-script.md shows the same table; a test compares them.
+#include "lint/embedded_texts.h"
 #include "lint/script_traps.h"
+#include "texts/table.h"
 
 namespace fulldeck::lint {
-namespace {
-
-using enum Severity;
-
-const std::vector<Trap>& Table() {
-  static const std::vector<Trap> traps = {
-      // ---- devices ----
-      {"hard-coded-nccl",
-       "A4",
-       kWarn,
-       true,
-       {"the backend is fixed to nccl, and this machine has no card that torch calls cuda",
-        "后端写死为 nccl，而本机没有 torch 称为 cuda 的卡"},
-       {"leave the backend out or take it from the device: init_process_group(\"nccl\" if torch.cuda.is_available() "
-        "else \"gloo\"); started with `fulldeck run` it is replaced by one that works here",
-        "不写后端，或按设备选择：init_process_group(\"nccl\" if torch.cuda.is_available() else \"gloo\")；用 `fulldeck "
-        "run` 启动时会自动换成本机可用的后端"}},
-      {"cuda-call",
-       "A3",
-       kWarn,
-       true,
-       {"CUDA is called where there is no card that torch calls cuda",
-        "本机没有 torch 称为 cuda 的卡，脚本却调用 CUDA"},
-       {"take the device from one variable (torch.device(…)) and use .to(device); started with `fulldeck run` the call "
-        "is redirected to the rank's card",
-        "用一个变量保存设备（torch.device(…)）并统一使用 .to(device)；用 `fulldeck run` 启动时会转到本 rank 的卡上"}},
-      {"device-ids",
-       "B1",
-       kWarn,
-       true,
-       {"DistributedDataParallel gets device_ids, which are for CUDA modules only",
-        "给 DistributedDataParallel 传了 device_ids，它只适用于 CUDA 模块"},
-       {"leave device_ids and output_device out outside CUDA and move the module to its card first; `fulldeck run` "
-        "leaves them out by itself",
-        "CUDA 以外不要传 device_ids 和 output_device，先把模块移到卡上；`fulldeck run` 会自动去掉它们"}},
-      {"sync-batchnorm",
-       "B4",
-       kWarn,
-       true,
-       {"SyncBatchNorm of torch works on CUDA modules only", "torch 的 SyncBatchNorm 只支持 CUDA 模块"},
-       {"use BatchNorm where there is no such card, and say so in the log: "
-        "if torch.cuda.is_available(): model = convert_sync_batchnorm(model)",
-        "没有这种卡时用普通 BatchNorm，并在日志里写明：if torch.cuda.is_available(): model = "
-        "convert_sync_batchnorm(model)"}},
-      {"amp-wrapper",
-       "A3",
-       kWarn,
-       true,
-       {"AmpOptimWrapper refuses every device that MMEngine does not know",
-        "AmpOptimWrapper 会拒绝 MMEngine 不认识的设备"},
-       {"start it with `fulldeck run`, which shows MMEngine the card, or use OptimWrapper",
-        "用 `fulldeck run` 启动（它会让 MMEngine 认识这张卡），或改用 OptimWrapper"}},
-      {"map-location-card-0",
-       "G1",
-       kWarn,
-       false,
-       {"every rank loads the checkpoint onto card 0", "每个 rank 都把检查点加载到 0 号卡"},
-       {"load to the host and let load_state_dict copy: torch.load(path, map_location=\"cpu\")",
-        "先加载到主机内存，再由 load_state_dict 复制：torch.load(path, map_location=\"cpu\")"}},
-      {"map-location-cuda-names",
-       "G1",
-       kWarn,
-       true,
-       {"map_location names cuda devices, which match no card here: every rank may load onto card 0",
-        "map_location 写的是 cuda 设备名，与本机的卡不匹配：每个 rank 都可能加载到 0 号卡"},
-       {"load to the host and let load_state_dict copy: torch.load(path, map_location=\"cpu\")",
-        "先加载到主机内存，再由 load_state_dict 复制：torch.load(path, map_location=\"cpu\")"}},
-      {"load-without-map",
-       "G1",
-       kWarn,
-       false,
-       {"torch.load without map_location puts every rank's copy on the card that the file was saved from",
-        "torch.load 没有 map_location：每个 rank 的副本都会落到保存时的那张卡上"},
-       {"torch.load(path, map_location=\"cpu\")", "改为 torch.load(path, map_location=\"cpu\")"}},
-      {"load-whole-model",
-       "G1",
-       kWarn,
-       false,
-       {"a whole model is saved, and torch 2.6 and later refuses to load one (weights_only)",
-        "保存的是整个模型对象，torch 2.6 起默认拒绝加载（weights_only）"},
-       {"save model.state_dict() and load that; weights_only=False only for files that you trust",
-        "保存 model.state_dict() 并加载它；只有信任该文件时才用 weights_only=False"}},
-      {"eccl-module",
-       "D4",
-       kFail,
-       false,
-       {"there is no Python module eccl: ECCL is a C library", "没有名为 eccl 的 Python 模块：ECCL 是 C 库"},
-       {"take the import away; the vendor's torch_gcu brings ECCL along. See: fulldeck doctor --only stack",
-        "删除该 import；ECCL 由厂商的 torch_gcu 提供。见：fulldeck doctor --only stack"}},
-      {"eccl-backend",
-       "A1",
-       kFail,
-       false,
-       {"the backend eccl is asked of torch, and nothing here has registered it: torch_gcu is not imported",
-        "向 torch 请求 eccl 后端，但没有任何代码注册它：没有 import torch_gcu"},
-       {"import torch_gcu before init_process_group, or leave the backend to `fulldeck run`",
-        "在 init_process_group 之前 import torch_gcu，或让 `fulldeck run` 选择后端"}},
-      {"gcu-guess",
-       "B3",
-       kFail,
-       false,
-       {"modules and tensors have no gcu() and torch has no GcuFloatTensor",
-        "模块和张量没有 gcu()，torch 没有 GcuFloatTensor"},
-       {"use .to(device) with the device that `fulldeck devices` shows for torch",
-        "使用 .to(device)，设备名见 `fulldeck devices` 的 torch 一列"}},
-      {"gcu-not-imported",
-       "B7",
-       kFail,
-       false,
-       {"the device gcu is used, and torch_gcu is imported nowhere in this file: torch.gcu is not torch_gcu",
-        "使用了 gcu 设备，但本文件没有 import torch_gcu：torch.gcu 不是 torch_gcu"},
-       {"import torch_gcu next to torch, and ask torch_gcu.is_available()",
-        "在 import torch 之后 import torch_gcu，并用 torch_gcu.is_available() 判断"}},
-
-      // ---- ranks, variables, processes ----
-      {"rank-modulo",
-       "B8",
-       kWarn,
-       false,
-       {"the card is rank % number of cards: with more ranks than cards two ranks share one without a word",
-        "卡号取 rank % 卡数：rank 多于卡时，两个 rank 会悄悄共用一张卡"},
-       {"use int(os.environ[\"LOCAL_RANK\"]), and end with an error when it is not below the number of cards",
-        "使用 int(os.environ[\"LOCAL_RANK\"])，若不小于卡数则报错退出"}},
-      {"visibility-changed",
-       "G5",
-       kWarn,
-       false,
-       {"the script changes the variable that says which cards a rank may see; what the launcher set is lost",
-        "脚本改动了可见卡变量，启动器设置的值会丢失"},
-       {"take the line away and choose cards outside: fulldeck run --devices …; os.environ.setdefault(…) keeps what is "
-        "set",
-        "删除该行，在外部选卡：fulldeck run --devices …；若只想给默认值，用 os.environ.setdefault(…)"}},
-      {"local-rank-overwritten",
-       "C1",
-       kFail,
-       false,
-       {"LOCAL_RANK is overwritten with an argument whose default is the same on every rank: all ranks use one card",
-        "用默认值相同的参数覆盖了 LOCAL_RANK：所有 rank 都用同一张卡"},
-       {"write it only where it is not there: if \"LOCAL_RANK\" not in os.environ: …",
-        "只在不存在时写入：if \"LOCAL_RANK\" not in os.environ: …"}},
-      {"local-rank-default",
-       "C1",
-       kFail,
-       false,
-       {"the card comes from --local_rank, which launchers no longer pass; LOCAL_RANK is never read: every rank gets "
-        "the "
-        "default",
-        "卡号来自 --local_rank，而启动器已不再传它，脚本也不读 LOCAL_RANK：每个 rank 都得到默认值"},
-       {"default=int(os.environ.get(\"LOCAL_RANK\", 0))", "改为 default=int(os.environ.get(\"LOCAL_RANK\", 0))"}},
-      {"fixed-port",
-       "C5",
-       kWarn,
-       false,
-       {"the port of rank 0 is fixed: a second run on this host cannot start, and what the launcher chose is lost",
-        "rank 0 的端口写死：同一主机上第二个任务无法启动，启动器选的端口也会丢失"},
-       {"let the launcher choose; for starts without one: os.environ.setdefault(\"MASTER_PORT\", …)",
-        "交给启动器选择；不经启动器时用 os.environ.setdefault(\"MASTER_PORT\", …)"}},
-      {"fixed-processes",
-       "G5",
-       kWarn,
-       false,
-       {"the number of processes is fixed, and is not that of this machine", "进程数写死，且与本机不符"},
-       {"take it from WORLD_SIZE, or start with fulldeck run --nproc-per-node auto",
-        "从 WORLD_SIZE 读取，或用 fulldeck run --nproc-per-node auto 启动"}},
-      {"falls-back-to-one",
-       "A7",
-       kFail,
-       false,
-       {"when the process group cannot be made the script goes on alone: N ranks become N separate trainings in one "
-        "folder",
-        "进程组建立失败时脚本独自继续：N 个 rank 变成 N 个互不相干的训练，写同一个目录"},
-       {"raise: let the rank end with the error, and the launcher stop the run",
-        "直接抛出异常，让该 rank 以错误结束，由启动器停止整个任务"}},
-      {"config-missing",
-       "C7",
-       kFail,
-       false,
-       {"a config is named that is not there", "指定的配置文件不存在"},
-       {"check the path from the folder in which the run starts, or write it as an absolute one",
-        "在任务启动的目录下核对路径，或写成绝对路径"}},
-
-      // ---- the loop ----
-      {"no-sampler",
-       "J1",
-       kFail,
-       false,
-       {"a DataLoader for training without a sampler in a distributed script: every rank trains on the same batches",
-        "分布式脚本中训练用的 DataLoader 没有 sampler：每个 rank 都训练同样的批次"},
-       {"sampler = DistributedSampler(dataset); DataLoader(dataset, sampler=sampler, shuffle=False)",
-        "sampler = DistributedSampler(dataset)；DataLoader(dataset, sampler=sampler, shuffle=False)"}},
-      {"no-set-epoch",
-       "J2",
-       kWarn,
-       false,
-       {"DistributedSampler without set_epoch: the order of the samples is the same in every epoch",
-        "DistributedSampler 没有调用 set_epoch：每个 epoch 的样本顺序都相同"},
-       {"call sampler.set_epoch(epoch) at the beginning of every epoch",
-        "每个 epoch 开始时调用 sampler.set_epoch(epoch)"}},
-      {"replaced-after-wrap",
-       "J3",
-       kFail,
-       false,
-       {"the model or a part of it is made anew after DistributedDataParallel wrapped it: the new parameters are never "
-        "averaged",
-        "DistributedDataParallel 包装之后又重建了模型或其一部分：新参数不会被同步"},
-       {"finish the model first, wrap it last", "先完成模型的修改，最后再包装"}},
-      {"forward-around-wrapper",
-       "J4",
-       kFail,
-       false,
-       {"the forward goes to .module, around DistributedDataParallel: no gradient is averaged",
-        "前向调用绕过 DistributedDataParallel 直接走 .module：梯度不会被同步"},
-       {"call the wrapped model itself: model(x)", "调用包装后的模型本身：model(x)"}},
-      {"same-seed",
-       "G5",
-       kWarn,
-       false,
-       {"the same seed on every rank: augmentation and dropout are the same on all of them",
-        "每个 rank 的随机种子相同：数据增强和 dropout 在所有 rank 上都一样"},
-       {"make the model with one seed, then torch.manual_seed(seed + rank) before the loop",
-        "先用同一种子建模型，训练循环前再 torch.manual_seed(seed + rank)"}},
-      {"every-rank-saves",
-       "G5",
-       kFail,
-       false,
-       {"every rank writes the same file: checkpoints are torn", "每个 rank 都写同一个文件：检查点会损坏"},
-       {"if rank == 0: save; then dist.barrier() on all", "仅 rank 0 保存，然后所有 rank 执行 dist.barrier()"}},
-
-      // ---- configs ----
-      {"launcher-none",
-       "A7",
-       kWarn,
-       false,
-       {"launcher = 'none' in the config: each rank trains alone", "配置中 launcher = 'none'：每个 rank 各自训练"},
-       {"launcher = 'pytorch', or --launcher pytorch", "改为 launcher = 'pytorch'，或加 --launcher pytorch"}},
-      {"accelerate-processes",
-       "G5",
-       kWarn,
-       false,
-       {"num_processes is not the number of ranks that a run here would have",
-        "num_processes 与本机任务的 rank 数不符"},
-       {"fulldeck config accelerate writes the file for this machine",
-        "fulldeck config accelerate 可为本机生成该文件"}},
-      {"accelerate-type",
-       "A8",
-       kWarn,
-       false,
-       {"distributed_type does not fit this machine: Accelerate would run as one process or look for CUDA",
-        "distributed_type 与本机不符：Accelerate 会按单进程运行或寻找 CUDA"},
-       {"fulldeck config accelerate writes the file for this machine",
-        "fulldeck config accelerate 可为本机生成该文件"}},
-      {"accelerate-port",
-       "C5",
-       kWarn,
-       false,
-       {"main_process_port is fixed: a second run on this host cannot start",
-        "main_process_port 写死：同一主机上第二个任务无法启动"},
-       {"main_process_port: 0 lets it choose", "写成 main_process_port: 0 即自动选择"}},
-  };
-  return traps;
-}
-
-}  // namespace
 
 std::span<const Trap> Traps() {
-  return Table();
+  static const std::vector<Trap> traps = [] {
+    std::vector<Trap> all;
+    for (const texts::EmbeddedFile& file : EmbeddedTexts()) {
+      texts::Table table(file);
+      for (texts::Table& rule : table.TakeTables("rule")) {
+        Trap& trap = all.emplace_back();
+        trap.id = rule.TakeText("id");
+        trap.row = rule.TakeText("failure");
+        trap.severity = rule.TakeChoice<Severity>("severity", {{"warn", Severity::kWarn}, {"fail", Severity::kFail}});
+        trap.without_cuda = rule.TakeFlag("without_cuda");
+        trap.what = rule.TakeBilingualText("what");
+        trap.fix = rule.TakeBilingualText("fix");
+        rule.Done();
+      }
+      table.Done();
+    }
+    return all;
+  }();
+  return traps;
 }
 
 }  // namespace fulldeck::lint

@@ -43,7 +43,7 @@ const Trap& FindTrap(std::string_view id) {
   for (const Trap& trap : Traps()) {
     if (trap.id == id) return trap;
   }
-  CHECK(false);
+  FULLDECK_CHECK(false);
   return Traps().front();
 }
 

@@ -1,6 +1,6 @@
 // Known traps in training scripts and their configs: what is written there that fails on this machine, or trains and is
-// wrong without a word. A trap is one row of a table with its fix, and one function that finds its places in a
-// script; docs/doctor-script.md shows the table.
+// wrong without a word. A trap is one rule of data/lint/rules.toml with its fix, and one function that finds its places
+// in a script; docs/doctor-script.md shows the rules.
 //
 // Reads, never runs. A trap that is not seen may still be there; one that is told must be there: scripts that are sound
 // must give nothing.
@@ -35,13 +35,14 @@ enum class Severity {
 };
 
 struct Trap {
-  std::string_view id;   // "no-sampler": short, kept for ever, the name in --json
-  std::string_view row;  // in the catalogue of failures
+  std::string id;   // "no-sampler": short, kept for ever, the name in --json
+  std::string row;  // in the catalogue of failures
   Severity severity = Severity::kWarn;
   bool without_cuda = false;  // only where there is no card that torch calls cuda
   base::BilingualText what;   // what is wrong with it
   base::BilingualText fix;
 };
+// In the order of the file. Any thread.
 std::span<const Trap> Traps();
 // CHECKs that there is one.
 const Trap& FindTrap(std::string_view id);

@@ -84,7 +84,7 @@ std::string AppendedLog::LossNotice() const {
 
 void AppendedLog::PutLine(std::string_view prefix, std::string_view text, std::string_view mark) {
   const std::size_t bytes = prefix.size() + text.size() + mark.size() + 1;
-  CHECK(bytes <= kBuffer);
+  FULLDECK_CHECK(bytes <= kBuffer);
   if (unreported_loss_in_file_ > 0) {
     const std::string note = LossNotice();
     // Only with room for a line behind it, or a disk that stays full would be filled with notes.

@@ -117,7 +117,7 @@ void LogFollower::Impl::WatchNotices() {
   notices_rest = 0;
   if (!inotify.valid()) return;
   const auto watch = loop.WhenReadable(inotify.get(), [this] { ReadNotices(); });
-  CHECK(watch.ok());
+  FULLDECK_CHECK(watch.ok());
   notices = *watch;
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/text.h"
 
 namespace fulldeck::nodes {
@@ -13,10 +14,6 @@ using namespace std::chrono_literals;
 
 // For a last word to arrive. Only a link that is dying needs it whole.
 constexpr base::Duration kCloseTimeout = 1s;
-
-std::string CountOf(int count, const std::string& thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
 
 }  // namespace
 
@@ -42,7 +39,7 @@ Coordinator::Coordinator(NodeGroupContext& context, base::UniqueFd listener, std
       context_, std::move(listener),
       [this](std::unique_ptr<net::MessageLink> link, const JoinMessage& join) { OnArrival(std::move(link), join); });
   join_timer_.Set(context_.options.join_timeout, [this] {
-    GiveUp("the hosts did not come together within " + InSeconds(context_.options.join_timeout) + ": " +
+    GiveUp("the hosts did not come together within " + base::FormatTimeout(context_.options.join_timeout) + ": " +
            DescribeMissingNodes(Entries(), context_.options));
   });
   report_timer_.Set(context_.options.report_interval, [this] { ReportMissingNodes(); });
@@ -65,7 +62,7 @@ void Coordinator::OnArrival(std::unique_ptr<net::MessageLink> link, const JoinMe
   if (phase_ == Phase::kClosing) {
     reason = "the run is over";
   } else if (phase_ == Phase::kRunning) {
-    reason = "the run has begun with " + CountOf(static_cast<int>(nodes_.size()), "host");
+    reason = "the run has begun with " + base::Counted(static_cast<int>(nodes_.size()), "host");
   } else {
     reason = WhyNotJoin(Entries(), context_.options, join, address);
   }
@@ -98,8 +95,9 @@ void Coordinator::OnArrival(std::unique_ptr<net::MessageLink> link, const JoinMe
   self().entry.address = SelfAddress();
   const int nodes = static_cast<int>(nodes_.size());
   who->link->Send(EncodeNodeMessage(JoinedMessage{self().entry.host_name, nodes}));
-  context_.LogLine(NameOf(who->entry) + " joined with " + CountOf(join.ranks, "rank") + ": " + std::to_string(nodes) +
-                   " of " + NodeRange(context_.options.min_nodes, context_.options.max_nodes) + " hosts");
+  context_.LogLine(NameOf(who->entry) + " joined with " + base::Counted(join.ranks, "rank") + ": " +
+                   std::to_string(nodes) + " of " + NodeRange(context_.options.min_nodes, context_.options.max_nodes) +
+                   " hosts");
   last_call_timer_.Cancel();
   if (phase_ == Phase::kRendezvous) CheckRendezvous();
   if (phase_ == Phase::kBetween) CheckReadyAgain();
@@ -120,7 +118,7 @@ void Coordinator::CheckRendezvous() {
 void Coordinator::ReportMissingNodes() {
   report_timer_.Set(context_.options.report_interval, [this] { ReportMissingNodes(); });
   const std::string text =
-      "after " + InSeconds(context_.Now() - begun_) + " " + DescribeMissingNodes(Entries(), context_.options);
+      "after " + base::FormatTimeout(context_.Now() - begun_) + " " + DescribeMissingNodes(Entries(), context_.options);
   context_.LogLine(text);
   Broadcast(WaitingMessage{text});
 }
@@ -141,7 +139,7 @@ void Coordinator::StartAttempt() {
   join_timer_.Cancel();
   last_call_timer_.Cancel();
   delay_timer_.Cancel();
-  CHECK(context_.events.take_master_port);
+  FULLDECK_CHECK(context_.events.take_master_port);
   const auto port = context_.events.take_master_port();
   if (!port) {
     const std::string reason = "no port for the ranks on " + NameOf(self().entry) + ": " + port.error().message;
@@ -163,7 +161,7 @@ void Coordinator::StartAttempt() {
     start.members.push_back({entry.host_name, entry.address, start.world_size, entry.ranks});
     start.world_size += entry.ranks;
   }
-  CHECK(self().group_rank == 0);
+  FULLDECK_CHECK(self().group_rank == 0);
   attempt_began_ = context_.Now();
   first_ = FirstFailure();
   lost_.clear();
@@ -236,7 +234,7 @@ void Coordinator::OnStopTimeout() {
     if (node->link && !node->ranks_gone) late.push_back(node.get());
   }
   for (Node* node : late) {
-    context_.LogLine(NameOf(node->entry) + " did not say within " + InSeconds(context_.options.stop_timeout) +
+    context_.LogLine(NameOf(node->entry) + " did not say within " + base::FormatTimeout(context_.options.stop_timeout) +
                      " that its ranks are gone; the others go on without it");
     node->link->Send(EncodeNodeMessage(FinishedMessage{Root()}));
     Disconnect(*node);
@@ -271,12 +269,12 @@ void Coordinator::CheckReadyAgain() {
     return last_call_timer_.Set(base::Duration(0), [this] { StartAttempt(); });
   }
   if (delay_timer_.is_set()) return;
-  context_.LogLine("waiting up to " + InSeconds(context_.options.last_call_timeout) +
+  context_.LogLine("waiting up to " + base::FormatTimeout(context_.options.last_call_timeout) +
                    " for a lost host to come back: " + DescribeMissingNodes(Entries(), context_.options));
   delay_timer_.Set(context_.options.last_call_timeout, [this] {
     NodeFailure failure = Root();
     failure.summary += "; no restart: " + base::Join(lost_, ", ") + " did not come back within " +
-                       InSeconds(context_.options.last_call_timeout) + ", " +
+                       base::FormatTimeout(context_.options.last_call_timeout) + ", " +
                        DescribeMissingNodes(Entries(), context_.options);
     SendFinal(failure);
   });
@@ -296,7 +294,7 @@ void Coordinator::SendFinal(const std::optional<NodeFailure>& failure) {
 
 void Coordinator::CloseLinks(std::function<void()> last) {
   phase_ = Phase::kClosing;
-  for (LoopTimer* timer :
+  for (base::LoopTimer* timer :
        {&tick_timer_, &report_timer_, &join_timer_, &last_call_timer_, &stop_timer_, &delay_timer_}) {
     timer->Cancel();
   }
@@ -412,7 +410,7 @@ void Coordinator::Disconnect(Node& node) {
 
 void Coordinator::Remove(Node& node) {
   const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& held) { return held.get() == &node; });
-  CHECK(found != nodes_.end() && found != nodes_.begin());
+  FULLDECK_CHECK(found != nodes_.end() && found != nodes_.begin());
   nodes_.erase(found);
 }
 

@@ -100,12 +100,12 @@ class Coordinator final : public NodeRole {
   const base::Duration tick_;
   bool beat_with_next_tick_ = true;
   base::TimePoint tick_due_{};
-  LoopTimer tick_timer_;
-  LoopTimer report_timer_;
-  LoopTimer join_timer_;
-  LoopTimer last_call_timer_;
-  LoopTimer stop_timer_;
-  LoopTimer delay_timer_;
+  base::LoopTimer tick_timer_;
+  base::LoopTimer report_timer_;
+  base::LoopTimer join_timer_;
+  base::LoopTimer last_call_timer_;
+  base::LoopTimer stop_timer_;
+  base::LoopTimer delay_timer_;
 };
 
 }  // namespace fulldeck::nodes

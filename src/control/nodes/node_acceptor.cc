@@ -32,7 +32,7 @@ std::size_t MaxPending() {
 struct NodeAcceptor::PendingPeer {
   explicit PendingPeer(base::EventLoop& loop) : deadline(loop) {}
   std::unique_ptr<net::MessageLink> link;
-  LoopTimer deadline;
+  base::LoopTimer deadline;
   std::string their_nonce;
   std::string our_nonce;
   bool authenticated = false;

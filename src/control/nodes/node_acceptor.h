@@ -50,7 +50,7 @@ class NodeAcceptor {
   base::UniqueFd listener_;
   Arrived arrived_;
   base::EventLoop::Id watch_ = 0;
-  LoopTimer pause_;
+  base::LoopTimer pause_;
   std::list<std::unique_ptr<PendingPeer>> pending_;  // oldest first
   net::ClosingLinks closing_;
   std::size_t max_pending_;

@@ -43,7 +43,7 @@ class NodeConnector {
   Done done_;
   base::UniqueFd connecting_;
   base::EventLoop::Id watch_ = 0;
-  LoopTimer timer_;
+  base::LoopTimer timer_;
   std::unique_ptr<net::MessageLink> link_;
   std::string our_nonce_;
   std::string their_nonce_;

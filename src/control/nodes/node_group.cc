@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "net/host_address.h"
 #include "net/port_owner.h"
@@ -88,9 +89,9 @@ struct NodeGroup::Impl {
   base::TimePoint search_began{};
   std::string error_text = "not tried yet";
   bool joined = false;
-  LoopTimer retry;
-  LoopTimer report;
-  LoopTimer deadline;
+  base::LoopTimer retry;
+  base::LoopTimer report;
+  base::LoopTimer deadline;
 };
 
 std::string NodeGroup::Impl::Endpoint() const {
@@ -165,8 +166,8 @@ void NodeGroup::Impl::StartSearch() {
   report.Set(context.options.report_interval, [this] { Report(); });
   deadline.Set(context.options.join_timeout, [this] {
     EndSearch();
-    context.GaveUp("no coordinator answered at " + Endpoint() + " within " + InSeconds(context.options.join_timeout) +
-                   "; last: " + error_text +
+    context.GaveUp("no coordinator answered at " + Endpoint() + " within " +
+                   base::FormatTimeout(context.options.join_timeout) + "; last: " + error_text +
                    (context.options.node_rank ? ". The launcher with --node-rank 0 must run there" : ""));
   });
   Search();
@@ -238,8 +239,8 @@ void NodeGroup::Impl::Retry() {
 
 void NodeGroup::Impl::Report() {
   report.Set(context.options.report_interval, [this] { Report(); });
-  context.LogLine("waiting for the coordinator at " + Endpoint() + " for " + InSeconds(context.Now() - search_began) +
-                  ": " + error_text);
+  context.LogLine("waiting for the coordinator at " + Endpoint() + " for " +
+                  base::FormatTimeout(context.Now() - search_began) + ": " + error_text);
 }
 
 NodeGroup::NodeGroup(base::EventLoop& loop, NodeGroupOptions options, NodeGroupEvents events)
@@ -248,7 +249,7 @@ NodeGroup::NodeGroup(base::EventLoop& loop, NodeGroupOptions options, NodeGroupE
 NodeGroup::~NodeGroup() = default;
 
 base::Result<void> NodeGroup::Join() {
-  CHECK(!std::exchange(impl_->joined, true));
+  FULLDECK_CHECK(!std::exchange(impl_->joined, true));
   return impl_->Begin();
 }
 

@@ -2,13 +2,9 @@
 
 #include <chrono>
 
-namespace fulldeck::nodes {
+#include "base/clock.h"
 
-std::string InSeconds(base::Duration duration) {
-  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count() / 100;
-  const std::string whole = std::to_string(tenths / 10);
-  return tenths % 10 == 0 ? whole + " s" : whole + "." + std::to_string(tenths % 10) + " s";
-}
+namespace fulldeck::nodes {
 
 std::int64_t UnixNanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -31,12 +27,12 @@ NodeFailure DescribeLoss(LossKind kind, const LossEnd& self, const LossEnd& peer
           "the launcher of " + peer_name + " ended without a word: it was killed, or the machine went down";
       break;
     case LossKind::kSilent:
-      failure.summary = "no word from " + peer_name + " for " + InSeconds(quiet_for) + ": " + link +
+      failure.summary = "no word from " + peer_name + " for " + base::FormatTimeout(quiet_for) + ": " + link +
                         " is down, or host " + peer.host_name + " is";
       break;
     case LossKind::kOneWay:
-      failure.summary = peer_name + " has not heard host " + self.host_name + " for " + InSeconds(quiet_for) + ": " +
-                        link + " is down in one direction";
+      failure.summary = peer_name + " has not heard host " + self.host_name + " for " + base::FormatTimeout(quiet_for) +
+                        ": " + link + " is down in one direction";
       break;
     case LossKind::kBroken:
       failure.summary = "the connection to " + peer_name + " broke (" + detail + "): " + link + " is down, or host " +

@@ -29,9 +29,6 @@ struct LossEnd {
 NodeFailure DescribeLoss(LossKind kind, const LossEnd& self, const LossEnd& peer, bool self_coordinates,
                          base::Duration quiet_for, const std::string& detail);
 
-// "4 s", "0.6 s".
-std::string InSeconds(base::Duration duration);
-
 std::int64_t UnixNanoseconds();
 
 // Keeps the earliest of the failures that it is told; of two at the same time the one that it heard of first.

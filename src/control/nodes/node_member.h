@@ -66,8 +66,8 @@ class NodeMember final : public NodeRole {
   const base::Duration tick_;
   bool beat_with_next_tick_ = true;
   base::TimePoint tick_due_{};
-  LoopTimer tick_timer_;
-  LoopTimer stop_timer_;
+  base::LoopTimer tick_timer_;
+  base::LoopTimer stop_timer_;
 };
 
 }  // namespace fulldeck::nodes

@@ -13,30 +13,6 @@
 
 namespace fulldeck::nodes {
 
-// One timer of an object, gone with it.
-class LoopTimer {
- public:
-  explicit LoopTimer(base::EventLoop& loop) : loop_(loop) {}
-  ~LoopTimer() { Cancel(); }
-  LoopTimer(const LoopTimer&) = delete;
-  LoopTimer& operator=(const LoopTimer&) = delete;
-
-  // Forgets what it was set for before.
-  void Set(base::Duration delay, std::function<void()> handler) {
-    Cancel();
-    id_ = loop_.After(delay, [this, handler = std::move(handler)] {
-      id_ = 0;
-      handler();
-    });
-  }
-  void Cancel() { loop_.Remove(std::exchange(id_, 0)); }
-  bool is_set() const { return id_ != 0; }
-
- private:
-  base::EventLoop& loop_;
-  base::EventLoop::Id id_ = 0;
-};
-
 // Runs functions from the loop, in order, outside of any call. One of them may destroy the queue.
 class PostedCalls {
  public:

@@ -1,4 +1,4 @@
-#include "base/check_failed.h"
+#include "base/check.h"
 
 #include <cstdio>
 #include <cstdlib>

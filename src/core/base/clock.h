@@ -3,11 +3,17 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 namespace fulldeck::base {
 
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
+
+// "12.3 s"
+std::string FormatSeconds(Duration duration);
+// "30 s", "0.5 s": without a decimal where there is none.
+std::string FormatTimeout(Duration duration);
 
 class Clock {
  public:

@@ -57,13 +57,13 @@ EventLoop::EventLoop(const Clock& clock, ChildEvents child_events)
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
       pidfds_(child_events == ChildEvents::kPidfdIfPossible) {
-  CHECK(epoll_.valid());
-  CHECK(timer_.valid());
+  FULLDECK_CHECK(epoll_.valid());
+  FULLDECK_CHECK(timer_.valid());
   const auto watch = AddWatch(timer_.get(), EPOLLIN, [this] {
     std::uint64_t expirations = 0;
     [[maybe_unused]] const auto got = read(timer_.get(), &expirations, sizeof expirations);
   });
-  CHECK(watch.ok());
+  FULLDECK_CHECK(watch.ok());
 }
 
 EventLoop::~EventLoop() {
@@ -113,8 +113,9 @@ Result<EventLoop::Id> EventLoop::WhenExited(pid_t pid, ExitHandler handler) {
     if (!watch) return watch.error();
     child->watch = *watch;
   } else {
-    // SIGCHLD is blocked before the child is looked at: one that ends in between leaves a signal that is pending, and one
-    // that ended before is seen here. The other way around the end of the child could fall between the two, and be lost.
+    // SIGCHLD is blocked before the child is looked at: one that ends in between leaves a signal that is pending, and
+    // one that ended before is seen here. The other way around the end of the child could fall between the two, and be
+    // lost.
     if (!watches_sigchld_) {
       const auto watching = OnSignals({SIGCHLD}, [this](int) { ReapWithoutPidfds(); });
       if (!watching) return watching.error();
@@ -198,7 +199,7 @@ void EventLoop::ArmTimer() {
     when.it_value.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000);
     when.it_value.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
   }
-  CHECK(timerfd_settime(timer_.get(), 0, &when, nullptr) == 0);
+  FULLDECK_CHECK(timerfd_settime(timer_.get(), 0, &when, nullptr) == 0);
 }
 
 bool EventLoop::RunOnce(std::optional<Duration> timeout) {
@@ -211,7 +212,7 @@ bool EventLoop::RunOnce(std::optional<Duration> timeout) {
   }
   std::array<epoll_event, 32> events;
   const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
-  CHECK(ready >= 0 || errno == EINTR);
+  FULLDECK_CHECK(ready >= 0 || errno == EINTR);
   bool called = fired;
   for (int i = 0; i < ready; ++i) {
     // An earlier handler of this round may have removed it; the copy keeps the handler alive while it removes itself.

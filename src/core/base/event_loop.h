@@ -88,4 +88,28 @@ class EventLoop {
   std::unique_ptr<SignalMask> mask_before_;
 };
 
+// One timer of an object, gone with it.
+class LoopTimer {
+ public:
+  explicit LoopTimer(EventLoop& loop) : loop_(loop) {}
+  ~LoopTimer() { Cancel(); }
+  LoopTimer(const LoopTimer&) = delete;
+  LoopTimer& operator=(const LoopTimer&) = delete;
+
+  // Forgets what it was set for before.
+  void Set(Duration delay, std::function<void()> handler) {
+    Cancel();
+    id_ = loop_.After(delay, [this, handler = std::move(handler)] {
+      id_ = 0;
+      handler();
+    });
+  }
+  void Cancel() { loop_.Remove(std::exchange(id_, 0)); }
+  bool is_set() const { return id_ != 0; }
+
+ private:
+  EventLoop& loop_;
+  EventLoop::Id id_ = 0;
+};
+
 }  // namespace fulldeck::base

@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "base/check_failed.h"
+#include "base/check.h"
 
 namespace fulldeck::base {
 

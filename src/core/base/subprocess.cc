@@ -108,7 +108,7 @@ Result<pid_t> Spawn(const SpawnOptions& options) {
 }
 
 Result<StartedProcess> StartProcess(const SpawnOptions& options) {
-  CHECK(!options.arguments.empty());
+  FULLDECK_CHECK(!options.arguments.empty());
   std::vector<Wiring> wirings;
   int first_free = 3;
   for (const int standard : {0, 1, 2}) wirings.push_back({standard, -1});

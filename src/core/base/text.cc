@@ -110,7 +110,35 @@ std::string FormatByteSize(std::uint64_t bytes) {
 }
 
 std::string Counted(std::uint64_t count, std::string_view thing) {
-  return std::to_string(count).append(" ").append(thing).append(count == 1 ? "" : "s");
+  const char* plural = count == 1 ? "" : thing.ends_with("s") || thing.ends_with("tch") ? "es" : "s";
+  return std::to_string(count).append(" ").append(thing).append(plural);
+}
+
+std::string FormatRanges(const std::vector<int>& numbers, int first) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t end = i;
+    while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;
+    if (i > 0) text += ", ";
+    text += std::to_string(first + numbers[i]);
+    if (end > i) text += (end == i + 1 ? ", " : "–") + std::to_string(first + numbers[end]);
+    i = end + 1;
+  }
+  return text;
+}
+
+std::string FormatRanks(const std::vector<int>& ranks, int first_rank) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + FormatRanges(ranks, first_rank);
+}
+
+std::string FormatThousands(std::int64_t number) {
+  std::string digits = std::to_string(number);
+  const std::size_t first = digits[0] == '-' ? 1 : 0;
+  for (std::size_t at = digits.size(); at > first + 3;) {
+    at -= 3;
+    digits.insert(at, 1, ',');
+  }
+  return digits;
 }
 
 std::optional<std::string> ClosestMatch(std::string_view word, const std::vector<std::string>& candidates) {

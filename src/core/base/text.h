@@ -35,8 +35,16 @@ std::optional<std::uint64_t> ParseByteSize(std::string_view text);
 // "48.0 GiB", "512 MiB", "17 B".
 std::string FormatByteSize(std::uint64_t bytes);
 
-// "1 card", "2 cards".
+// "1 card", "2 cards", "2 processes".
 std::string Counted(std::uint64_t count, std::string_view thing);
+
+// "0–2, 5": numbers in ascending order, with the first added to each.
+std::string FormatRanges(const std::vector<int>& numbers, int first = 0);
+// "rank 3", "ranks 0–2, 5".
+std::string FormatRanks(const std::vector<int>& ranks, int first_rank = 0);
+
+// "303,129,600"
+std::string FormatThousands(std::int64_t number);
 
 // The candidate that `word` is probably a slip of the finger for, or nothing when none is near.
 std::optional<std::string> ClosestMatch(std::string_view word, const std::vector<std::string>& candidates);

@@ -6,7 +6,7 @@ namespace fulldeck::wire {
 
 BytesHeader MakeHeader(std::string_view magic, std::uint32_t version, std::uint32_t length) {
   BytesHeader header{};
-  CHECK(magic.size() == sizeof header.magic);
+  FULLDECK_CHECK(magic.size() == sizeof header.magic);
   std::memcpy(header.magic, magic.data(), sizeof header.magic);
   header.version = version;
   header.length = length;

@@ -270,13 +270,13 @@ void RankBoard::Unmap() {
 }
 
 const RankRecord& RankBoard::Record(int local_rank) const {
-  CHECK(memory_ != nullptr && local_rank >= 0 && local_rank < run_.local_ranks);
+  FULLDECK_CHECK(memory_ != nullptr && local_rank >= 0 && local_rank < run_.local_ranks);
   const char* const at = static_cast<const char*>(memory_) + BoardBytes(static_cast<std::uint32_t>(local_rank));
   return *reinterpret_cast<const RankRecord*>(at);
 }
 
 RankRecord& RankBoard::RecordToWrite(int local_rank) {
-  CHECK(writable_);
+  FULLDECK_CHECK(writable_);
   return const_cast<RankRecord&>(Record(local_rank));
 }
 
@@ -376,7 +376,7 @@ std::optional<Heartbeat> RankBoard::ReadHeartbeat(int local_rank, Reading* readi
 }
 
 std::optional<Collective> RankBoard::ReadCollective(int local_rank, int slot, Reading* reading) const {
-  CHECK(slot >= 0 && slot < kBoardGroups);
+  FULLDECK_CHECK(slot >= 0 && slot < kBoardGroups);
   const auto bytes = ReadSection(Record(local_rank).groups[static_cast<std::size_t>(slot)], reading);
   if (!bytes) return std::nullopt;
   if (bytes->group == 0) {
@@ -426,7 +426,7 @@ std::uint64_t RankBoard::Probed(int local_rank) const {
 }
 
 std::optional<Observation> RankBoard::ReadObservation(int local_rank, int check, Reading* reading) const {
-  CHECK(check >= 0 && check < kBoardChecks);
+  FULLDECK_CHECK(check >= 0 && check < kBoardChecks);
   const auto bytes = ReadSection(Record(local_rank).checks[static_cast<std::size_t>(check)], reading);
   if (!bytes) return std::nullopt;
   auto text = TakeText(bytes->text);

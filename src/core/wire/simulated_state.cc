@@ -127,7 +127,7 @@ SimulatedServer::~SimulatedServer() {
 }
 
 SimulatedCardState& SimulatedServer::Card(int card) const {
-  CHECK(card >= 0 && card < kMaxSimulatedCards);
+  FULLDECK_CHECK(card >= 0 && card < kMaxSimulatedCards);
   return state_->cards[static_cast<std::size_t>(card)];
 }
 

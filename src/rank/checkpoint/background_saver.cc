@@ -25,7 +25,7 @@ BackgroundSaver::~BackgroundSaver() {
 void BackgroundSaver::Start(Contents contents) {
   {
     const std::lock_guard lock(mutex_);
-    CHECK(!contents_.has_value());
+    FULLDECK_CHECK(!contents_.has_value());
     contents_ = std::move(contents);
     started_ = std::chrono::steady_clock::now();
   }
@@ -66,7 +66,7 @@ std::optional<std::uint64_t> BackgroundSaver::last_durable_step() const {
 }
 
 void BackgroundSaver::SetTrust(std::uint64_t step, KeptCheckpoint::Trust trust) {
-  CHECK(!busy());
+  FULLDECK_CHECK(!busy());
   store_.SetTrust(step, trust);
 }
 

@@ -29,7 +29,7 @@ void Ignore(const std::string&) {}
 
 Store OpenStore(Files& files, const std::string& directory) {
   auto store = Store::Open(files, directory, {{2, 0}}, Ignore);
-  CHECK(store.ok());
+  FULLDECK_CHECK(store.ok());
   return std::move(*store);
 }
 

@@ -217,7 +217,7 @@ Result<void> WriteAll(WritableFile& file, const void* data, std::size_t bytes) {
     auto written = file.WriteSome(at, bytes);
     if (!written) return written.error();
     if (*written == 0) return base::ErrnoError("writing a checkpoint's file", ENOSPC);
-    CHECK(*written <= bytes);
+    FULLDECK_CHECK(*written <= bytes);
     at += *written;
     bytes -= *written;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "fulldeck/rank_board.h"
 
 namespace fulldeck::collectives {
@@ -89,19 +90,6 @@ std::string Describe(const Call& call) {
   return text + ')';
 }
 
-std::string DescribeRanks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t first = 0; first < ranks.size();) {
-    std::size_t last = first;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (first > 0) text += ", ";
-    text += std::to_string(ranks[first]);
-    if (last > first) text += (last == first + 1 ? ", " : "–") + std::to_string(ranks[last]);
-    first = last + 1;
-  }
-  return text;
-}
-
 std::string DescribeCalls(const std::vector<Call>& by_rank) {
   std::string text;
   std::vector<bool> listed(by_rank.size(), false);
@@ -115,7 +103,7 @@ std::string DescribeCalls(const std::vector<Call>& by_rank) {
       }
     }
     if (!text.empty()) text += "; ";
-    text += DescribeRanks(same) + ": " + Describe(by_rank[rank]);
+    text += base::FormatRanks(same) + ": " + Describe(by_rank[rank]);
   }
   return text;
 }

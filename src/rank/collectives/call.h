@@ -46,7 +46,5 @@ std::string Describe(const Call& call);
 std::string DescribeCalls(const std::vector<Call>& by_rank);
 // The first member whose call differs from that of more than half of them; -1 where no call has such a majority.
 int FindOutlier(const std::vector<Call>& by_rank);
-// "rank 3", "ranks 0–2, 5".
-std::string DescribeRanks(const std::vector<int>& ranks);
 
 }  // namespace fulldeck::collectives

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/text.h"
 #include "collectives/testing/problem.h"
 
 namespace fulldeck::collectives {
@@ -65,9 +66,9 @@ TEST(Call, IsDescribedAsText) {
   EXPECT_EQ(Describe(exchange), "all_to_all(uint8)");
   EXPECT_EQ(DescribeCalls({sum, sum, sum, barrier, from_2, sum}),
             "ranks 0–2, 5: all_reduce(sum, float32 × 1024); rank 3: barrier(); rank 4: broadcast(int64 × 3, root 2)");
-  EXPECT_EQ(DescribeRanks({3}), "rank 3");
-  EXPECT_EQ(DescribeRanks({0, 1}), "ranks 0, 1");
-  EXPECT_EQ(DescribeRanks({0, 1, 2, 7, 9, 10}), "ranks 0–2, 7, 9, 10");
+  EXPECT_EQ(base::FormatRanks({3}), "rank 3");
+  EXPECT_EQ(base::FormatRanks({0, 1}), "ranks 0, 1");
+  EXPECT_EQ(base::FormatRanks({0, 1, 2, 7, 9, 10}), "ranks 0–2, 7, 9, 10");
 }
 
 TEST(Call, TheOddOneIsKnownByMajorityAlone) {

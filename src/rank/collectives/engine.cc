@@ -522,7 +522,7 @@ Group::Allocation Engine::Allocate(std::uint64_t bytes) {
 void Engine::Free(void* memory) {
   if (memory == nullptr) return;
   const std::lock_guard lock(arena_mutex_);
-  CHECK(arena_->GiveBack(static_cast<std::uint64_t>(static_cast<std::byte*>(memory) - Segment(rank_))));
+  FULLDECK_CHECK(arena_->GiveBack(static_cast<std::uint64_t>(static_cast<std::byte*>(memory) - Segment(rank_))));
 }
 
 bool Engine::Owns(const void* memory, std::uint64_t bytes) const {

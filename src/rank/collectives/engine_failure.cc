@@ -5,18 +5,13 @@
 #include <cstring>
 #include <thread>
 
+#include "base/clock.h"
+
+#include "base/text.h"
 #include "collectives/engine.h"
 
 namespace fulldeck::collectives {
-namespace {
-
-std::string Seconds(base::Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
-  return text;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Status Engine::Fail(int code, const std::string& text, int culprit) {
   FailureRecord& record = control_->failure;
@@ -118,7 +113,7 @@ std::vector<int> Engine::Gone() const {
 
 Status Engine::GoneStatus(const std::vector<int>& gone) const {
   std::string text =
-      "group \"" + name_ + "\": " + DescribeRanks(gone) + (gone.size() == 1 ? " is gone." : " are gone.");
+      "group \"" + name_ + "\": " + base::FormatRanks(gone) + (gone.size() == 1 ? " is gone." : " are gone.");
   for (const int rank : gone) {
     const bool left = Line(rank).left.load(std::memory_order_acquire) != 0;
     text += "\n  rank " + std::to_string(rank) + " " + (left ? "left the group" : "died") + "; it " +
@@ -140,8 +135,8 @@ std::string Engine::DescribeProgress(int rank) const {
 std::string Engine::TimeoutText(std::uint32_t barrier) const {
   const std::vector<int> missing = MissingAt(barrier);
   std::string text = "group \"" + name_ + "\": call " + std::to_string(sequence()) + ", " +
-                     collectives::Describe(call_) + ": waited " + Seconds(timeout()) + " for " +
-                     (missing.empty() ? std::string("ranks that have come by now") : DescribeRanks(missing)) + ".";
+                     collectives::Describe(call_) + ": waited " + base::FormatSeconds(timeout()) + " for " +
+                     (missing.empty() ? std::string("ranks that have come by now") : base::FormatRanks(missing)) + ".";
   for (int rank = 0; rank < size_; ++rank) {
     text += "\n  rank " + std::to_string(rank) + " " + DescribeProgress(rank);
     if (std::find(missing.begin(), missing.end(), rank) != missing.end())

@@ -6,7 +6,10 @@
 
 #include <cstdint>
 
-#include "torch_backend/engine.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "collectives/group.h"
 
 namespace fulldeck::torch_backend {
 

@@ -16,7 +16,10 @@
 #include <new>
 #include <string>
 
-#include "torch_backend/engine.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "collectives/group.h"
 
 namespace fulldeck::torch_backend {
 namespace {

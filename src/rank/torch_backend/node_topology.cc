@@ -8,7 +8,10 @@
 #include <fstream>
 #include <map>
 
-#include "torch_backend/engine.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "collectives/group.h"
 
 namespace fulldeck::torch_backend {
 namespace {

@@ -21,7 +21,10 @@
 #include <span>
 #include <vector>
 
-#include "torch_backend/engine.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "collectives/group.h"
 
 namespace fulldeck::torch_backend {
 

@@ -60,17 +60,6 @@ std::string Bytes(const std::optional<std::uint64_t>& bytes) {
   return bytes ? Bytes(*bytes) : "–";
 }
 
-// "303,129,600"
-std::string Grouped(std::int64_t number) {
-  const std::string digits = std::to_string(number);
-  std::string grouped;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0 && digits[i - 1] != '-') grouped += ',';
-    grouped += digits[i];
-  }
-  return grouped;
-}
-
 bool HasFusedAttention(const MachineFacts& machine) {
   return machine.cards == 0 || machine.card_kind == "cuda" || machine.card_kind == "hip";
 }
@@ -232,7 +221,7 @@ class Planner {
 
 MemoryEstimate EstimateMemory(const Config& config, std::int64_t micro_batch, bool fused_attention) {
   const BackboneConfig* named = FindBackbone(config.model.backbone);
-  CHECK(named != nullptr);
+  FULLDECK_CHECK(named != nullptr);
   BackboneConfig backbone = *named;
   backbone.channels = static_cast<std::int64_t>(config.data.bands.size());
   const bool half = config.train.precision != Precision::kFloat32;
@@ -298,8 +287,9 @@ std::string Plan::ToText(const Config& config, const MachineFacts& machine) cons
                                   machine.cards == 1 ? "" : "s",
                                   machine.card_model.empty() ? "" : " (" + base::Printable(machine.card_model) + ")",
                                   machine.simulated ? ", simulated" : ""));
-  line("model", fmt::format("{}, {} parameters, {} of them learn", config.model.backbone, Grouped(memory.parameters),
-                            memory.trainable == memory.parameters ? "all" : Grouped(memory.trainable)));
+  line("model", fmt::format("{}, {} parameters, {} of them learn", config.model.backbone,
+                            base::FormatThousands(memory.parameters),
+                            memory.trainable == memory.parameters ? "all" : base::FormatThousands(memory.trainable)));
   line("weights", config.model.weights.empty() ? "random" : base::Printable(config.model.weights));
   line("global batch",
        fmt::format("{} = {} rank{} × {} part{} of {}{}", shape.global_batch, shape.ranks, shape.ranks == 1 ? "" : "s",
@@ -309,10 +299,11 @@ std::string Plan::ToText(const Config& config, const MachineFacts& machine) cons
                             ? fmt::format("{}, backbone × {}", shape.lr, config.train.backbone_lr)
                             : fmt::format("{} = {} × {} / {}, backbone × {}", shape.lr, config.train.lr,
                                           shape.global_batch, config.train.lr_base_batch, config.train.backbone_lr));
-  std::string length = steps ? Grouped(*steps) + " steps" : fmt::format("{} epochs", config.epochs);
+  std::string length = steps ? base::FormatThousands(*steps) + " steps" : fmt::format("{} epochs", config.epochs);
   if (epochs && steps_per_epoch) {
-    length += fmt::format(" = {:.1f} epochs of {} ({} training images)", *epochs, Grouped(*steps_per_epoch),
-                          Grouped(static_cast<std::int64_t>(*machine.training_samples)));
+    length +=
+        fmt::format(" = {:.1f} epochs of {} ({} training images)", *epochs, base::FormatThousands(*steps_per_epoch),
+                    base::FormatThousands(static_cast<std::int64_t>(*machine.training_samples)));
   } else {
     length += "; the training images were not counted";
   }

@@ -13,7 +13,7 @@
 namespace fulldeck::config {
 
 base::Result<StepShape> StepShapeFor(const Config& config, std::int64_t ranks) {
-  CHECK(ranks >= 1);
+  FULLDECK_CHECK(ranks >= 1);
   const Train& train = config.train;
   StepShape shape;
   shape.ranks = ranks;
@@ -45,7 +45,7 @@ base::Result<StepShape> StepShapeFor(const Config& config, std::int64_t ranks) {
 }
 
 std::int64_t StepsPerEpoch(std::uint64_t samples, std::int64_t global_batch) {
-  CHECK(global_batch >= 1);
+  FULLDECK_CHECK(global_batch >= 1);
   const std::uint64_t steps = samples / static_cast<std::uint64_t>(global_batch);
   return static_cast<std::int64_t>(std::min<std::uint64_t>(steps, std::numeric_limits<std::int64_t>::max()));
 }

@@ -31,7 +31,7 @@ class CategorySource final : public Source {
     return {(fs::path(data_.root) / files_[index].path).string()};
   }
   base::Result<Sample> Load(std::uint64_t index) const override {
-    CHECK(index < size());
+    FULLDECK_CHECK(index < size());
     const std::string path = Files(index).front();
     auto image = imagery::ReadImage(path);
     if (!image) return image.error();

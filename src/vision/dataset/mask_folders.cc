@@ -39,7 +39,7 @@ class MaskSource final : public Source {
     return {At(pairs_[index].image), At(pairs_[index].mask)};
   }
   base::Result<Sample> Load(std::uint64_t index) const override {
-    CHECK(index < size());
+    FULLDECK_CHECK(index < size());
     const Pair& pair = pairs_[index];
     auto image = imagery::ReadImage(At(pair.image));
     if (!image) return image.error();

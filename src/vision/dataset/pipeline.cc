@@ -113,7 +113,7 @@ class Pipeline::Impl {
 
 Pipeline::Impl::Impl(const Source& source, const config::Data& data, PipelineOptions options)
     : source_(source), data_(data), options_(std::move(options)) {
-  CHECK(!options_.whole || (segmentation() && !options_.augment));
+  FULLDECK_CHECK(!options_.whole || (segmentation() && !options_.augment));
   const auto count = std::max<std::int64_t>(1, data_.workers);
   workers_.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -194,8 +194,8 @@ void Pipeline::Impl::Fill(Job& job, std::size_t position) const {
 }
 
 void Pipeline::Impl::Request(BatchRequest request) {
-  CHECK(!request.indices.empty());
-  for (const std::uint64_t index : request.indices) CHECK(index < source_.size());
+  FULLDECK_CHECK(!request.indices.empty());
+  for (const std::uint64_t index : request.indices) FULLDECK_CHECK(index < source_.size());
   auto job = std::make_shared<Job>();
   job->slots.resize(request.indices.size());
   job->request = std::move(request);

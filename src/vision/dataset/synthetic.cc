@@ -122,7 +122,7 @@ std::vector<Region> SyntheticSource::DrawRegions(RandomStream& random) const {
 }
 
 base::Result<Sample> SyntheticSource::Load(std::uint64_t index) const {
-  CHECK(index < size());
+  FULLDECK_CHECK(index < size());
   RandomStream random(seed_, kTiles, split_ == Split::kTrain ? 0 : 1, index);
   const std::vector<Region> regions = DrawRegions(random);
   const int side = static_cast<int>(data_.synthetic_size);

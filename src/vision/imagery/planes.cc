@@ -77,7 +77,7 @@ void PadPlanes(int bands, const Traversal& traversal, int height, int width, flo
 
 std::vector<float> NormalizationTables(const std::vector<double>& mean, const std::vector<double>& std,
                                        const std::array<std::uint8_t, 256>* first) {
-  CHECK(mean.size() == std.size());
+  FULLDECK_CHECK(mean.size() == std.size());
   std::vector<float> tables;
   tables.reserve(mean.size() * 256);
   for (std::size_t band = 0; band < mean.size(); ++band) {
@@ -91,9 +91,9 @@ std::vector<float> NormalizationTables(const std::vector<double>& mean, const st
 
 void ToPlanes(const Image8& image, const std::vector<float>& tables, const Orientation& orientation, int height,
               int width, float* planes) {
-  CHECK(tables.size() == static_cast<std::size_t>(image.bands) * 256);
+  FULLDECK_CHECK(tables.size() == static_cast<std::size_t>(image.bands) * 256);
   const Traversal traversal = TraversalOf(image.width, image.height, orientation);
-  CHECK(traversal.width <= width && traversal.height <= height);
+  FULLDECK_CHECK(traversal.width <= width && traversal.height <= height);
   if (image.bands == 3 && (traversal.right == 1 || traversal.right == -1)) {
     const std::size_t plane = static_cast<std::size_t>(height) * width;
     for (int y = 0; y < traversal.height; ++y) {
@@ -113,9 +113,9 @@ void ToPlanes(const Image8& image, const std::vector<float>& tables, const Orien
 
 void ToPlanes(const ImageFloat& image, const std::vector<double>& mean, const std::vector<double>& std,
               const Orientation& orientation, int height, int width, float* planes) {
-  CHECK(mean.size() == static_cast<std::size_t>(image.bands) && std.size() == mean.size());
+  FULLDECK_CHECK(mean.size() == static_cast<std::size_t>(image.bands) && std.size() == mean.size());
   const Traversal traversal = TraversalOf(image.width, image.height, orientation);
-  CHECK(traversal.width <= width && traversal.height <= height);
+  FULLDECK_CHECK(traversal.width <= width && traversal.height <= height);
   Fill(image, traversal, height, width, planes, [&mean, &std](int band, float value) {
     const auto index = static_cast<std::size_t>(band);
     return static_cast<float>((value - mean[index]) / std[index]);
@@ -124,9 +124,9 @@ void ToPlanes(const ImageFloat& image, const std::vector<double>& mean, const st
 }
 
 void ToPlane(const Mask& mask, const Orientation& orientation, int height, int width, std::uint8_t* plane) {
-  CHECK(mask.bands == 1);
+  FULLDECK_CHECK(mask.bands == 1);
   const Traversal traversal = TraversalOf(mask.width, mask.height, orientation);
-  CHECK(traversal.width <= width && traversal.height <= height);
+  FULLDECK_CHECK(traversal.width <= width && traversal.height <= height);
   for (int y = 0; y < height; ++y) {
     std::uint8_t* to = plane + static_cast<std::size_t>(y) * width;
     if (y >= traversal.height) {

@@ -103,7 +103,7 @@ template <typename Value>
 base::Result<Raster<Value>> ReadPixels(PngReader& reader) {
   Raster<Value> image{reader.width(), reader.height(), reader.bands(), {}};
   image.values.resize(static_cast<std::size_t>(image.width) * image.height * image.bands);
-  CHECK(reader.row_bytes() == static_cast<std::size_t>(image.width) * image.bands * sizeof(Value));
+  FULLDECK_CHECK(reader.row_bytes() == static_cast<std::size_t>(image.width) * image.bands * sizeof(Value));
   std::vector<png_bytep> rows(static_cast<std::size_t>(image.height));
   for (std::size_t y = 0; y < rows.size(); ++y) rows[y] = reinterpret_cast<png_bytep>(image.At(0, static_cast<int>(y)));
   if (!reader.ReadRows(rows.data())) return reader.error();

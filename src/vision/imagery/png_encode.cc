@@ -37,18 +37,18 @@ std::string Encode(const PngContent& content) {
   std::string bytes;
   png_structp png =
       png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, [](png_structp, png_const_charp) {});
-  CHECK(png != nullptr);
+  FULLDECK_CHECK(png != nullptr);
   png_infop info = png_create_info_struct(png);
-  CHECK(info != nullptr);
+  FULLDECK_CHECK(info != nullptr);
   png_set_write_fn(png, &bytes, &Append, nullptr);
   const bool written = WriteAll(png, info, content);
   png_destroy_write_struct(&png, &info);
-  CHECK(written);  // all of it is in memory, and checked by the caller
+  FULLDECK_CHECK(written);  // all of it is in memory, and checked by the caller
   return bytes;
 }
 
 PngContent PngContentOf(const Image8& image, int type) {
-  CHECK(image.width > 0 && image.height > 0);
+  FULLDECK_CHECK(image.width > 0 && image.height > 0);
   PngContent content{image.width, image.height, type, {}, {}};
   for (int y = 0; y < image.height; ++y) content.rows.push_back(image.At(0, y));
   return content;
@@ -57,7 +57,7 @@ PngContent PngContentOf(const Image8& image, int type) {
 }  // namespace
 
 std::string EncodePng(const Image8& image) {
-  CHECK(image.bands >= 1 && image.bands <= 4);
+  FULLDECK_CHECK(image.bands >= 1 && image.bands <= 4);
   constexpr int kTypes[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,
                             PNG_COLOR_TYPE_RGB_ALPHA};
   return Encode(PngContentOf(image, kTypes[image.bands - 1]));
@@ -68,7 +68,7 @@ base::Result<void> WritePng(const std::string& path, const Image8& image) {
 }
 
 base::Result<void> WritePng(const std::string& path, const Mask& mask, const std::vector<Color>& palette) {
-  CHECK(mask.bands == 1);
+  FULLDECK_CHECK(mask.bands == 1);
   PngContent content = PngContentOf(mask, PNG_COLOR_TYPE_PALETTE);
   // A label without a color is black; a palette that is too short is not a valid file.
   const std::size_t labels = static_cast<std::size_t>(*std::max_element(mask.values.begin(), mask.values.end())) + 1;

@@ -29,9 +29,9 @@ std::vector<Tap> Taps(int source, int scaled, int start, int count) {
 
 template <typename Value>
 void CheckWindow(const Raster<Value>& image, int scaled_width, int scaled_height, const Window& window) {
-  CHECK(image.width > 0 && image.height > 0 && image.bands > 0 && window.width >= 0 && window.height >= 0);
-  CHECK(window.x >= 0 && window.y >= 0 && window.x + window.width <= scaled_width);
-  CHECK(window.y + window.height <= scaled_height);
+  FULLDECK_CHECK(image.width > 0 && image.height > 0 && image.bands > 0 && window.width >= 0 && window.height >= 0);
+  FULLDECK_CHECK(window.x >= 0 && window.y >= 0 && window.x + window.width <= scaled_width);
+  FULLDECK_CHECK(window.y + window.height <= scaled_height);
 }
 
 template <typename Value>
@@ -122,7 +122,7 @@ std::vector<int> NearestPositions(int source, int scaled, int first, int count) 
 
 Mask NearestWindow(const Mask& mask, int scaled_width, int scaled_height, const Window& window) {
   CheckWindow(mask, scaled_width, scaled_height, window);
-  CHECK(mask.bands == 1);
+  FULLDECK_CHECK(mask.bands == 1);
   if (scaled_width == mask.width && scaled_height == mask.height) return Cut(mask, window);
   Mask result = Empty<std::uint8_t>(window, 1);
   const std::vector<int> columns = NearestPositions(mask.width, scaled_width, window.x, window.width);

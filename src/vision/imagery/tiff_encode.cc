@@ -17,10 +17,10 @@ constexpr std::uint32_t kStripBytes = 1 << 18;
 
 base::Result<void> Write(const std::string& path, const Image8& image, const std::vector<Color>* palette,
                          const GeoTags& tags) {
-  CHECK(image.width > 0 && image.height > 0 && image.bands > 0);
+  FULLDECK_CHECK(image.width > 0 && image.height > 0 && image.bands > 0);
   TiffHandle handle = TiffHandle::Writing(image.values.size() > kClassicBytes);
   TIFF* tiff = handle.get();
-  CHECK(tiff != nullptr);
+  FULLDECK_CHECK(tiff != nullptr);
   const auto row_bytes = static_cast<std::uint32_t>(image.width) * static_cast<std::uint32_t>(image.bands);
   TIFFSetField(tiff, TIFFTAG_IMAGEWIDTH, static_cast<std::uint32_t>(image.width));
   TIFFSetField(tiff, TIFFTAG_IMAGELENGTH, static_cast<std::uint32_t>(image.height));
@@ -64,7 +64,7 @@ base::Result<void> WriteTiff(const std::string& path, const Image8& image, const
 }
 base::Result<void> WriteTiff(const std::string& path, const Mask& mask, const std::vector<Color>& palette,
                              const GeoTags& tags) {
-  CHECK(mask.bands == 1);
+  FULLDECK_CHECK(mask.bands == 1);
   return Write(path, mask, &palette, tags);
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "report/text_table.h"
+#include "base/text_table.h"
 
 namespace fulldeck::predict {
 namespace {
@@ -53,7 +53,7 @@ std::vector<ClassShare> SharesOf(const imagery::Mask& mask, const std::vector<st
 
 std::vector<ClassProbability> TopK(const std::vector<float>& probabilities, const std::vector<std::string>& classes,
                                    std::size_t most) {
-  CHECK(probabilities.size() == classes.size());
+  FULLDECK_CHECK(probabilities.size() == classes.size());
   std::vector<std::size_t> order(classes.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -68,7 +68,7 @@ std::string FindingsText(const Findings& findings) {
   if (!findings.failure.empty()) return base::Printable(findings.image) + ": " + findings.failure + "\n";
   std::string text = fmt::format("{} ({} × {})\n", base::Printable(findings.image), findings.width, findings.height);
   if (findings.files) {
-    report::TextTable table({"  class", "%", "pixels"});
+    base::TextTable table({"  class", "%", "pixels"});
     std::vector<ClassShare> shares = findings.shares;
     std::stable_sort(shares.begin(), shares.end(),
                      [](const ClassShare& a, const ClassShare& b) { return a.pixels > b.pixels; });
@@ -76,15 +76,15 @@ std::string FindingsText(const Findings& findings) {
       if (one.pixels > 0)
         table.AddRow({"  " + one.name, fmt::format("{:.2f}", 100 * one.share), std::to_string(one.pixels)});
     }
-    text += table.Text();
+    text += table.Render();
     text += "  -> " + base::Printable(findings.files->mask) + "\n";
     text += "  -> " + base::Printable(findings.files->overlay) + "\n";
     if (findings.files->tiff) text += "  -> " + base::Printable(*findings.files->tiff) + "\n";
   } else {
-    report::TextTable table({"  category", "%"});
+    base::TextTable table({"  category", "%"});
     for (const ClassProbability& top_class : findings.top_classes)
       table.AddRow({"  " + top_class.name, fmt::format("{:.2f}", 100 * top_class.probability)});
-    text += table.Text();
+    text += table.Render();
   }
   return text;
 }

@@ -14,7 +14,7 @@ Mosaic::Mosaic(int width, int height, int classes, const WindowPlan& plan)
       window_height_(plan.height),
       sums_(static_cast<std::size_t>(plan.height) * width * classes, 0.0F),
       mask_{width, height, 1, std::vector<std::uint8_t>(static_cast<std::size_t>(width) * height)} {
-  CHECK(width > 0 && height > 0 && classes > 0 && classes <= 255);
+  FULLDECK_CHECK(width > 0 && height > 0 && classes > 0 && classes <= 255);
 }
 
 float* Mosaic::Row(int y) {
@@ -22,7 +22,7 @@ float* Mosaic::Row(int y) {
 }
 
 void Mosaic::Add(const Window& window, const float* probabilities) {
-  CHECK(window.y >= decided_ && window.x >= 0 && window.x < width_ && window.y < height_);
+  FULLDECK_CHECK(window.y >= decided_ && window.x >= 0 && window.x < width_ && window.y < height_);
   DecideRowsBefore(window.y);
   const int columns = std::min(window_width_, width_ - window.x);
   const int rows = std::min(window_height_, height_ - window.y);

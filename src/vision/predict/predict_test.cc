@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "predict/arguments.h"
 #include "predict/findings.h"
 #include "predict/mosaic.h"
 #include "predict/result_files.h"
@@ -93,36 +92,6 @@ TEST(Mosaic, DecidesAsASumOverTheWholeImageWould) {
       ASSERT_NEAR(at[mask.values[i]], *std::max_element(at, at + kClasses), 1e-5) << i;
     }
   }
-}
-
-// ---- arguments ----
-
-std::string ErrorOf(const std::vector<std::string>& args) {
-  const auto arguments = ParseArguments(args);
-  return arguments.ok() ? "" : arguments.error().message;
-}
-
-TEST(Arguments, AreReadInAnyOrder) {
-  const auto arguments =
-      ParseArguments({"a.png", "--window=64", "--checkpoint", "job", "--flips", "--stride", "20", "--", "--b.png"});
-  ASSERT_TRUE(arguments.ok()) << arguments.error().message;
-  EXPECT_THAT(arguments->images, ElementsAre("a.png", "--b.png"));
-  EXPECT_EQ(arguments->window, 64);
-  EXPECT_EQ(arguments->stride, 20);
-  EXPECT_TRUE(arguments->flips);
-  EXPECT_FALSE(arguments->json);
-}
-
-TEST(Arguments, ThatAreWrongAreRefused) {
-  EXPECT_EQ(ErrorOf({"--widow", "64"}), "what is --widow? Did you mean --window?");
-  EXPECT_THAT(ErrorOf({"--xyzzyq"}), HasSubstr("Known: --checkpoint, "));
-  EXPECT_EQ(ErrorOf({"--window", "60"}), "--window is 60, and must be a multiple of 16 pixels, at most 16384.");
-  EXPECT_THAT(ErrorOf({"--window", "0"}), HasSubstr("--window is 0"));
-  EXPECT_THAT(ErrorOf({"--stride", "1e3"}), HasSubstr("--stride is 1e3, and must be a whole number"));
-  EXPECT_EQ(ErrorOf({"--output"}), "--output needs a value.");
-  EXPECT_THAT(ErrorOf({"a.png"}), HasSubstr("--checkpoint DIR is missing"));
-  EXPECT_THAT(ErrorOf({"--checkpoint", "x"}), HasSubstr("there is no image"));
-  EXPECT_EQ(ErrorOf({"--help"}), "");
 }
 
 // ---- finding the model ----

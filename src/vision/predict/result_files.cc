@@ -93,7 +93,7 @@ imagery::Image8 Overlay(const dataset::SampleImage& image, const imagery::Mask& 
     for (int band = 0; band < std::min(floats.bands, 3); ++band) stretches.push_back(StretchOf(floats, band));
     overlay = Shown(floats, [&](int band, float value) { return stretches[static_cast<std::size_t>(band)](value); });
   }
-  CHECK(mask.values.size() * 3 == overlay.values.size());
+  FULLDECK_CHECK(mask.values.size() * 3 == overlay.values.size());
   for (std::size_t i = 0; i < mask.values.size(); ++i) {
     const report::LegendEntry& color = palette[mask.values[i]];
     std::uint8_t* pixel = overlay.values.data() + 3 * i;

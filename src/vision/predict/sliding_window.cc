@@ -25,7 +25,8 @@ Axis PlanAxis(int image, int window, int stride) {
 }  // namespace
 
 WindowPlan PlanWindows(int image_width, int image_height, int window, int stride) {
-  CHECK(image_width > 0 && image_height > 0 && window > 0 && window % kPatch == 0 && stride > 0 && stride <= window);
+  FULLDECK_CHECK(image_width > 0 && image_height > 0 && window > 0 && window % kPatch == 0 && stride > 0 &&
+                 stride <= window);
   const Axis across = PlanAxis(image_width, window, stride);
   const Axis down = PlanAxis(image_height, window, stride);
   WindowPlan plan{across.length, down.length, {}};

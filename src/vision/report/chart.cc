@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/text.h"
 #include "report/html_text.h"
 
 namespace fulldeck::report {
@@ -46,7 +47,8 @@ std::string TickLabel(double value, double distance, double greatest) {
     return text;
   }
   const int digits = std::clamp(static_cast<int>(std::ceil(-std::log10(distance) - 1e-9)), 0, 9);
-  return digits == 0 && greatest >= 10000 ? Grouped(std::llround(value)) : fmt::format("{:.{}f}", value, digits);
+  return digits == 0 && greatest >= 10000 ? base::FormatThousands(std::llround(value))
+                                          : fmt::format("{:.{}f}", value, digits);
 }
 
 std::string PathOf(const std::vector<Point>& points, const Scale& x, const Scale& y) {
@@ -86,7 +88,7 @@ std::string Axes(const Scale& x, const Scale& y, const std::vector<double>& x_ti
     const char* anchor = at > kWidth - kRight - 16 ? "end" : "mid";
     svg += fmt::format(
         "<path class=\"axis\" d=\"M{0:.1f} {1:.1f}v4\"/><text x=\"{0:.1f}\" y=\"{2:.1f}\" class=\"{3}\">{4}</text>", at,
-        kHeight - kBottom, kHeight - kBottom + 18, anchor, Grouped(std::llround(tick)));
+        kHeight - kBottom, kHeight - kBottom + 18, anchor, base::FormatThousands(std::llround(tick)));
   }
   svg += fmt::format("<path class=\"axis\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>", kLeft, kHeight - kBottom, kWidth - kRight);
   svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"mid\">step</text>", (kLeft + kWidth - kRight) / 2,

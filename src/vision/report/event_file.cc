@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
 #include <filesystem>
 
 #include "base/files/whole_file.h"
+#include "base/host_name.h"
 #include "base/text.h"
 #include "report/crc32c.h"
 
@@ -74,14 +76,11 @@ void AppendRecord(std::string& to, const std::string& event) {
   AppendLittleEndian(to, MaskedCrc32c(event));
 }
 
-std::string HostName() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "host";
-  std::string text = base::Printable(name.data());
-  for (char& letter : text) {
-    if (letter == '/') letter = '_';
-  }
-  return text;
+// In a file name, so without slashes.
+std::string HostPart() {
+  std::string text = base::HostName();
+  std::replace(text.begin(), text.end(), '/', '_');
+  return text.empty() ? "host" : text;
 }
 
 }  // namespace
@@ -100,7 +99,7 @@ base::Result<EventFile> EventFile::Create(const std::string& folder, std::option
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   const std::string name =
-      folder + "/events.out.tfevents." + std::to_string(seconds) + "." + HostName() + "." + std::to_string(getpid());
+      folder + "/events.out.tfevents." + std::to_string(seconds) + "." + HostPart() + "." + std::to_string(getpid());
   std::string path = name;
   int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
   for (int i = 1; fd < 0 && errno == EEXIST && i < 1000; ++i) {

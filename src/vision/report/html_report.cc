@@ -5,12 +5,12 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/text_table.h"
 #include "report/chart.h"
 #include "report/html_text.h"
 #include "report/page_style.h"
 #include "report/progress_line.h"
 #include "report/run_report.h"
-#include "report/text_table.h"
 
 namespace fulldeck::report {
 namespace {
@@ -24,7 +24,7 @@ std::string Percent(double share) {
 }
 
 std::string Percent(const std::optional<double>& share) {
-  return share ? Percent(*share) : std::string(kAbsent);
+  return share ? Percent(*share) : std::string(base::kAbsent);
 }
 
 std::string Section(const std::string& title, const std::string& body) {
@@ -114,7 +114,7 @@ std::string Classes(const RunReport& report) {
     const std::string swatch = i < report.legend.size() ? Swatch(report.legend[i]) : "";
     rows += fmt::format("<tr><th>{}{}</th>{}<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", swatch,
                         Escaped(one.name), Bar(one.iou), Percent(one.dice), Percent(one.precision), Percent(one.recall),
-                        all > 0 ? Percent(static_cast<double>(one.truth) / static_cast<double>(all)) : kAbsent);
+                        all > 0 ? Percent(static_cast<double>(one.truth) / static_cast<double>(all)) : base::kAbsent);
   }
   rows += fmt::format("<tr class=\"mean\"><th>mean</th>{}<td>{}</td><td></td><td>{}</td><td></td></tr>",
                       Bar(scores.miou), Percent(scores.mdice), Percent(scores.mean_accuracy));
@@ -185,8 +185,8 @@ std::string Times(const RunReport& report) {
     rows += fmt::format(
         "<tr><th>{}<small>{}</small></th><td class=\"stack\"><div>{}</div></td><td>{:.1f} "
         "s</td><td>{}</td><td>{}</td></tr>",
-        rank.rank, Escaped(rank.device), bar, all, Grouped(static_cast<long long>(rank.samples)),
-        rank.peak_memory ? base::FormatByteSize(*rank.peak_memory) : std::string(kAbsent));
+        rank.rank, Escaped(rank.device), bar, all, base::FormatThousands(static_cast<long long>(rank.samples)),
+        rank.peak_memory ? base::FormatByteSize(*rank.peak_memory) : std::string(base::kAbsent));
   }
   return "<p class=\"legend\">" + legend +
          "</p><div class=\"wide\"><table class=\"times\"><thead><tr><th>rank</th><th>where its time went</th><th>in "

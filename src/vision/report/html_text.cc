@@ -43,14 +43,4 @@ std::string PngDataUri(std::string_view png) {
   return address;
 }
 
-std::string Grouped(long long number) {
-  std::string digits = std::to_string(number);
-  const std::size_t first = digits[0] == '-' ? 1 : 0;
-  for (std::size_t at = digits.size(); at > first + 3;) {
-    at -= 3;
-    digits.insert(at, ",");
-  }
-  return digits;
-}
-
 }  // namespace fulldeck::report

@@ -12,7 +12,4 @@ std::string Escaped(std::string_view text);
 // "data:image/png;base64,…", for the src of an image.
 std::string PngDataUri(std::string_view png);
 
-// "303,129,600".
-std::string Grouped(long long number);
-
 }  // namespace fulldeck::report

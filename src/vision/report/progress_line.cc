@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "report/text_table.h"
+#include "base/text_table.h"
 
 namespace fulldeck::report {
 namespace {
@@ -66,17 +66,17 @@ std::string TerminalProgress(const Progress& progress, int columns) {
   std::vector<Field> fields = FieldsOf(progress);
   // In the last column some terminals go on to the next row.
   const std::size_t room = static_cast<std::size_t>(std::max(columns - 1, 1));
-  while (fields.size() > 1 && DisplayWidth(Joined(fields)) > room) {
+  while (fields.size() > 1 && base::DisplayWidth(Joined(fields)) > room) {
     fields.erase(std::min_element(fields.begin(), fields.end(),
                                   [](const Field& a, const Field& b) { return a.weight < b.weight; }));
   }
   std::string line = Joined(fields);
-  if (DisplayWidth(line) > room) line.resize(std::min(line.size(), room));
+  if (base::DisplayWidth(line) > room) line.resize(std::min(line.size(), room));
   return "\r" + line + "\x1b[K";
 }
 
 std::string FormatDuration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return kAbsent;
+  if (!std::isfinite(seconds) || seconds < 0) return base::kAbsent;
   const auto whole = static_cast<std::int64_t>(std::min(seconds + 0.5, 1e12));
   const std::int64_t days = whole / 86400;
   const std::int64_t hours = whole / 3600 % 24;

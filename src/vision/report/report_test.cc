@@ -10,6 +10,7 @@
 #include <limits>
 #include <set>
 
+#include "base/text.h"
 #include "report/chart.h"
 #include "report/crc32c.h"
 #include "report/event_file.h"
@@ -338,8 +339,8 @@ TEST(Html, WritesBase64AsItIsPublished) {
   EXPECT_EQ(PngDataUri("foobar"), "data:image/png;base64,Zm9vYmFy");
   EXPECT_EQ(PngDataUri("fooba"), "data:image/png;base64,Zm9vYmE=");
   EXPECT_EQ(PngDataUri("foob"), "data:image/png;base64,Zm9vYg==");
-  EXPECT_EQ(Grouped(-1234567), "-1,234,567");
-  EXPECT_EQ(Grouped(999), "999");
+  EXPECT_EQ(base::FormatThousands(-1234567), "-1,234,567");
+  EXPECT_EQ(base::FormatThousands(999), "999");
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 #include "base/files/whole_file.h"
 #include "base/text.h"
+#include "base/text_table.h"
 #include "report/html_text.h"
-#include "report/text_table.h"
 
 namespace fulldeck::report {
 namespace {
@@ -18,14 +18,15 @@ std::string Line(const std::string& text) {
 }
 
 void AppendTimes(std::string& text, const RunReport& report) {
-  TextTable table({"rank", "device", "data s", "compute s", "communication s", "other s", "samples", "peak memory"});
+  base::TextTable table(
+      {"rank", "device", "data s", "compute s", "communication s", "other s", "samples", "peak memory"});
   for (const RankTimes& rank : report.ranks) {
     table.AddRow({std::to_string(rank.rank), base::Printable(rank.device), fmt::format("{:.1f}", rank.data),
                   fmt::format("{:.1f}", rank.compute), fmt::format("{:.1f}", rank.communication),
                   fmt::format("{:.1f}", rank.other), std::to_string(rank.samples),
-                  rank.peak_memory ? base::FormatByteSize(*rank.peak_memory) : std::string(kAbsent)});
+                  rank.peak_memory ? base::FormatByteSize(*rank.peak_memory) : std::string(base::kAbsent)});
   }
-  text += "\nTime of each rank\n" + table.Text();
+  text += "\nTime of each rank\n" + table.Render();
 }
 
 }  // namespace
@@ -34,10 +35,10 @@ std::string TextOf(const RunReport& report) {
   std::string text = Line(report.title) + Line(report.outcome) + "\n";
   if (report.metric) text += fmt::format("{} {:.6f}\n\n", base::Printable(report.metric_name), *report.metric);
   std::size_t widest = 0;
-  for (const auto& fact : report.facts) widest = std::max(widest, DisplayWidth(base::Printable(fact.first)));
+  for (const auto& fact : report.facts) widest = std::max(widest, base::DisplayWidth(base::Printable(fact.first)));
   for (const auto& fact : report.facts) {
     const std::string name = base::Printable(fact.first);
-    text += name + std::string(widest - DisplayWidth(name) + 2, ' ') + Line(fact.second);
+    text += name + std::string(widest - base::DisplayWidth(name) + 2, ' ') + Line(fact.second);
   }
   if (report.scores) text += "\nScores\n" + ScoresText(*report.scores);
   if (!report.ranks.empty()) AppendTimes(text, report);

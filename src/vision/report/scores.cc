@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "report/text_table.h"
+#include "base/text_table.h"
 
 namespace fulldeck::report {
 namespace {
@@ -32,14 +32,14 @@ std::optional<double> Share(std::int64_t part, std::int64_t whole) {
 }
 
 std::string Percent(const std::optional<double>& share) {
-  return share ? fmt::format("{:.2f}", 100 * *share) : std::string(kAbsent);
+  return share ? fmt::format("{:.2f}", 100 * *share) : std::string(base::kAbsent);
 }
 
 }  // namespace
 
 Scores ScoresOf(const ConfusionMatrix& matrix, const std::vector<std::string>& names) {
   const std::int64_t classes = matrix.classes;
-  CHECK(classes >= 0 && matrix.counts.size() == static_cast<std::size_t>(classes * classes));
+  FULLDECK_CHECK(classes >= 0 && matrix.counts.size() == static_cast<std::size_t>(classes * classes));
   std::vector<std::int64_t> truth(classes, 0);
   std::vector<std::int64_t> predicted(classes, 0);
   std::int64_t all = 0;
@@ -47,7 +47,7 @@ Scores ScoresOf(const ConfusionMatrix& matrix, const std::vector<std::string>& n
   for (std::int64_t row = 0; row < classes; ++row) {
     for (std::int64_t column = 0; column < classes; ++column) {
       const std::int64_t count = matrix.counts[row * classes + column];
-      CHECK(count >= 0);
+      FULLDECK_CHECK(count >= 0);
       truth[row] += count;
       predicted[column] += count;
       all += count;
@@ -87,18 +87,18 @@ Scores ScoresOf(const ConfusionMatrix& matrix, const std::vector<std::string>& n
 }
 
 std::string ScoresText(const Scores& scores) {
-  TextTable table({"class", "IoU %", "Dice %", "precision %", "recall %", "share of truth %"});
+  base::TextTable table({"class", "IoU %", "Dice %", "precision %", "recall %", "share of truth %"});
   std::int64_t all = 0;
   for (const ClassScores& one : scores.per_class) all += one.truth;
   for (const ClassScores& one : scores.per_class) {
     table.AddRow({base::Printable(one.name), Percent(one.iou), Percent(one.dice), Percent(one.precision),
                   Percent(one.recall), Percent(Share(one.truth, all))});
   }
-  return table.Text() + fmt::format(
-                            "mean IoU {:.2f} %, mean Dice {:.2f} %, mean F-score {:.2f} %, pixels right {:.2f} %, "
-                            "mean of the classes {:.2f} %\n",
-                            100 * scores.miou, 100 * scores.mdice, 100 * scores.mfscore, 100 * scores.accuracy,
-                            100 * scores.mean_accuracy);
+  return table.Render() + fmt::format(
+                              "mean IoU {:.2f} %, mean Dice {:.2f} %, mean F-score {:.2f} %, pixels right {:.2f} %, "
+                              "mean of the classes {:.2f} %\n",
+                              100 * scores.miou, 100 * scores.mdice, 100 * scores.mfscore, 100 * scores.accuracy,
+                              100 * scores.mean_accuracy);
 }
 
 }  // namespace fulldeck::report

@@ -3,7 +3,24 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "trainer/torch_free_layers.h"
+#include "base/files/whole_file.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "config/config.h"
+#include "config/job_folder.h"
+#include "config/read.h"
+#include "config/step_shape.h"
+#include "dataset/checks.h"
+#include "dataset/pipeline.h"
+#include "dataset/source.h"
+#include "imagery/files.h"
+#include "report/event_file.h"
+#include "report/json_lines.h"
+#include "report/palette.h"
+#include "report/progress_line.h"
+#include "report/run_report.h"
+#include "report/scores.h"
 
 namespace fulldeck::trainer {
 

@@ -7,13 +7,14 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text_table.h"
 #include "bench/collectives_bench.h"
 #include "bench/host_memory.h"
 #include "bench/rank_process.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/table.h"
+#include "cli/terminal.h"
 #include "cli/watch.h"
 
 namespace fulldeck::cli {

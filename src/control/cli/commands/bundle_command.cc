@@ -12,12 +12,13 @@
 #include "base/files/whole_file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text_table.h"
 #include "cli/command.h"
 #include "cli/confirm.h"
 #include "cli/options.h"
 #include "cli/run_report.h"
 #include "cli/support_bundle.h"
-#include "cli/table.h"
+#include "cli/terminal.h"
 #include "cli/watch.h"
 #include "job/redaction/redaction.h"
 #include "job/runs/run_logs.h"
@@ -74,9 +75,9 @@ class OutputFile {
 };
 
 std::string ListText(const SupportBundle& bundle) {
-  Table table;
-  table.AddColumn("FILE", Align::kLeft);
-  table.AddColumn("SIZE", Align::kRight);
+  base::TextTable table;
+  table.AddColumn("FILE", base::Align::kLeft);
+  table.AddColumn("SIZE", base::Align::kRight);
   std::uint64_t total = 0;
   for (const ArchiveFile& file : bundle.files) {
     table.AddRow({{base::Printable(file.name)}, {base::FormatByteSize(file.text.size())}});

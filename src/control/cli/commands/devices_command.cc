@@ -2,10 +2,11 @@
 #include <memory>
 
 #include "base/log.h"
+#include "base/text_table.h"
 #include "cli/command.h"
 #include "cli/device_report.h"
 #include "cli/options.h"
-#include "cli/table.h"
+#include "cli/terminal.h"
 #include "cli/watch.h"
 #include "device/inventory.h"
 

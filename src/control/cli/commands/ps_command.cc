@@ -2,10 +2,11 @@
 #include <memory>
 
 #include "base/environment.h"
+#include "base/text_table.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/run_report.h"
-#include "cli/table.h"
+#include "cli/terminal.h"
 #include "cli/watch.h"
 #include "job/runs/run_registry.h"
 #include "job/runs/run_status.h"

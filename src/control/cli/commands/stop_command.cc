@@ -8,11 +8,12 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text_table.h"
 #include "cli/command.h"
 #include "cli/confirm.h"
 #include "cli/options.h"
 #include "cli/run_report.h"
-#include "cli/table.h"
+#include "cli/terminal.h"
 #include "cli/watch.h"
 #include "device/inventory.h"
 #include "job/cards/card_holders.h"
@@ -82,19 +83,19 @@ ExitCode StopNamed(const job::RunRegistry& registry, const Options& options) {
 // ---- holders of a card ----
 
 std::string HoldersTable(const std::vector<job::CardHolder>& holders, bool colors) {
-  Table table;
-  table.AddColumn("PID", Align::kRight);
-  table.AddColumn("OWNER", Align::kLeft);
-  table.AddColumn("MEMORY", Align::kRight);
-  table.AddColumn("RUN", Align::kLeft);
-  table.AddColumn("COMMAND", Align::kLeft);
+  base::TextTable table;
+  table.AddColumn("PID", base::Align::kRight);
+  table.AddColumn("OWNER", base::Align::kLeft);
+  table.AddColumn("MEMORY", base::Align::kRight);
+  table.AddColumn("RUN", base::Align::kLeft);
+  table.AddColumn("COMMAND", base::Align::kLeft);
   for (const job::CardHolder& each : holders) {
     const device::Holder& holder = each.holder;
     table.AddRow({{std::to_string(holder.pid)},
-                  {holder.user.value_or(kAbsent)},
-                  {holder.memory_bytes ? base::FormatByteSize(*holder.memory_bytes) : kAbsent},
-                  {each.run_id.value_or(kAbsent)},
-                  {holder.command.value_or(kAbsent)}});
+                  {holder.user.value_or(base::kAbsent)},
+                  {holder.memory_bytes ? base::FormatByteSize(*holder.memory_bytes) : base::kAbsent},
+                  {each.run_id.value_or(base::kAbsent)},
+                  {holder.command.value_or(base::kAbsent)}});
   }
   return table.Render(colors);
 }

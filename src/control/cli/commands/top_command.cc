@@ -5,10 +5,11 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/text_table.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/run_report.h"
-#include "cli/table.h"
+#include "cli/terminal.h"
 #include "cli/watch.h"
 #include "device/inventory.h"
 #include "job/runs/run_registry.h"

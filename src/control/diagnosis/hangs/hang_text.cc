@@ -2,20 +2,13 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/clock.h"
+
+#include "base/text.h"
 #include "diagnosis/hangs/hang_verdict.h"
 
 namespace fulldeck::diagnosis {
 namespace {
-
-std::string Seconds(base::Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
-  return text;
-}
-
-std::string Ranks(const std::vector<int>& local_ranks, int first_rank) {
-  return (local_ranks.size() == 1 ? "rank " : "ranks ") + RankList(local_ranks, first_rank);
-}
 
 std::string NameOf(int local_rank, const std::vector<std::string>& names, int first_rank) {
   const auto index = static_cast<std::size_t>(local_rank);
@@ -27,7 +20,7 @@ std::string OfGroup(const CallSeen& call) {
 }
 
 std::string Waiting(const HangVerdict& verdict, int first_rank) {
-  return Ranks(verdict.waiting, first_rank) + (verdict.waiting.size() == 1 ? " has" : " have");
+  return base::FormatRanks(verdict.waiting, first_rank) + (verdict.waiting.size() == 1 ? " has" : " have");
 }
 
 bool IsRendezvous(const HangVerdict& verdict) {
@@ -107,19 +100,6 @@ events::Fields FieldsOf(const HangVerdict& verdict, const HangContext& context) 
 
 }  // namespace
 
-std::string RankList(const std::vector<int>& local_ranks, int first_rank) {
-  std::string text;
-  for (std::size_t i = 0; i < local_ranks.size();) {
-    std::size_t end = i;
-    while (end + 1 < local_ranks.size() && local_ranks[end + 1] == local_ranks[end] + 1) ++end;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(first_rank + local_ranks[i]);
-    if (end > i) text += (end == i + 1 ? ", " : "–") + std::to_string(first_rank + local_ranks[end]);
-    i = end + 1;
-  }
-  return text;
-}
-
 std::string Describe(const CallSeen& call) {
   std::string text = OperationOf(call);
   text += " #" + std::to_string(call.sequence);
@@ -133,7 +113,7 @@ std::vector<std::string> Describe(const HangVerdict& verdict, const std::vector<
                                   const std::string& node) {
   const std::string culprit = verdict.culprit >= 0 ? NameOf(verdict.culprit, names, first_rank) : "";
   const std::string where = Describe(verdict.awaited) + OfGroup(verdict.awaited);
-  const std::string waited = " waited " + Seconds(verdict.waited) + " in " + where;
+  const std::string waited = " waited " + base::FormatSeconds(verdict.waited) + " in " + where;
   std::vector<std::string> lines;
   switch (verdict.kind) {
     case VerdictKind::kNothing:
@@ -142,7 +122,7 @@ std::vector<std::string> Describe(const HangVerdict& verdict, const std::vector<
     case VerdictKind::kHang:
       if (verdict.culprit < 0) {
         lines.push_back("HANG: all ranks of group " + verdict.awaited.group + " are in " + Describe(verdict.awaited) +
-                        " for " + Seconds(verdict.waited) +
+                        " for " + base::FormatSeconds(verdict.waited) +
                         ", and none of them does anything: no rank is missing, what connects them does not move");
         return lines;
       }
@@ -152,9 +132,9 @@ std::vector<std::string> Describe(const HangVerdict& verdict, const std::vector<
       break;
     case VerdictKind::kDesync:
       lines.push_back("DESYNC: " + culprit + " is in " + Describe(*verdict.culprits_call) +
-                      OfGroup(*verdict.culprits_call) + ", while " + Ranks(verdict.waiting, first_rank) +
+                      OfGroup(*verdict.culprits_call) + ", while " + base::FormatRanks(verdict.waiting, first_rank) +
                       (verdict.waiting.size() == 1 ? " is in " : " are in ") + where + " for " +
-                      Seconds(verdict.waited));
+                      base::FormatSeconds(verdict.waited));
       lines.emplace_back(
           verdict.awaited.group_id == verdict.culprits_call->group_id
               ? "all ranks of a group must make the same calls in the same order: this one skipped a call, or made "
@@ -182,7 +162,7 @@ std::vector<std::string> Describe(const HangVerdict& verdict, const std::vector<
       return lines;
   }
   if (!verdict.also_missing.empty()) {
-    lines.push_back(Ranks(verdict.also_missing, first_rank) +
+    lines.push_back(base::FormatRanks(verdict.also_missing, first_rank) +
                     (verdict.kind == VerdictKind::kDesync ? " made the same call as it"
                      : verdict.also_missing.size() == 1   ? " has not come either"
                                                           : " have not come either"));
@@ -212,7 +192,7 @@ events::Event WaitingEvent(const HangVerdict& verdict, const HangContext& contex
     event.message = Describe(verdict, context.names, context.first_rank, context.node).front();
     return event;
   }
-  event.message = Waiting(verdict, context.first_rank) + " waited " + Seconds(verdict.waited) + " in " +
+  event.message = Waiting(verdict, context.first_rank) + " waited " + base::FormatSeconds(verdict.waited) + " in " +
                   Describe(verdict.awaited) + OfGroup(verdict.awaited);
   if (verdict.culprit < 0) return event;
   event.message += " for " + NameOf(verdict.culprit, context.names, context.first_rank);
@@ -228,8 +208,9 @@ events::Event WaitingEvent(const HangVerdict& verdict, const HangContext& contex
 
 std::string DescribeBriefly(const HangVerdict& verdict, int first_rank) {
   if (verdict.kind == VerdictKind::kNothing || verdict.waiting.empty()) return "";
-  std::string text = Ranks(verdict.waiting, first_rank) + (verdict.waiting.size() == 1 ? " waits " : " wait ") +
-                     Seconds(verdict.waited) + " in " + Describe(verdict.awaited);
+  std::string text = base::FormatRanks(verdict.waiting, first_rank) +
+                     (verdict.waiting.size() == 1 ? " waits " : " wait ") + base::FormatSeconds(verdict.waited) +
+                     " in " + Describe(verdict.awaited);
   if (verdict.culprit < 0) return text;
   text += " for rank " + std::to_string(first_rank + verdict.culprit);
   if (verdict.culprits_phase != wire::Phase::kNotReported) {

@@ -260,7 +260,5 @@ events::Event HangEvent(const HangVerdict& verdict, const HangContext& context);
 events::Event WaitingEvent(const HangVerdict& verdict, const HangContext& context, const std::string& where);
 // For the progress line: "ranks 0–2, 4–7 wait 5 s in all_reduce #418 for rank 3 (compute)".
 std::string DescribeBriefly(const HangVerdict& verdict, int first_rank);
-// "0–2, 4, 6–7"
-std::string RankList(const std::vector<int>& local_ranks, int first_rank);
 
 }  // namespace fulldeck::diagnosis

@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "base/text.h"
+
 namespace fulldeck::diagnosis {
 namespace {
 
@@ -833,7 +835,7 @@ TEST_F(Hangs, TextForTheProgressLine) {
   EXPECT_EQ(DescribeBriefly(Run(5), 0),
             "ranks 0–3, 5–7 wait 5.0 s in all_reduce #13 (float32 × 1000) for rank 4 (checkpoint)");
   EXPECT_EQ(DescribeBriefly(HangVerdict(), 0), "");
-  EXPECT_EQ(RankList({0, 1, 3, 5, 6, 7}, 8), "8, 9, 11, 13–15");
+  EXPECT_EQ(base::FormatRanges({0, 1, 3, 5, 6, 7}, 8), "8, 9, 11, 13–15");
 }
 
 }  // namespace

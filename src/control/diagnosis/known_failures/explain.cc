@@ -58,7 +58,7 @@ const std::vector<IndexedSignature>& IndexedSignatures() {
         const std::string_view longest =
             *std::max_element(signature.begin(), signature.end(),
                               [](std::string_view x, std::string_view y) { return x.size() < y.size(); });
-        CHECK(longest.size() >= kGramLength);
+        FULLDECK_CHECK(longest.size() >= kGramLength);
         all.push_back({&entry, &signature, Gram(longest.data()), Gram(longest.data() + longest.size() - kGramLength)});
       }
     }

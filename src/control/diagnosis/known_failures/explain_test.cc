@@ -61,6 +61,25 @@ TEST(Catalogue, HasDistinctIdsWithTextsInBothLanguagesAndALogForEach) {
   }
 }
 
+TEST(Catalogue, HasAnEntryForEachFileOfTheTree) {
+  std::set<std::string> files;
+  for (const auto& file : std::filesystem::directory_iterator(FULLDECK_FIXTURES "/../../data/failures"))
+    files.insert(file.path().filename().string());
+  std::set<std::string> entries;
+  for (const CatalogueEntry& entry : Catalogue()) entries.insert(entry.id + ".toml");
+  EXPECT_EQ(entries, files);
+}
+
+TEST(Catalogue, IsSortedByLetterAndNumber) {
+  std::vector<std::string> ids;
+  for (const CatalogueEntry& entry : Catalogue()) ids.push_back(entry.id);
+  const auto place = [&](const char* id) { return std::find(ids.begin(), ids.end(), id) - ids.begin(); };
+  EXPECT_LT(place("A3"), place("A3b"));
+  EXPECT_LT(place("A3b"), place("A4"));
+  EXPECT_LT(place("C2"), place("C10"));
+  EXPECT_LT(place("C10"), place("D1"));
+}
+
 TEST(Catalogue, CoversTheFailuresThatLeaveAText) {
   for (const char* id :
        {"A1",  "A2",  "A3",  "A3b", "A4",  "A5",  "B1", "B2", "B4", "B5", "C2", "C3", "C5",  "C7",  "C8",  "C10",

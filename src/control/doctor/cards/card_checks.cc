@@ -299,54 +299,25 @@ Findings CheckIdle(const MachineUnderTest& machine) {
 }  // namespace
 
 std::vector<Check> CardChecks() {
-  const auto check = [](std::string_view id, bool deep, base::BilingualText does, base::BilingualText proves,
-                        Findings (*run)(const MachineUnderTest&), std::string_view rows = {}) {
-    Check made{id, Group::kCards, deep, std::move(does), std::move(proves), run, rows};
+  const auto check = [](std::string_view id, bool deep, Findings (*run)(const MachineUnderTest&)) {
+    Check made{id, Group::kCards, run, deep};
     // All of them judge one and the same proof, which may have to be given twice.
     made.deep_limit = deep ? std::chrono::minutes(10) : made.deep_limit;
     made.family = deep ? "card-proof" : "";
     return made;
   };
   return {
-      check("card-present", false,
-            {"Finds the cards by PCI, device nodes and the vendors' libraries and tools.",
-             "通过 PCI、设备节点和厂商的库与工具查找卡。"},
-            {"Every card that the machine has answers its driver.", "本机的每张卡都应答驱动。"}, CheckPresent, "D2"),
-      check("card-identity", false,
-            {"Compares serial numbers, UUIDs and PCI addresses.", "比较序列号、UUID 和 PCI 地址。"},
-            {"N names are N cards.", "N 个名字就是 N 张卡。"}, CheckIdentity, "B8"),
-      check("card-visible", false,
-            {"Reads the visible-device list as torch will, and counts what is left for the ranks.",
-             "按 torch 的方式读取可见设备列表，并统计可用的卡。"},
-            {"Each rank can have a card of its own.", "每个进程都有自己的卡。"}, CheckVisible, "B8, B9, I11"),
-      check("card-temperature", false, {"Reads each card's temperature.", "读取每张卡的温度。"},
-            {"No card is hot before the run begins.", "训练开始前没有卡过热。"}, CheckTemperature),
-      check("card-health", false, {"Reads the driver's word for the card's state.", "读取驱动报告的状态。"},
-            {"The driver knows of no fault.", "驱动没有报告故障。"}, CheckHealth, "I16"),
-      check("card-memory", false, {"Reads how much memory is held, and by whom.", "读取已占用的内存及占用者。"},
-            {"The cards' memory is free for the run.", "卡的内存可供训练使用。"}, CheckMemoryFree, "C8"),
-      check("card-idle", false, {"Reads each card's utilisation before anything runs.", "在运行前读取每张卡的利用率。"},
-            {"Nobody else computes on the cards.", "没有其他程序在卡上计算。"}, CheckIdle, "C8"),
-      check("card-proof", true,
-            {"In a process for each card, all at once: allocates, copies both ways, computes, compares with the "
-             "processor, frees; with the CUDA "
-             "driver also fills most of the free memory with patterns and reads it back.",
-             "每张卡一个进程同时进行：分配、双向复制、计算、与处理器比较、释放；使用 CUDA "
-             "驱动时还会写满大部分空闲内存并读回。"},
-            {"Each card computes rightly, now.", "每张卡此刻计算正确。"}, CheckProof, "B9, I16"),
-      check("card-pace", true,
-            {"Compares the cards' copy bandwidth, memory bandwidth and computing time with the median of the others; "
-             "what seems slow is measured twice.",
-             "将各卡的复制带宽、内存带宽和计算时间与其他卡的中位数比较；偏慢的会再测一次。"},
-            {"No card holds the others back.", "没有卡拖慢其他卡。"}, CheckPace),
-      check("card-telemetry", true, {"Reads utilisation while the card computes.", "在卡计算时读取利用率。"},
-            {"What the monitor shows is this card's work.", "监控显示的是这张卡的工作。"}, CheckTelemetry, "C1"),
-      check("card-memory-errors", true,
-            {"Asks NVML for uncorrected memory errors and for memory rows that were or wait to be replaced.",
-             "向 NVML 查询不可纠正的内存错误以及已替换或待替换的内存行。"},
-            {"The card's memory has not lost anything since the driver was loaded.",
-             "自驱动加载以来卡的内存没有丢失数据。"},
-            CheckMemoryErrors, "I16"),
+      check("card-present", false, CheckPresent),
+      check("card-identity", false, CheckIdentity),
+      check("card-visible", false, CheckVisible),
+      check("card-temperature", false, CheckTemperature),
+      check("card-health", false, CheckHealth),
+      check("card-memory", false, CheckMemoryFree),
+      check("card-idle", false, CheckIdle),
+      check("card-proof", true, CheckProof),
+      check("card-pace", true, CheckPace),
+      check("card-telemetry", true, CheckTelemetry),
+      check("card-memory-errors", true, CheckMemoryErrors),
   };
 }
 

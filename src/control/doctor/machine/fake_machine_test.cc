@@ -261,10 +261,14 @@ TEST(CheckTable, ChecksAreNamedOnceAndExplainedInBothLanguages) {
   for (const Check& check : Checks()) {
     EXPECT_TRUE(ids.insert(check.id).second) << check.id;
     EXPECT_NE(check.run, nullptr) << check.id;
-    for (const base::BilingualText* text : {&check.does, &check.proves}) {
+    for (const base::BilingualText* text : {&TextsOf(check).does, &TextsOf(check).proves}) {
       EXPECT_FALSE(text->english.empty()) << check.id;
       EXPECT_FALSE(text->chinese.empty()) << check.id;
     }
+  }
+  for (const auto& [group, all] : AllCheckTexts()) {
+    for (const CheckTexts& texts : all)
+      EXPECT_EQ(ids.count(texts.id), 1U) << "data/checks/" << group << ".toml: no check is called " << texts.id;
   }
 }
 

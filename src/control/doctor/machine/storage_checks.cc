@@ -255,31 +255,9 @@ std::vector<Finding> CheckFileSystem(const MachineUnderTest& machine) {
 
 std::vector<Check> StorageChecks() {
   return {
-      {"work-dir", Group::kStorage, false,
-       Bilingual("writes a file of 1 MiB to --work-dir, syncs, renames, reads it back, compares and removes it",
-                 "在 --work-dir 写入 1 MiB 文件，同步、改名、读回、比较并删除"),
-       Bilingual("checkpoints can be written the way fulldeck writes them", "检查点能按 fulldeck 的方式写入"),
-       CheckWorkDir, "I5"},
-      {"free-space", Group::kStorage, false,
-       Bilingual(
-           "reads what is free for this user (20 GiB is enough, 1 GiB is too little), and lets 256 MiB be given, which "
-           "a "
-           "quota would refuse",
-           "读取本用户可用空间（20 GiB 足够，不足 1 GiB 失败），并实际申请 256 MiB，配额不足时会被拒绝"),
-       Bilingual("checkpoints to come have room: four of a model of 300 million parameters",
-                 "放得下后续检查点：3 亿参数模型的四个"),
-       CheckFreeSpace, "I5"},
-      {"inodes", Group::kStorage, false, Bilingual("reads how many files can still be made", "读取还能创建多少文件"),
-       Bilingual("the disk does not end before its bytes do", "不会在空间用完之前先耗尽 inode"), CheckInodes, "I5"},
-      {"sync-time", Group::kStorage, false,
-       Bilingual("writes 4 KiB and syncs, 15 times, for at most 2 s", "写 4 KiB 并同步，共 15 次，最多 2 秒"),
-       Bilingual("a save does not stall the ranks: below 100 ms", "保存不会卡住 rank：低于 100 毫秒"), CheckSyncTime},
-      {"file-system", Group::kStorage, false,
-       Bilingual("finds the mount that --work-dir is on: local, shared (NFS, Lustre, …), FUSE, a container's layer, or "
-                 "memory",
-                 "查出 --work-dir 所在的挂载：本地、共享（NFS、Lustre 等）、FUSE、容器层或内存"),
-       Bilingual("checkpoints are kept, and seen by every host of the run", "检查点能保留，且运行的每台主机都可见"),
-       CheckFileSystem, "H1"},
+      {"work-dir", Group::kStorage, CheckWorkDir},       {"free-space", Group::kStorage, CheckFreeSpace},
+      {"inodes", Group::kStorage, CheckInodes},          {"sync-time", Group::kStorage, CheckSyncTime},
+      {"file-system", Group::kStorage, CheckFileSystem},
   };
 }
 

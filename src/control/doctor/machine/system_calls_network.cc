@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "base/files/unique_fd.h"
+#include "base/host_name.h"
 #include "doctor/machine/system_calls.h"
 #include "net/host_address.h"
 
@@ -85,8 +86,7 @@ std::vector<NetworkInterface> SystemCalls::Interfaces() const {
 }
 
 std::string SystemCalls::HostName() const {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+  return base::HostName();
 }
 
 base::Result<std::vector<std::string>> SystemCalls::Resolve(const std::string& name) const {

@@ -522,9 +522,8 @@ Findings CheckMmengine(const MachineUnderTest& machine) {
 }  // namespace
 
 std::vector<Check> StackChecks() {
-  const auto check = [](std::string_view id, base::BilingualText does, base::BilingualText proves,
-                        Findings (*run)(const MachineUnderTest&), std::string_view rows) {
-    Check made{id, Group::kStack, false, std::move(does), std::move(proves), run, rows};
+  const auto check = [](std::string_view id, Findings (*run)(const MachineUnderTest&)) {
+    Check made{id, Group::kStack, run};
     // One child answers all of them. It mostly takes the two seconds that torch does; a slow disk takes longer.
     made.family = "stack";
     made.limit = std::chrono::seconds(25);
@@ -532,66 +531,12 @@ std::vector<Check> StackChecks() {
     return made;
   };
   return {
-      check("python-interpreter",
-            {"Starts the interpreter that a run would take and asks its version; looks at what the command python is.",
-             "启动训练将使用的解释器并询问版本；查看命令 python 是什么。"},
-            {"Scripts run on a Python 3 that works.", "脚本运行在可用的 Python 3 上。"}, CheckInterpreter, "C10"),
-      check("torch-import",
-            {"Imports torch in a child; compares what pip noted with the files; compares its build with the cards.",
-             "在子进程中导入 torch；比较 pip 记录与文件；比较构建目标与卡。"},
-            {"torch works, and is built for these cards.", "torch 可用，且与这些卡匹配。"}, CheckTorch,
-            "A4, B6, D7, D8"),
-      check("vendor-module",
-            {"Imports the module that brings the cards into torch, in the same child, and asks it for the number of "
-             "cards.",
-             "在同一子进程中导入厂商模块并询问卡数。"},
-            {"torch can use the cards.", "torch 能使用这些卡。"}, CheckVendorModule, "B7, B9, D1, D7"),
-      check("driver-version", {"Reads the driver's version of every card.", "读取每张卡的驱动版本。"},
-            {"One driver serves all cards of a vendor.", "同一厂商的卡使用同一驱动。"}, CheckDriver, "I6"),
-      check(
-          "version-pairs",
-          {"Compares installed versions with a table of what fits (torch, torchvision, CUDA and its driver, torch_gcu "
-           "and its generation, MMCV, MMEngine, MMSeg, MMDet) and with what the packages ask for themselves.",
-           "将已安装版本与配套表（torch、torchvision、CUDA 与驱动、torch_gcu "
-           "与卡的代次、MMCV、MMEngine、MMSeg、MMDet）以及包自身的要求比较。"},
-          {"No package refuses another at import.", "没有包在导入时拒绝另一个包。"}, CheckVersionPairs,
-          "D7, E1, E2, I6, I18"),
-      check("collective-library",
-            {"Loads the vendor's collective library as torch would, in the child: which file, which version, whose "
-             "package, a whole ELF file.",
-             "在子进程中像 torch 那样加载厂商集合通信库：哪个文件、版本、属于哪个包、ELF 是否完整。"},
-            {"The library that ranks will use is known and whole.", "训练进程将使用的库是已知且完整的。"},
-            CheckCollectiveLibrary, "D8, D9"),
-      check("stub-libraries",
-            {"Looks at every library of the vendors in the loader's folders: ELF header and size.",
-             "检查加载目录中每个厂商库的 ELF 头和大小。"},
-            {"No placeholder stands where a library should be.", "没有占位文件冒充库。"}, CheckStubLibraries, "D9"),
-      check("hand-made-modules",
-            {"Looks for Python modules that no vendor makes (eccl), vendor modules without a package or a library of "
-             "their own, and files of the working folder that hide a package.",
-             "查找厂商并不提供的 Python 模块（eccl）、没有安装记录和自带库的厂商模块，以及工作目录中遮蔽包的文件。"},
-            {"No leftover of an earlier fix answers in a vendor's place.", "没有先前“修复”的残留冒充厂商模块。"},
-            CheckHandMadeModules, "D9"),
-      check("edited-packages",
-            {"Compares the .py files and small libraries of torch, MMEngine, Accelerate and the vendors' packages with "
-             "the checksums in their wheels' RECORD; with --deep every file.",
-             "将 torch、MMEngine、Accelerate 和厂商包的 .py 与小型库同 wheel 的 RECORD 校验和比较；加 --deep "
-             "时比较全部文件。"},
-            {"The installed packages are what their makers shipped.", "安装的包与发布者提供的一致。"},
-            CheckEditedPackages, "D7, D9"),
-      check("library-path", {"Looks at the folders that LD_LIBRARY_PATH names.", "检查 LD_LIBRARY_PATH 中的目录。"},
-            {"No profile sends the loader to a folder that is not there.", "没有 profile 把加载器引向不存在的目录。"},
-            CheckLibraryPath, "D5, D9"),
-      check("visible-variables",
-            {"Reads the visible-device variables, says which torch number is which card, and compares them with "
-             "LOCAL_RANK.",
-             "读取可见设备变量，说明 torch 编号对应哪张卡，并与 LOCAL_RANK 比较。"},
-            {"Numbers mean the cards that they seem to mean.", "编号所指的卡与看上去一致。"}, CheckVariables, "B9"),
-      check("mmengine-install",
-            {"Finds MMEngine's runner, the right to change it, and whether fulldeck patch has been there.",
-             "查找 MMEngine 的 runner、修改权限以及 fulldeck patch 的状态。"},
-            {"The install is whole, and it is known whether it can be patched.", "安装完整，且知道能否打补丁。"},
-            CheckMmengine, "D9, E3"),
+      check("python-interpreter", CheckInterpreter), check("torch-import", CheckTorch),
+      check("vendor-module", CheckVendorModule),     check("driver-version", CheckDriver),
+      check("version-pairs", CheckVersionPairs),     check("collective-library", CheckCollectiveLibrary),
+      check("stub-libraries", CheckStubLibraries),   check("hand-made-modules", CheckHandMadeModules),
+      check("edited-packages", CheckEditedPackages), check("library-path", CheckLibraryPath),
+      check("visible-variables", CheckVariables),    check("mmengine-install", CheckMmengine),
   };
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/files/system_root.h"
 #include "base/files/unique_fd.h"
+#include "base/host_name.h"
 #include "base/text.h"
 #include "wire/private_folder.h"
 #include "wire/variables.h"
@@ -71,12 +72,6 @@ std::string_view BootOf(std::string_view pid_space) {
   return pid_space.substr(0, pid_space.find('/'));
 }
 
-std::string HostName() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "";
-  return name.data();
-}
-
 enum class Reach { kHere, kContainer, kElsewhere };
 
 // Of a run from before a reboot the pids mean nothing any more, but the entry is still this host's to remove.
@@ -84,7 +79,7 @@ Reach ReachOf(const RunRecord& record) {
   const std::string here = ThisPidSpace();
   if (record.pid_space == here) return Reach::kHere;
   if (BootOf(record.pid_space) == BootOf(here)) return Reach::kContainer;
-  return record.host == HostName() ? Reach::kHere : Reach::kElsewhere;
+  return record.host == base::HostName() ? Reach::kHere : Reach::kElsewhere;
 }
 
 bool WriteWhole(int fd, std::string_view text) {

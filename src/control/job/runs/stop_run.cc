@@ -20,14 +20,10 @@ using Seconds = std::chrono::duration<double>;
 constexpr std::chrono::seconds kProxyTimeout{2};
 constexpr std::chrono::seconds kBeyondGrace{5};
 
-std::string Count(int number, std::string_view what) {
-  return fmt::format("{} {}{}", number, what, number == 1 ? "" : what == "process" ? "es" : "s");
-}
-
 std::string Describe(const CleanUpReport& report) {
   std::vector<std::string> parts;
-  if (report.killed > 0) parts.push_back(Count(report.killed, "process") + " killed");
-  if (report.removed_cgroups > 0) parts.push_back(Count(report.removed_cgroups, "cgroup") + " removed");
+  if (report.killed > 0) parts.push_back(base::Counted(report.killed, "process") + " killed");
+  if (report.removed_cgroups > 0) parts.push_back(base::Counted(report.removed_cgroups, "cgroup") + " removed");
   parts.insert(parts.end(), report.problems.begin(), report.problems.end());
   return base::Join(parts, "; ");
 }

@@ -101,10 +101,10 @@ std::string RunnableNames() {
 }
 
 std::optional<NonfiniteHit> RunJob(const ReduceJob& job, InstructionSet set, Datatype datatype, Reduction reduction) {
-  CHECK(job.source_count >= 1 || (job.source_count == 0 && job.prefix != nullptr));
-  CHECK(job.output_count >= 0);
-  CHECK(job.partial == nullptr || (job.output_count == 0 && !job.find_nonfinite));
-  CHECK(reduction != Reduction::kAvg || job.divisor >= 1);
+  FULLDECK_CHECK(job.source_count >= 1 || (job.source_count == 0 && job.prefix != nullptr));
+  FULLDECK_CHECK(job.output_count >= 0);
+  FULLDECK_CHECK(job.partial == nullptr || (job.output_count == 0 && !job.find_nonfinite));
+  FULLDECK_CHECK(reduction != Reduction::kAvg || job.divisor >= 1);
   const NonfiniteHit hit = TableOf(set)->functions[static_cast<int>(datatype)][static_cast<int>(reduction)](job);
   if (hit.index == kAllFinite) return std::nullopt;
   return hit;
@@ -184,8 +184,8 @@ std::uint64_t AccumulatorBytes(Datatype datatype) {
 }
 
 ReduceFunction KernelFor(InstructionSet set, Datatype datatype, Reduction reduction) {
-  CHECK(CanRun(set));
-  CHECK(CanReduce(datatype, reduction));
+  FULLDECK_CHECK(CanRun(set));
+  FULLDECK_CHECK(CanReduce(datatype, reduction));
   const int place = (static_cast<int>(set) * kDatatypeCount + static_cast<int>(datatype)) * kReductionCount +
                     static_cast<int>(reduction);
   return kPlaces[static_cast<std::size_t>(place)];

@@ -408,8 +408,8 @@ RendezvousOutcome RunRendezvous(RendezvousRequest request) {
                                           " members, and the first is rank 0"}};
   }
   if (!request.cannot_join) {
-    CHECK(request.segment && (request.size == 1 || request.segment->descriptor() >= 0));
-    CHECK((request.control != nullptr) == (request.rank == 0));
+    FULLDECK_CHECK(request.segment && (request.size == 1 || request.segment->descriptor() >= 0));
+    FULLDECK_CHECK((request.control != nullptr) == (request.rank == 0));
   }
   return RendezvousProtocol(std::move(request)).Run();
 }

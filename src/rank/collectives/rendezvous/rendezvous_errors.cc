@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace fulldeck::collectives {
 namespace {
 
@@ -18,12 +20,6 @@ std::string Process(pid_t pid) {
 
 std::string Named(const MemberClaim& member) {
   return "rank " + std::to_string(member.rank) + " (" + Process(member.pid) + ")";
-}
-
-std::string Seconds(base::Duration duration) {
-  std::array<char, 32> text{};
-  const int length = std::snprintf(text.data(), text.size(), "%.1f s", std::chrono::duration<double>(duration).count());
-  return {text.data(), static_cast<std::size_t>(length)};
 }
 
 // Lower rank first, so that both sides say the same.
@@ -83,7 +79,7 @@ std::string MemberDied(const std::string& group, int rank, pid_t pid) {
 
 std::string RendezvousTimedOut(const RendezvousReport& report) {
   std::string text = InGroup(report.group) + "rank " + std::to_string(report.rank) + " waited " +
-                     Seconds(report.waited) + " for the others, and ";
+                     base::FormatSeconds(report.waited) + " for the others, and ";
   const char* separator = "";
   if (!report.absent.empty()) {
     text += ListOfRanks(report.absent) + " of " + std::to_string(report.size) + " did not come";

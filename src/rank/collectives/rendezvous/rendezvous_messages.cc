@@ -46,7 +46,7 @@ std::array<std::uint8_t, 32> MakeRendezvousNonce() {
     // Never less than asked for: the kernel gives up to 256 bytes at once.
     got = syscall(SYS_getrandom, bytes.data(), bytes.size(), 0U);
   } while (got < 0 && errno == EINTR);
-  CHECK(got == static_cast<ssize_t>(bytes.size()));
+  FULLDECK_CHECK(got == static_cast<ssize_t>(bytes.size()));
   return bytes;
 }
 

@@ -21,7 +21,7 @@ struct AbstractAddress {
   socklen_t length = 0;
 
   explicit AbstractAddress(const std::string& name) {
-    CHECK(name.size() + 1 < sizeof address.sun_path);
+    FULLDECK_CHECK(name.size() + 1 < sizeof address.sun_path);
     address.sun_family = AF_UNIX;
     // The leading zero byte makes it abstract: no file, and of this network namespace.
     std::memcpy(address.sun_path + 1, name.data(), name.size());
@@ -70,7 +70,7 @@ SocketPeer PeerOf(int socket) {
 }
 
 bool SendPacket(int socket, std::string_view bytes, std::span<const int> descriptors) {
-  CHECK(descriptors.size() <= kMaxDescriptors);
+  FULLDECK_CHECK(descriptors.size() <= kMaxDescriptors);
   iovec part{const_cast<char*>(bytes.data()), bytes.size()};
   msghdr message{};
   message.msg_iov = &part;
@@ -93,7 +93,7 @@ bool SendPacket(int socket, std::string_view bytes, std::span<const int> descrip
 }
 
 ReceivedPacket ReceivePacket(int socket, std::size_t longest, std::size_t most_descriptors) {
-  CHECK(most_descriptors <= kMaxDescriptors);
+  FULLDECK_CHECK(most_descriptors <= kMaxDescriptors);
   ReceivedPacket received;
   received.bytes.resize(longest);
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))> control{};

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "base/check_failed.h"
+#include "base/check.h"
 #include "base/text.h"
 #include "runtime/cards/plugin.h"
 

@@ -7,7 +7,19 @@
 #include <cmath>
 #include <utility>
 
-#include "runtime/checkpoint/checkpoint_layer.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "checkpoint/background_saver.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/quoting.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/scalar_state.h"
+#include "checkpoint/staging_buffer.h"
 #include "runtime/checkpoint/checkpoint_state.h"
 
 namespace fulldeck {
@@ -16,7 +28,7 @@ namespace {
 using checkpoint::CheckpointReader;
 using checkpoint::KeptCheckpoint;
 using runtime::Loading;
-using runtime::NamedTensor;
+using runtime::SavedTensor;
 using runtime::StateSnapshot;
 using Clock = std::chrono::steady_clock;
 
@@ -65,7 +77,7 @@ StateSnapshot TakeSnapshot(const State& state) {
   StateSnapshot snapshot;
   for (const State::Impl::Entry& entry : state.parts().entries) entry.save(snapshot);
   for (const StateSnapshot::Part& part : snapshot.parts) {
-    for (const NamedTensor& tensor : part.tensors) runtime::CheckSavable(part.name, tensor);
+    for (const SavedTensor& tensor : part.tensors) runtime::CheckSavable(part.name, tensor);
   }
   return snapshot;
 }
@@ -73,14 +85,9 @@ StateSnapshot TakeSnapshot(const State& state) {
 std::uint64_t BytesOf(const StateSnapshot& snapshot) {
   std::uint64_t bytes = 0;
   for (const StateSnapshot::Part& part : snapshot.parts) {
-    for (const NamedTensor& tensor : part.tensors) bytes += Aligned(tensor.tensor.nbytes());
+    for (const SavedTensor& tensor : part.tensors) bytes += Aligned(tensor.tensor.nbytes());
   }
   return bytes;
-}
-
-std::string Seconds(std::chrono::nanoseconds time) {
-  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(time).count() / 100;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
 }  // namespace
@@ -207,7 +214,7 @@ class Checkpoints::Impl {
       if (options_.announce)
         base::Log(base::Severity::kInfo, "checkpoint of step " + std::to_string(report.step) +
                                              " loaded and verified (" + base::FormatByteSize(report.bytes) + " in " +
-                                             Seconds(report.took) + ").");
+                                             base::FormatSeconds(report.took) + ").");
     }
     return report;
   }
@@ -244,8 +251,8 @@ class Checkpoints::Impl {
                 *outcome.failure + " Training goes on; the checkpoints before it are untouched.");
     } else if (options_.announce) {
       base::Log(base::Severity::kInfo, "checkpoint of step " + std::to_string(outcome.step) + " is durable (" +
-                                           base::FormatByteSize(outcome.bytes) + ", " + Seconds(outcome.took) +
-                                           " after the step).");
+                                           base::FormatByteSize(outcome.bytes) + ", " +
+                                           base::FormatSeconds(outcome.took) + " after the step).");
     }
     if (options_.on_ended) options_.on_ended(static_cast<std::int64_t>(outcome.step), outcome.failure);
   }
@@ -275,7 +282,7 @@ class Checkpoints::Impl {
       saver_->Wait();
       report.waited = Clock::now() - began;
       if (options_.announce && report.waited > std::chrono::milliseconds(100))
-        base::Log(base::Severity::kInfo, "training waited " + Seconds(report.waited) +
+        base::Log(base::Severity::kInfo, "training waited " + base::FormatSeconds(report.waited) +
                                              " for the checkpoint before to be written; save less often, or use a "
                                              "faster disk.");
     }
@@ -322,7 +329,7 @@ class Checkpoints::Impl {
     copied_bytes_ = 0;
     for (const StateSnapshot::Part& part : snapshot.parts) {
       contents.parts.push_back({part.name, {}});
-      for (const NamedTensor& named : part.tensors) {
+      for (const SavedTensor& named : part.tensors) {
         const at::Tensor& tensor = named.tensor;
         unsigned char* const to = buffer_.data() + at;
         const std::uint64_t bytes = tensor.nbytes();

@@ -10,23 +10,34 @@
 #include <mutex>
 #include <utility>
 
-#include "runtime/checkpoint/checkpoint_layer.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "checkpoint/background_saver.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/quoting.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/scalar_state.h"
+#include "checkpoint/staging_buffer.h"
 #include "runtime/checkpoint/checkpoint_optimizer.h"
 
 namespace fulldeck {
 namespace {
 
 using runtime::Loading;
-using runtime::NamedTensor;
+using runtime::SavedTensor;
 using runtime::StateSnapshot;
 
-std::vector<NamedTensor> TensorsOf(torch::nn::Module& module) {
-  std::vector<NamedTensor> tensors;
+std::vector<SavedTensor> TensorsOf(torch::nn::Module& module) {
+  std::vector<SavedTensor> tensors;
   for (const auto& item : module.named_parameters(/*recurse=*/true)) tensors.push_back({item.key(), item.value()});
   for (const auto& item : module.named_buffers(/*recurse=*/true)) tensors.push_back({item.key(), item.value()});
   // A place that the module keeps free, such as a bias that it was made without.
   tensors.erase(
-      std::remove_if(tensors.begin(), tensors.end(), [](const NamedTensor& t) { return !t.tensor.defined(); }),
+      std::remove_if(tensors.begin(), tensors.end(), [](const SavedTensor& t) { return !t.tensor.defined(); }),
       tensors.end());
   return tensors;
 }
@@ -39,7 +50,7 @@ void CheckModule(const std::string& name, torch::nn::Module& module, Loading& lo
   }
   std::size_t found = 0;
   std::map<std::string, bool> known;
-  for (const NamedTensor& mine : TensorsOf(module)) {
+  for (const SavedTensor& mine : TensorsOf(module)) {
     known[mine.name] = true;
     const auto place = loading.Find(name, mine.name);
     if (!place) {
@@ -60,7 +71,7 @@ void CheckModule(const std::string& name, torch::nn::Module& module, Loading& lo
 }
 
 void LoadModule(const std::string& name, torch::nn::Module& module, Loading& loading) {
-  for (const NamedTensor& mine : TensorsOf(module)) {
+  for (const SavedTensor& mine : TensorsOf(module)) {
     if (const auto place = loading.Find(name, mine.name)) loading.Read(name, *place, mine.tensor);
   }
 }
@@ -210,7 +221,7 @@ State& State::Module(std::string name, torch::nn::Module& module) {
   impl_->entries.push_back({name,
                             [name, &module](StateSnapshot& snapshot) {
                               auto tensors = TensorsOf(module);
-                              for (NamedTensor& tensor : tensors) tensor.tensor = tensor.tensor.detach();
+                              for (SavedTensor& tensor : tensors) tensor.tensor = tensor.tensor.detach();
                               snapshot.parts.push_back({name, std::move(tensors)});
                             },
                             [name, &module](Loading& loading) { CheckModule(name, module, loading); },

@@ -9,8 +9,19 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "checkpoint/background_saver.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/quoting.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/scalar_state.h"
+#include "checkpoint/staging_buffer.h"
 #include "fulldeck/checkpoint.h"
-#include "runtime/checkpoint/checkpoint_layer.h"
 #include "runtime/checkpoint/checkpoint_tensor.h"
 
 namespace fulldeck::runtime {
@@ -19,7 +30,7 @@ namespace fulldeck::runtime {
 struct StateSnapshot {
   struct Part {
     std::string name;
-    std::vector<NamedTensor> tensors;
+    std::vector<SavedTensor> tensors;
   };
   std::vector<Part> parts;
   checkpoint::ScalarState scalars;

@@ -73,7 +73,7 @@ bool IsPlain(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-void CheckSavable(const std::string& part, const NamedTensor& tensor) {
+void CheckSavable(const std::string& part, const SavedTensor& tensor) {
   const std::string what = "\"" + tensor.name + "\" of \"" + part + "\" cannot be saved: ";
   if (!tensor.tensor.defined()) throw Error(what + "there is no tensor.");
   if (tensor.tensor.layout() != c10::kStrided) throw Error(what + "it is sparse. Save its values and indices instead.");

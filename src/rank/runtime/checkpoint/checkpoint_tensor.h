@@ -7,11 +7,22 @@
 #include <string>
 #include <vector>
 
-#include "runtime/checkpoint/checkpoint_layer.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "checkpoint/background_saver.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/quoting.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/scalar_state.h"
+#include "checkpoint/staging_buffer.h"
 
 namespace fulldeck::runtime {
 
-struct NamedTensor {
+struct SavedTensor {
   std::string name;
   at::Tensor tensor;
 };
@@ -26,7 +37,7 @@ std::vector<std::int64_t> SizesOf(const checkpoint::TensorEntry& entry);
 bool IsPlain(const at::Tensor& tensor);
 
 // Whether it can be saved at all; throws an Error that names it.
-void CheckSavable(const std::string& part, const NamedTensor& tensor);
+void CheckSavable(const std::string& part, const SavedTensor& tensor);
 
 // Contiguous, on the CPU.
 at::Tensor EmptyLike(const checkpoint::TensorEntry& entry);

@@ -21,7 +21,18 @@
 #include <set>
 #include <thread>
 
-#include "runtime/checkpoint/checkpoint_layer.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "checkpoint/background_saver.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/quoting.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/scalar_state.h"
+#include "checkpoint/staging_buffer.h"
 #include "temporary_folder.h"
 #include "torch_backend/ranks_for_test.h"
 

@@ -4,8 +4,19 @@
 #include <map>
 #include <utility>
 
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "checkpoint/background_saver.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/quoting.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/scalar_state.h"
+#include "checkpoint/staging_buffer.h"
 #include "fulldeck/checkpoint.h"
-#include "runtime/checkpoint/checkpoint_layer.h"
 #include "runtime/checkpoint/checkpoint_tensor.h"
 
 namespace fulldeck {

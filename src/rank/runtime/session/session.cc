@@ -8,6 +8,7 @@
 #include <list>
 #include <mutex>
 
+#include "base/host_name.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "fulldeck/memory.h"
@@ -31,12 +32,6 @@ using std::chrono::milliseconds;
 // Rank 0 serves the store: it stays this long for ranks that have not left yet.
 constexpr milliseconds kLeaveTimeout = std::chrono::seconds(30);
 constexpr milliseconds kLeaveTimeoutAfterRefusal = std::chrono::seconds(5);
-
-std::string HostName() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return base::Printable(name);
-}
 
 std::string AbortKey(int generation) {
   return "aborted/" + std::to_string(generation);
@@ -138,7 +133,7 @@ void Session::Impl::Begin() {
 
   line = "rank " + std::to_string(team.rank) + "/" + std::to_string(team.world_size) + ", backend " + backend + " (" +
          backend_reason + "), device " + team.device.str() + (serial.empty() ? "" : ", card serial " + serial) +
-         ", host " + HostName();
+         ", host " + base::HostName();
   base::Log(base::Severity::kInfo, line);
   CheckMemory();
   loop.RunPeriodically([this] { CheckMemory(); });
@@ -184,7 +179,7 @@ bool Session::Impl::CheckCards(const std::string& serial) {
   if (first < 0) return true;
   if (options.share_cards || facts.share_cards) return false;
   const runtime::CardClaim& card = claims[static_cast<std::size_t>(first)];
-  throw Refusal("ranks " + std::to_string(first) + " and " + std::to_string(second) + " of host " + HostName() +
+  throw Refusal("ranks " + std::to_string(first) + " and " + std::to_string(second) + " of host " + base::HostName() +
                 " compute on one card, " + base::Printable(card.device) +
                 (card.serial.empty() ? "" : " (serial " + base::Printable(card.serial) + ")") +
                 ": each needs one of its own. Start as many ranks as there are cards, or allow it with fulldeck run "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/clock.h"
 #include "base/text.h"
 
 namespace fulldeck {
@@ -24,13 +25,6 @@ std::string Text(const std::vector<std::uint8_t>& bytes) {
 
 std::string WhereKey(int rank) {
   return "where/" + std::to_string(rank);
-}
-
-// "0.5 s"
-std::string Seconds(milliseconds time) {
-  std::string text = std::to_string(time.count() / 1000);
-  if (time.count() % 1000 != 0) text += "." + std::to_string(time.count() % 1000 / 100);
-  return text + " s";
 }
 
 // One barrier: the n-th of this kind and name. Keys of the store:
@@ -99,7 +93,7 @@ class StoreBarrier {
       throw Error(title_ + ": the store at rank 0 does not answer any more: " +
                   base::Printable(reason.substr(0, reason.find('\n'))) + " See what became of rank 0.");
     }
-    throw Error(title_ + ": rank " + std::to_string(team_.rank) + " waited " + Seconds(limit_) +
+    throw Error(title_ + ": rank " + std::to_string(team_.rank) + " waited " + base::FormatTimeout(limit_) +
                 "; missing: " + missing + ".");
   }
 

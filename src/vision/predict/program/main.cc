@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "config/command_line.h"
 #include "predict/program/predictor.h"
 
 namespace fulldeck::predict {
@@ -17,14 +18,14 @@ constexpr std::size_t kTopK = 5;
 constexpr std::size_t kMaxMaskClasses = 255;  // a mask has one byte a pixel
 
 struct Call {
-  const Arguments& arguments;
+  const config::PredictArguments& arguments;
   const TrainedModel& trained;
   int window = 0;
   int stride = 0;
   std::vector<report::LegendEntry> palette;
 };
 
-// Everything that can go wrong with one image, as an Error; the next image is none the worse.
+// Everything that can go wrong with one image, as an Error; the next image is not affected.
 base::Result<Findings> PredictImage(const std::string& path, const Call& call, Predictor& predictor,
                                     ResultNames& names) {
   const config::Data& data = call.trained.config.data;
@@ -79,7 +80,7 @@ Findings TryPredictImage(const std::string& path, const Call& call, Predictor& p
   return failed;
 }
 
-int Predict(const Arguments& arguments) {
+int Predict(const config::PredictArguments& arguments) {
   const auto trained = FindTrainedModel(arguments.checkpoint, arguments.newest);
   if (!trained) {
     base::Log(base::Severity::kError, trained.error().message);
@@ -94,9 +95,8 @@ int Predict(const Arguments& arguments) {
   Call call{arguments, *trained, 0, 0, report::PaletteOf(trained->classes)};
   call.window = arguments.window.value_or(static_cast<int>(trained->config.data.size));
   call.stride = arguments.stride.value_or(std::max(call.window * 2 / 3 / kPatch * kPatch, kPatch));
-  if (call.stride > call.window) {
-    base::Log(base::Severity::kError, "--stride " + std::to_string(call.stride) + " is more than the window of " +
-                                          std::to_string(call.window) + " pixels, and would leave gaps.");
+  if (const auto problem = config::StrideProblem(call.stride, call.window)) {
+    base::Log(base::Severity::kError, *problem + ".");
     return 2;
   }
   if (segmentation) {
@@ -143,13 +143,13 @@ int Predict(const Arguments& arguments) {
 }  // namespace fulldeck::predict
 
 int main(int count, char** args) try {
-  const auto arguments = fulldeck::predict::ParseArguments({args + 1, args + count});
+  const auto arguments = fulldeck::config::ParsePredictArguments({args + 1, args + count});
   if (!arguments) {
     fulldeck::base::Log(fulldeck::base::Severity::kError, arguments.error().message);
     return 2;
   }
-  if (arguments->help) {
-    std::fputs(fulldeck::predict::kHelp, stdout);
+  if (!arguments->help.empty()) {
+    std::fputs(arguments->help.c_str(), stdout);
     return 0;
   }
   return fulldeck::predict::Predict(*arguments);

@@ -9,7 +9,6 @@
 #include "dataset/source.h"
 #include "imagery/files.h"
 #include "imagery/image.h"
-#include "predict/arguments.h"
 #include "predict/findings.h"
 #include "predict/mosaic.h"
 #include "predict/result_files.h"
