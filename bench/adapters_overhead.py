@@ -1,12 +1,13 @@
-"""What fulldeck's hook and adapters cost a Python rank: at its start, and in a step. `make bench-adapters`
+"""Measures what fulldeck's hook and adapters cost a Python rank, at startup and per step. `make bench-adapters`
 
-Start: Pythons with and without the hook in turn, so that a loaded machine is loaded for both; processor time of the whole process, and
-the medians are compared. The limit is 20 ms a rank. Beside it what the adapters themselves say of the same start.
-Step: one training script for CUDA on a simulated card, with the adapters, and the same for that card without them, in turn; the median
-of each process's best steps, which means something on a quiet machine alone. Beside it the figure that does not depend on its mood: calls
-of ours in a step times what the dearest of them costs. The limit, for that one, is 0.5 %.
+Startup: runs Python with and without the hook alternately, so that load on the machine affects both, and compares the medians
+of the CPU time of the whole process. The limit is 20 ms per rank. Also prints the startup time that the adapters report.
+Step: runs one training script for CUDA on a simulated card with the adapters, and the same script for that card without them,
+alternately, and compares the medians of each process's best steps. This comparison is only meaningful on an idle machine.
+Also prints a value that does not depend on the load: fulldeck's calls per step times the cost of the most expensive of them.
+The limit of that value is 0.5 %.
 
-FULLDECK_BUILD_DIR names the build (default: build). The exit code is 1 if a limit is passed."""
+FULLDECK_BUILD_DIR names the build (default: build). The exit code is 1 if a limit is exceeded."""
 import argparse
 import json
 import os
@@ -63,7 +64,7 @@ print(json.dumps(answer))
 
 
 def variables(hooked, **more):
-    """Of a rank; without the hook of any other process, which then finds the package on its path as a user's would."""
+    """The environment of a rank, without the hook of any other process. The package is on its path, as for a user."""
     found = {name: value for name, value in os.environ.items() if not name.startswith(("FULLDECK_", "PYTHON", "TORCH_"))}
     found.update(OMP_NUM_THREADS="1", **more)
     if hooked is not None:
@@ -72,7 +73,7 @@ def variables(hooked, **more):
 
 
 def run(script, environment):
-    """(processor seconds of the whole process, what it printed). The rank's own number is what the hook looks for."""
+    """Returns (CPU seconds of the whole process, its output). The hook checks the rank's number."""
     begun = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(["sh", "-c", 'FULLDECK_RANK_PID=$$ exec "$0" -c "$1"', sys.executable, script], env=environment,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=600)
@@ -83,9 +84,9 @@ def run(script, environment):
 
 
 def start(script, runs, base, hooked):
-    """Medians of both, in milliseconds, and the median of what the second printed."""
+    """Medians of both in milliseconds, and the median of the values that the second printed."""
     times, said = ([], []), []
-    run(script, base), run(script, hooked)  # Python keeps what it compiled
+    run(script, base), run(script, hooked)  # warm up: Python caches the bytecode
     for _ in range(runs):
         for place, environment in enumerate((base, hooked)):
             spent, text = run(script, environment)

@@ -1,10 +1,10 @@
-// The figures of checkpoints: a state of 300 million parameters with AdamW's (3.6 GB, as of a ViT-L), one rank.
+// Measures checkpoints of a state of 300 million parameters with AdamW (3.6 GB, the size of a ViT-L), on one rank.
 //
 //   checkpoint_bench DIRECTORY [SAVES [LAYERS]]
 //
-// Prints one "name value unit" a line: the time of a plain memcpy of the state, how long a save holds up training, when
-// it is durable, and how long loading takes, with everything verified, from the page cache and from the disk. Needs 8
-// GiB of memory and 11 GB of disk. bench/checkpoint_peer.py does the same with torch.save and torch.load.
+// Prints one "name value unit" per line: the time of a plain memcpy of the state, how long a save blocks training, when
+// it is durable, and how long loading takes with full verification, from the page cache and from disk. Needs 8 GiB of
+// memory and 11 GB of disk. bench/checkpoint_peer.py does the same with torch.save and torch.load.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <fulldeck/checkpoint.h>
@@ -57,8 +57,8 @@ void Print(const char* name, double value, const char* unit) {
   std::fflush(stdout);
 }
 
-// Each tensor with one memcpy, on one thread, into memory that is there: the least that a copy of the state can be by
-// the usual means.
+// Copies each tensor with one memcpy, on one thread, into already mapped memory: the lower bound for an ordinary copy
+// of the state.
 double PlainCopy(const std::vector<at::Tensor>& tensors, int times) {
   std::size_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();

@@ -1,9 +1,9 @@
-"""Beside checkpoint_bench: the same state with torch.save and torch.load.
+"""The counterpart of checkpoint_bench: the same state with torch.save and torch.load.
 
     python bench/checkpoint_peer.py DIRECTORY [LAYERS]
 
-Prints one "name value unit" a line. torch.save holds up training until it returns; it neither syncs nor checks, so the
-time with fsync is given too. torch.load checks nothing.
+Prints one "name value unit" per line. torch.save blocks training until it returns. It neither syncs nor verifies, so the time
+with fsync is printed too. torch.load verifies nothing.
 """
 import os
 import statistics

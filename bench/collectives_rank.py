@@ -1,5 +1,5 @@
-"""One rank of `fulldeck bench collectives` in torch: measures torch.distributed with any backend as the program's own ranks
-are measured. The program holds this text and starts it; the protocol is described in src/control/bench/rank_protocol.h.
+"""One rank of `fulldeck bench collectives` in torch: measures torch.distributed with any backend in the same way as the program
+measures its own ranks. The program embeds this file and starts it; src/control/bench/rank_protocol.h describes the protocol.
 
 collectives_rank.py SOCKET RANK SIZE BACKEND STORE TIMEOUT      Python 3.8
 """
@@ -27,11 +27,11 @@ REFUSALS = ("not support", "nsupported", "not implemented", "nvalid scalar type"
 
 
 class Wrong(Exception):
-    """A value that is not what it must be."""
+    """A result is wrong."""
 
 
 class Cannot(Exception):
-    """The backend has no such call."""
+    """The backend does not support the call."""
 
 
 class Pattern:
@@ -60,7 +60,7 @@ class Pattern:
 
     def check(self, tensor, rank, first, call, operation, offset=0):
         period = self.period(rank, first, call)
-        rows = 256  # at a time, so that the comparison stays in the caches
+        rows = 256  # compared at a time, so that the data stays in the cache
         for begin in range(0, len(tensor), rows * PERIOD):
             part = tensor[begin:begin + rows * PERIOD]
             expected = period.repeat(rows)[:len(part)]
@@ -73,7 +73,7 @@ class Pattern:
 
 
 class Call:
-    """The buffers of one cell, what is called, and what must come out."""
+    """The buffers of one cell, the call, and the expected result."""
 
     def __init__(self, torch, order):
         self.torch, self.dist = torch, torch.distributed
@@ -163,7 +163,7 @@ class Call:
         self.do()
         self.finish()
         ended = time.perf_counter_ns()
-        # Looking through the result would take the processors away from ranks that are still in the call.
+        # Checking the result here would take CPU time from ranks that are still in the call.
         self.dist.barrier()
         if self.order["spoil"] and call == 0 and RANK == SIZE - 1 and len(self.output):
             self.output[0] += 1
@@ -171,7 +171,7 @@ class Call:
         return ended - began
 
     def next_batch(self, made, passed):
-        """As NextBatch in src/control/bench/measurement.h, and as rank 0 says."""
+        """As NextBatch in src/control/bench/measurement.h; rank 0 decides for all."""
         least, most, seconds = self.order["least_calls"], self.order["most_calls"], self.order["seconds"]
         if made < least:
             batch = least - made
@@ -197,7 +197,7 @@ class Call:
 
 
 def has_call(torch, order):
-    """Why not, before any rank has begun: all ranks must say the same."""
+    """Why the call is not possible; called before any rank begins. All ranks must return the same."""
     if not hasattr(torch, order["datatype"]):
         return "torch has no " + order["datatype"]
     if order["shared"]:
@@ -223,20 +223,20 @@ def answer(torch, order):
         return {"wrong": str(error)}
     except (Cannot, NotImplementedError) as error:
         return {"cannot": str(error)}
-    except Exception as error:  # whatever torch raises is its answer
+    except Exception as error:  # torch may raise any exception
         text = "{}: {}".format(type(error).__name__, error)
-        # torch refuses what it cannot do on every rank, before anything is sent.
+        # torch rejects an unsupported call on every rank, before anything is sent.
         return {"cannot" if any(words in text for words in REFUSALS) else "failed": text}
     finally:
         gc.enable()
 
 
 def join():
-    """The greeting, and torch where it is there."""
+    """Sends the greeting and imports torch if it is installed."""
     try:
         import torch
         import torch.distributed as dist
-    except Exception as error:  # an ImportError, or whatever a broken installation raises
+    except Exception as error:  # an ImportError, or any exception of a broken installation
         return {"rank": RANK, "absent": "{} cannot import torch: {}".format(sys.executable, error)}, None
     if not dist.is_available():
         return {"rank": RANK, "absent": "torch {} has no distributed package".format(torch.__version__)}, None
@@ -281,5 +281,5 @@ if __name__ == "__main__":
     main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Gloo aborts now and then while the interpreter ends, and nobody is left to tell.
+    # Gloo occasionally aborts while the interpreter finalizes, when the error can no longer be reported.
     os._exit(0)

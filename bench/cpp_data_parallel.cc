@@ -1,12 +1,11 @@
-// Measures a step of a model of ViT-S size (21 M parameters) with fulldeck::DataParallel in C++, and how much of it is
-// communication: the same model, batch and way of counting as bench/ddp_step.py, so that the two can be set side by
-// side.
+// Measures a step of a ViT-S-sized model (21 M parameters) with fulldeck::DataParallel in C++, and how much of it is
+// communication. Model, batch and method are those of bench/ddp_step.py, so that the results are comparable.
 //
 //   fulldeck run --nproc-per-node 8 build/bench/cpp_data_parallel --steps 20      (or any launcher that sets RANK …)
-//   build/bench/cpp_data_parallel --ranks 8 --steps 20                            (starts its own processes; host only)
+//   build/bench/cpp_data_parallel --ranks 8 --steps 20                            (starts its own processes; CPU only)
 //
-// Rank 0 prints one JSON object. Communication is the median step less the median step of the same ranks without
-// synchronising, both taken in turns; a step counts with its slowest rank.
+// Rank 0 prints one JSON object. Communication is the median step minus the median step of the same ranks without
+// synchronization, measured alternately. The duration of a step is that of its slowest rank.
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/functional/loss.h>
@@ -162,7 +161,7 @@ struct VisionTransformer : torch::nn::Module {
 
 // ---- one rank ----
 
-// Of processes of its own, on the host.
+// For processes started by this program, on the CPU.
 fulldeck::Team MakeTeam(const Options& options, int rank, const c10::intrusive_ptr<c10d::Store>& store) {
   const int size = options.ranks;
   fulldeck::Team team;
@@ -212,7 +211,8 @@ void RunRank(const Options& options, const fulldeck::Team& team) {
     const at::Tensor images =
         at::randn({options.batch, 3, options.image, options.image}, at::TensorOptions(team.device));
     const at::Tensor labels = at::randint(10, {options.batch}, at::TensorOptions(team.device).dtype(at::kLong));
-    // Without synchronising the ranks would drift apart; the optimizer works as long, and changes nothing.
+    // Without synchronization the ranks would diverge. With a learning rate of 0 the optimizer does the same work and
+    // changes nothing.
     static_cast<torch::optim::SGDOptions&>(optimizer.param_groups()[0].options()).lr(synchronised ? kRate : 0.0);
     optimizer.zero_grad(/*set_to_none=*/false);
     finish();
@@ -311,7 +311,7 @@ int main(int count, char** words) {
   char folder[] = "/tmp/fulldeck-bench-XXXXXX";
   if (mkdtemp(folder) == nullptr) return 1;
   const std::string file = std::string(folder) + "/store";
-  // Before torch has any thread.
+  // Fork before torch starts any thread.
   std::vector<pid_t> children;
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t child = fork();

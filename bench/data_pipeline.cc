@@ -1,5 +1,5 @@
-// How many samples a second the pipeline makes of MMSegmentation folders: what data_pipeline.py compares with PyTorch's
-// DataLoader. Prints one number.
+// How many samples per second the pipeline produces from MMSegmentation folders; data_pipeline.py compares it with
+// PyTorch's DataLoader. Prints one number.
 //
 //   data_pipeline ROOT IMAGE_SUFFIX WORKERS BATCH SECONDS
 #include <fulldeck/random.h>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Images a second: fulldeck's pipeline beside PyTorch's DataLoader with MMSegmentation's usual transforms (OpenCV, numpy).
+"""Images per second: fulldeck's pipeline compared with PyTorch's DataLoader with MMSegmentation's usual transforms (OpenCV, numpy).
 
-Both read the same 512 × 512 tiles with as many workers, and give batches of normalised floats and labels. They run in turns,
-so that what else the machine does falls on both. Needs torch, numpy and OpenCV:
+Both read the same 512 × 512 tiles with the same number of workers, and produce batches of normalized floats and labels. They run
+alternately, so that other load on the machine affects both. Needs torch, numpy and OpenCV:
 
     python3 bench/data_pipeline.py --program build/bench/data_pipeline
 """
@@ -31,7 +31,7 @@ STD = np.array([58.395, 57.12, 57.375], np.float32)
 
 
 def make_tiles(root, count, suffix):
-    """Ground like from above: noise of all sizes and fields with straight borders."""
+    """Synthetic aerial images: noise of all scales, and fields with straight borders."""
     random = np.random.default_rng(0)
     for folder in ("img_dir/train", "ann_dir/train"):
         os.makedirs(os.path.join(root, folder), exist_ok=True)
@@ -52,8 +52,7 @@ def make_tiles(root, count, suffix):
 
 
 class Tiles(torch.utils.data.Dataset):
-    """What MMSegmentation's train pipeline does: load, RandomResize, RandomCrop, RandomFlip, PhotoMetricDistortion, normalise,
-    pad, pack."""
+    """MMSegmentation's train pipeline: load, RandomResize, RandomCrop, RandomFlip, PhotoMetricDistortion, normalize, pad, pack."""
 
     def __init__(self, root, suffix, length):
         self.root = root

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures a DDP step of a model of ViT-S size (21 M parameters), and how much of it is communication, with one backend of
-torch.distributed or with several in turn.
+"""Measures a DDP step of a ViT-S-sized model (21 M parameters), and how much of it is communication, with one backend of
+torch.distributed or with several alternately.
 
 ddp_step.py --backend gloo,fulldeck --ranks 8           --help lists the options
 
-Communication is the median step less the median step of the same ranks without synchronising (no_sync), both taken in turns;
-a step counts with its slowest rank. Losses are printed too: they must not depend on the backend. Needs torch; Python 3.8.
+Communication is the median step minus the median step of the same ranks without synchronization (no_sync), measured alternately.
+The duration of a step is that of its slowest rank. Losses are printed too: they must not depend on the backend. Needs torch;
+Python 3.8.
 """
 import argparse
 import contextlib
@@ -51,7 +52,7 @@ def read_options():
 # ---- one rank ----
 
 def make_model(torch, options):
-    """Vision transformer of plain layers: patches of 16, heads of 64, ten classes."""
+    """A vision transformer of plain layers: patches of 16, heads of 64, ten classes."""
     nn = torch.nn
 
     class VisionTransformer(nn.Module):
@@ -104,7 +105,7 @@ def run_rank(options):
         """Seconds from a common start."""
         images = torch.randn(options.batch, 3, options.image, options.image, device=device)
         labels = torch.randint(10, (options.batch,), device=device)
-        # Without synchronising the ranks would drift apart; the optimizer works as long, and changes nothing.
+        # Without synchronization the ranks would diverge; with this setting the optimizer does the same work and changes nothing.
         optimizer.param_groups[0]["lr"] = RATE if synchronised else 0.0
         optimizer.zero_grad(set_to_none=False)
         finish()
@@ -137,12 +138,12 @@ def run_rank(options):
             "losses": (mean_losses / options.ranks).tolist()}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
-    # Python up to 3.13 ends a thread of torch's that asks for the interpreter lock too late with pthread_exit, which aborts the process.
+    # Python up to 3.13 ends a torch thread that acquires the GIL too late with pthread_exit, which aborts the process.
     sys.stdout.flush()
     os._exit(0)
 
 
-# ---- all of them ----
+# ---- all ranks ----
 
 def free_port():
     with socket.socket() as probe:

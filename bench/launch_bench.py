@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures `fulldeck run` beside torchrun and mpirun, in turns, in one run on one machine, and prints tables in Markdown.
+"""Measures `fulldeck run` compared with torchrun and mpirun, alternately, in one run on one machine, and prints Markdown tables.
 
 launch_bench.py [options]      --help lists them; scripts/bench calls it
 
-What is not installed is left out, with a word. Python 3.8, standard library only.
+Launchers that are not installed are skipped and reported. Python 3.8, standard library only.
 """
 import argparse
 import os
@@ -17,13 +17,13 @@ import time
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RANKS = 8
 
-# A rank that says that it is there and then waits, or works. A file, because torchrun would change the dollar signs of an
-# argument.
+# A rank that reports that it has started and then waits, or works. A file, because torchrun would change the dollar signs of
+# an argument.
 READY = 'echo $$ >"$1/$RANK.new" && mv "$1/$RANK.new" "$1/$RANK"\n'
 SLEEPING = READY + "exec sleep 1000\n"
 BUSY = READY + "while :; do :; done\n"
 
-# A rank that writes numbered lines, in pieces that end in the middle of a line. Arguments: bytes, bytes a line.
+# A rank that writes numbered lines, in chunks that end in the middle of a line. Arguments: bytes, bytes per line.
 WRITER = r"""
 import os, sys
 total, width = int(sys.argv[1]), int(sys.argv[2])
@@ -63,14 +63,14 @@ class Bench:
         self.variables = {name: value for name, value in os.environ.items()
                           if not name.startswith(("SLURM", "OMPI_", "PMI", "PET_", "TORCHELASTIC_", "FULLDECK_"))}
         if shutil.which("ssh") is None:
-            self.variables["OMPI_MCA_plm_rsh_agent"] = "/bin/sh"  # mpirun insists on one, also for its own host
+            self.variables["OMPI_MCA_plm_rsh_agent"] = "/bin/sh"  # mpirun requires one, even for its own node
         for name in ("runtime", "leases"):
             os.makedirs(os.path.join(folder, name), mode=0o700)
         self.variables.update(FULLDECK_RUNTIME_DIR=os.path.join(folder, "runtime"),
                               FULLDECK_LEASE_DIR=os.path.join(folder, "leases"), OMP_NUM_THREADS="1", PYTHON_EXEC=options.python)
         os.chdir(folder)
 
-    # The launchers, each as a function from a rank's command to a command line; None where it is not installed.
+    # The launchers, each as a function from a rank's command to a command line; None if it is not installed.
 
     def fulldeck(self, command, ranks=RANKS, *more):
         return [self.options.fulldeck, "run", "--nproc-per-node", str(ranks), "--devices", "cpu", "--no-python", *more] + command
@@ -81,12 +81,12 @@ class Bench:
 
     def mpirun(self, command):
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        # RANK is what the ranks of the other launchers have.
+        # Set RANK as the other launchers do.
         with_rank = ["sh", "-c", 'RANK=$OMPI_COMM_WORLD_RANK exec "$@"', "sh"] if command[0] == "/bin/sh" else []
         return ["mpirun", "-np", str(RANKS), "--oversubscribe"] + root + with_rank + command
 
     def peers(self):
-        """Those that are here: name, command, how often it is run for every run of ours."""
+        """The installed launchers: name, command, number of runs per run of fulldeck."""
         found = [("fulldeck run", self.fulldeck, 1.0)]
         if shutil.which("mpirun"):
             found.append(("mpirun", self.mpirun, 1.0))
@@ -111,7 +111,7 @@ class Bench:
         return status == 0
 
     def spawn(self, command, out=os.devnull):
-        """posix_spawn, because it adds less to what is measured than subprocess does."""
+        """Uses posix_spawn, because it adds less to the measured time than subprocess does."""
         actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                    (os.POSIX_SPAWN_OPEN, 1, out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), (os.POSIX_SPAWN_DUP2, 1, 2)]
         return os.posix_spawn(shutil.which(command[0]) or command[0], command, self.variables, file_actions=actions)
@@ -123,7 +123,7 @@ class Bench:
         return path
 
     def in_turns(self, peers, runs, one):
-        """one(name, make_command) for each peer in turn, `runs` times, slow ones less often."""
+        """Calls one(name, make_command) for each peer alternately, `runs` times, slow ones less often."""
         times = {name: [] for name, _, _ in peers}
         for turn in range(runs):
             for name, make_command, share in peers:
@@ -152,7 +152,7 @@ class Bench:
             return taken
 
         for name, make_command, _ in peers:
-            one(name, make_command)  # the first one reads the disk
+            one(name, make_command)  # warm up: the first run reads from disk
         self.table("Start and stop of {} × /bin/true".format(RANKS), self.in_turns(peers, self.options.runs, one))
 
     def ready(self, ranks_at, count=RANKS):
@@ -266,7 +266,7 @@ class Bench:
                     continue
                 prefix, _, text = line.partition(b"] ")
                 if text.startswith(b"fulldeck: "):
-                    continue  # the rank's first line says where it runs
+                    continue  # the rank's first line shows where it runs
                 rank = int(prefix[1:])
                 merged_torn += text[10:] != filler or int(text[:10]) != following[rank]
                 following[rank] += 1

@@ -1,6 +1,6 @@
-// measure_board [CALLS]: what a rank pays for each call of include/fulldeck/rank_board.h, and a reader for each
-// reading, while a second thread reads (or writes) all the time and while none does. Prints rows of a table, in
-// nanoseconds a call.
+// measure_board [CALLS]: the cost of each call of include/fulldeck/rank_board.h for a rank, and of each read for a
+// reader, with and without a second thread that reads (or writes) all the time. Prints table rows, in nanoseconds per
+// call.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -24,7 +24,7 @@ double Nanoseconds(long calls, const Call& call) {
   return took.count() / static_cast<double>(calls);
 }
 
-// Measures `call` alone, and while `other` runs without a pause in a thread of its own.
+// Measures `call` by itself, and while `other` runs continuously in another thread.
 template <typename Call, typename Other>
 void Row(const char* title, long calls, const Call& call, const Other& other) {
   const double alone = Nanoseconds(calls, call);

@@ -1,6 +1,6 @@
-// measure_command RUNS COMMAND…: runs a command many times, its output thrown away, and prints one line of JSON: wall
-// time of a run in milliseconds (median and 95th percentile) and its largest resident memory. A program of its own
-// because a process inherits the memory peak of whoever forks it, and a Python that measures would show its own.
+// measure_command RUNS COMMAND…: runs a command many times, discards its output, and prints one line of JSON: wall time
+// per run in milliseconds (median and 95th percentile) and its maximum resident memory. It is a separate program
+// because a process inherits the peak memory of the process that forks it, so a measuring Python would report its own.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How long a job takes from a fault to its first new step, beside a clean start: `bench/restart_time.py [--ranks 8] [--runs 3]`.
+"""How long a job takes from a fault to its first new step, compared with a clean start: `bench/restart_time.py [--ranks 8] [--runs 3]`.
 
-Trains a small job on simulated cards. A clean start is timed from the command to the end of step 1; then, once there is a
-checkpoint, a rank is killed (SIGKILL) and the time runs from there to the end of the first step after the resume. The launcher's
-wait before a restart (1 s) is part of it. Prints both, and their ratio, for each run and as medians."""
+Trains a small job on simulated cards. A clean start is timed from the command to the end of step 1. Then, once there is a
+checkpoint, a rank is killed (SIGKILL), and the time runs from there to the end of the first step after the resume. It includes
+the launcher's wait before a restart (1 s). Prints both and their ratio, for each run and as medians."""
 import argparse
 import glob
 import os
@@ -64,7 +64,7 @@ def measure(build, ranks):
     try:
         with open(os.path.join(folder, "job.toml"), "w") as file:
             file.write(RECIPE)
-        # Simulated cards of its own, whatever else runs on this machine.
+        # Its own simulated cards, independent of other programs on this machine.
         variables = dict(os.environ, FULLDECK_SIMULATE="gcu:%d" % ranks)
         for variable in ("FULLDECK_LEASE_DIR", "FULLDECK_SIMULATE_DIR"):
             variables[variable] = os.path.join(folder, variable)

@@ -1,6 +1,6 @@
-"""What the checks for silent errors (python/fulldeck/adapters/silent.py) cost a training step on the CPU: the same loop with and without them,
-interleaved in pairs, each in a rank of `fulldeck run`. Prints the median of the pairs' differences with its 95 % interval, and ends with 1 when the
-median is above the limit.
+"""Measures what the checks for silent errors (python/fulldeck/adapters/silent.py) add to a training step on the CPU: the same loop
+with and without them, interleaved in pairs, in a rank of `fulldeck run`. Prints the median of the pairs' differences with its 95 %
+interval. The exit code is 1 if the median is above the limit.
 
 silent_checks_cost.py [--pairs 100] [--steps 50] [--limit 0.5]"""
 import argparse
@@ -15,7 +15,7 @@ import tempfile
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FULLDECK = os.path.join(os.environ.get("FULLDECK_BUILD_DIR", os.path.join(TOP, "build")), "bin", "fulldeck")
 
-# Both halves of a pair run in one process, in blocks that alternate: the machine's own changes hit both alike.
+# Both halves of a pair run in one process, in alternating blocks, so that changes of the machine affect both equally.
 LOOP = """
 import json, sys, time
 import torch
@@ -64,7 +64,7 @@ print("TIMES " + json.dumps(times), flush=True)
 
 
 def interval(values, rounds=10000):
-    """Of the median, by bootstrap."""
+    """Bootstrap confidence interval of the median."""
     generator = random.Random(1)
     medians = sorted(statistics.median(generator.choices(values, k=len(values))) for _ in range(rounds))
     return medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]

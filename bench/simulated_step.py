@@ -1,5 +1,5 @@
-"""How much dearer a training step is on a simulated card than on the host: the same small transformer, one thread, steps of the two in turn
-so that both see the same machine. Prints the medians and their ratio.
+"""How much slower a training step is on a simulated card than on the CPU: the same small transformer with one thread, with steps of
+the two alternating so that both see the same machine. Prints the medians and their ratio.
 
     FULLDECK_SIMULATE=gcu:1 PYTHONPATH=build/lib/python python bench/simulated_step.py
 """

@@ -1,7 +1,8 @@
-"""Where the time of a small all_reduce goes that is called alone through torch in Python: 8 ranks, 64 KiB, a barrier before each call, as a peer's
-benchmark would do it. Prints for `fulldeck` and Gloo, interleaved: the median call of the slowest rank, what a pair of barrier and call costs each
-rank in CPU time and in context switches, and the time that the CPU time of all ranks takes on this machine's cores: when the pair takes that long,
-the cores are busy all the time, and only less work could make it faster. One rank alone shows how much of it is Python and torch.
+"""Shows where the time of a single small all_reduce through torch in Python goes: 8 ranks, 64 KiB, a barrier before each call, as a
+typical benchmark does it. Prints for `fulldeck` and Gloo, interleaved: the median call of the slowest rank; what a pair of barrier
+and call costs each rank in CPU time and context switches; and the time that the CPU time of all ranks takes on this machine's
+cores. If the pair takes that long, the cores are busy all the time, and only less work could make it faster. A run with one rank
+shows how much of it is Python and torch.
 
 small_calls.py [--ranks 8] [--bytes 65536] [--calls 400] [--repeats 5]"""
 import argparse
@@ -20,7 +21,7 @@ WARM_UP = 20
 
 
 def used():
-    """CPU seconds, and how often this thread gave its core away or lost it."""
+    """CPU seconds, and the voluntary and involuntary context switches of this thread."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime, usage.ru_nvcsw + usage.ru_nivcsw
 
@@ -52,7 +53,7 @@ def rank(backend, size, calls, output):
 
 
 def measure(backend, ranks, size, calls):
-    """(slowest rank's median call, pair, mean CPU seconds of a rank per pair, mean switches of a rank per pair)"""
+    """Returns (slowest rank's median call, pair, mean CPU seconds per rank and pair, mean switches per rank and pair)."""
     with tempfile.TemporaryDirectory(prefix="small-calls-") as folder:
         output = os.path.join(folder, "figures.json")
         subprocess.run([FULLDECK, "run", "--devices", "cpu", "--nproc-per-node", str(ranks), "--log-dir", folder, os.path.abspath(__file__), "--rank", backend,

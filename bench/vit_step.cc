@@ -1,10 +1,11 @@
 // Measures a training step of the vision job's model on one device: forward, losses of both heads, backward and AdamW,
-// of a segmentation with the up-head and the auxiliary head. bench/vit_step.py measures the same in PyTorch, beside it.
+// for a segmentation with the up-head and the auxiliary head. bench/vit_step.py measures the same in PyTorch, for
+// comparison.
 //
 //   build/bench/vit_step --batch 2                 ViT-L/16, 512 × 512, bfloat16, on the card
 //   build/bench/vit_step --device cpu --backbone dinov3-tiny --size 64 --precision float32
 //
-// Prints one line. Each step is timed with the device waited for before and after, and the median counts.
+// Prints one line. Synchronizes with the device before and after each step, and reports the median.
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -39,13 +40,13 @@ struct Options {
   std::string device = "cuda";
   std::string backbone = "dinov3-vitl16";
   std::string precision = "bfloat16";
-  std::string optimizer = "fused";  // or torch: LibTorch's own loop
+  std::string optimizer = "fused";  // or torch: LibTorch's own per-parameter loop
   std::int64_t batch = 2;
   std::int64_t size = 512;
   std::int64_t steps = 20;
   std::int64_t warm_up = 5;
   double drop_path = 0;
-  bool wrapped = false;  // in DataParallel, as the job does it
+  bool wrapped = false;  // in DataParallel, as in the vision job
 };
 
 Options Read(int count, char** words) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures a training step of the vision job's model in PyTorch eager, and with --program the same step in C++ beside it.
+"""Measures a training step of the vision job's model in PyTorch eager mode; with --program, also the same step in C++ for comparison.
 
 vit_step.py --batch 2 --program build/bench/vit_step           ViT-L/16, 512 x 512, bfloat16, on the card
 
-The model is transformers' DINOv3ViTModel where that is installed, else a twin of it in this file, with the up-head and the
-auxiliary head; AdamW is torch's with its defaults (or --fused). Each step is timed with the device waited for before and after,
-and the median counts. With --program the two take turns, --rounds times, and the medians of the rounds are compared. Needs torch;
-Python 3.8.
+The model is transformers' DINOv3ViTModel if that is installed, otherwise an equivalent in this file, with the up-head and the
+auxiliary head. AdamW is torch's with its defaults (or --fused). Synchronizes with the device before and after each step, and
+reports the median. With --program the two run alternately, --rounds times, and the medians of the rounds are compared. Needs
+torch; Python 3.8.
 """
 import argparse
 import math
@@ -44,7 +44,7 @@ def read_options():
 
 
 def make_twin(torch, shape):
-    """DINOv3ViTModel in a few lines: the same modules, operations and types as transformers' with attention by
+    """A short equivalent of DINOv3ViTModel: the same modules, operations and types as transformers', with
     scaled_dot_product_attention."""
     nn, functional = torch.nn, torch.nn.functional
     dim, layers, heads, mlp, gated, patch, _ = shape
@@ -206,7 +206,7 @@ class Eager:
         return loss
 
     def measure(self):
-        """Median and least milliseconds of a step, and the last loss."""
+        """Median and minimum milliseconds per step, and the last loss."""
         def wait():
             if self.options.device == "cuda":
                 self.torch.cuda.synchronize()

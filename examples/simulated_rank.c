@@ -1,9 +1,9 @@
-/* A rank of a training run, without the training: it takes the card of its LOCAL_RANK, keeps it busy, and tells its
- * progress on the rank board. Plain C against the two public headers; `make train` runs eight of it.
+/* A rank of a training run, without the training: it uses the card of its LOCAL_RANK, keeps it busy, and reports its
+ * progress on the rank board. Plain C with the two public headers; `make train` runs eight of them.
  *
  *   FULLDECK_SIMULATE=gcu:8 fulldeck run --no-python build/examples/simulated_rank 50 100
  *
- * Arguments: steps, milliseconds a step. */
+ * Arguments: steps, milliseconds per step. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "the card has no room for %d bytes\n", kCardBytes);
     return 1;
   }
-  fulldeck_board* board = NULL; /* NULL is fine: then nobody sees the progress */
+  fulldeck_board* board = NULL; /* NULL is allowed: the progress is then not visible */
   if (fulldeck_board_open(&board) != 0) fprintf(stderr, "%s\n", fulldeck_board_error());
 
   double loss = 0;

@@ -1,9 +1,10 @@
-// A complete training program on the C++ runtime: any number of ranks, any device, checkpoints that it resumes from.
+// A complete training program on the C++ runtime: any number of ranks, any device, and checkpoints from which it
+// resumes.
 //
 //   fulldeck run --nproc-per-node 8 --no-python build/bin/example-train --global-batch 64 --steps 100
 //
-// It learns to tell which of four directions a point in 32 dimensions leans to most. The last line is the loss of the
-// last step over all ranks; it does not depend on the number of ranks.
+// It learns to which of four directions a point in 32 dimensions is closest. The last line is the loss of the last step
+// over all ranks; it does not depend on the number of ranks.
 #include <fulldeck/checkpoint.h>
 #include <fulldeck/data_parallel.h>
 #include <fulldeck/gradients.h>
@@ -29,7 +30,7 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out(at::gelu(in(x))); }
 };
 
-// Samples are made from their numbers, so whichever rank gets one sees the same.
+// Samples are generated from their indices, so every rank generates the same data for an index.
 at::Tensor MakeInputs(const std::vector<std::uint64_t>& samples, std::uint64_t seed) {
   at::Tensor inputs = at::empty({static_cast<std::int64_t>(samples.size()), kInputs});
   float* value = inputs.data_ptr<float>();

@@ -6,8 +6,8 @@
 #include "checkpoint/scalar_state.h"
 #include "fuzz_target.h"
 
-// A manifest without its checksum, which is put behind it here: a fuzzer would never guess one. The same bytes are read
-// as a state.json.
+// A manifest without its checksum, which is appended here because a fuzzer cannot guess one. The same bytes are also
+// read as a state.json.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::checkpoint;
   const std::string body(fulldeck::fuzz::AsText(data, size));

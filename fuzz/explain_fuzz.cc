@@ -2,7 +2,7 @@
 #include "diagnosis/known_failures/explain.h"
 #include "fuzz_target.h"
 
-// The same log in one chunk and in chunks of three bytes is explained in the same way.
+// A log in one chunk and the same log in chunks of three bytes give the same explanation.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::diagnosis;
   const std::string_view text = fulldeck::fuzz::AsText(data, size);

@@ -4,7 +4,8 @@
 #include "imagery/files.h"
 #include "imagery/png_plain.h"
 
-// Any bytes are an image, or an error that can be printed. What the short way for PNG files reads, libpng reads alike.
+// Any input is an image, or gives a printable error. PNG files that the fast path decodes must decode identically with
+// libpng.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::imagery;
   const std::string_view bytes = fulldeck::fuzz::AsText(data, size);

@@ -1,4 +1,4 @@
-// A line an argument. Lines in front of an empty one are variables: NAME=value.
+// One argument per line. Lines before an empty one are variables: NAME=value.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     FULLDECK_CHECK(message.error().message.find('\x1b') == std::string::npos);
     return 0;
   }
-  // What was understood can be encoded again, and is then understood in the same way.
+  // A decoded message can be encoded again, and decodes to the same.
   const std::string encoded = EncodeNodeMessage(*message);
   FULLDECK_CHECK(encoded.size() <= net::kLongestMessage);
   FULLDECK_CHECK(

@@ -1,4 +1,4 @@
-// The input serves as the version file and as the information file.
+// The input is used as both the version file and the information file.
 #include "base/check.h"
 #include "device/text/nvidia_proc_text.h"
 #include "fuzz_target.h"

@@ -2,7 +2,7 @@
 #include "fuzz_target.h"
 #include "lint/script_traps.h"
 
-// Words lie in the source one behind the other, statements hold text that are there, and every hit has its line.
+// Tokens are in source order, statements contain existing text, and every hit has a line number.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::lint;
   const std::string_view text = fulldeck::fuzz::AsText(data, size);

@@ -9,7 +9,7 @@ namespace {
 
 using namespace fulldeck::config;
 
-// What was accepted can be written, read back as the same, and planned.
+// An accepted config can be written, read back unchanged, and planned.
 void CheckAccepted(const Config& config) {
   const std::string text = ToResolvedText(config);
   const auto again = FromResolvedText(text, "again");
@@ -31,7 +31,8 @@ void CheckRefused(const std::string& message) {
 
 }  // namespace
 
-// Three readers: the first byte says which. 's': lines of --set on a good config; 'r': the resolved form; else TOML.
+// Three readers, selected by the first byte. 's': lines of --set on a valid config; 'r': the resolved form; otherwise
+// TOML.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text = fulldeck::fuzz::AsText(data, size);
   if (text.starts_with('s')) {

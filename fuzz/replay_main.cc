@@ -1,5 +1,5 @@
-// Runs a fuzzer's function once on every file of the folders given, so that what fuzzing once found stays found, with
-// any compiler and without libFuzzer. Fails when there is no file to run.
+// Runs a fuzz target once on every file of the given folders, as a regression test of earlier findings, with any
+// compiler and without libFuzzer. Fails if there is no file to run.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
       std::ifstream file(entry.path(), std::ios::binary);
       const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
       std::printf("%s\n", entry.path().c_str());
-      std::fflush(stdout);  // the last name printed is the one that crashed
+      std::fflush(stdout);  // if it crashes, the last name printed is the input that did it
       LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
       ++inputs;
     }

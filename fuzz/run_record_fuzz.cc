@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   }
   FULLDECK_CHECK(!record->run_id.empty() && record->run_id.find('\x1b') == std::string::npos);
   FULLDECK_CHECK(record->world_size >= 1 && record->ranks.size() <= 4096 && record->cards.size() <= 4096);
-  // What was understood once is understood again, and means the same. A long command alone is cut short.
+  // A parsed record parses again to the same meaning after formatting. Only a long command is truncated.
   RunRecord first = *record;
   auto again = ParseRunRecord(FormatRunRecord(first));
   FULLDECK_CHECK(again.ok());

@@ -6,7 +6,8 @@
 #include "checkpoint/safetensors.h"
 #include "fuzz_target.h"
 
-// A whole file: length, JSON, data. What is accepted obeys the format and is written again with the same meaning.
+// A whole file: length, JSON, data. An accepted file conforms to the format, and is written again with the same
+// meaning.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::checkpoint;
   const std::string_view file = fulldeck::fuzz::AsText(data, size);
@@ -25,7 +26,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   }
   FULLDECK_CHECK(header->data_begin + end == file.size());
   std::vector<TensorEntry> again = header->tensors;
-  // Two empty tensors at one place have no order of their own.
+  // The order of two empty tensors at the same offset is undefined.
   const auto written = FormatHeader(again, header->metadata);
   FULLDECK_CHECK(written.ok() && again == header->tensors);
   const auto read = ParseHeader(std::string_view(*written).substr(8), written->size() + end);

@@ -3,8 +3,8 @@
 #include "base/check.h"
 #include "fuzz_target.h"
 
-// Nothing that steers a terminal comes through, no name is longer than its line, and what is cut at the end of a line
-// is a beginning of the whole.
+// No terminal control characters pass through, no name is longer than its line, and a truncated line is a prefix of the
+// whole one.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fulldeck::diagnosis;
   const std::string_view text = fulldeck::fuzz::AsText(data, size);

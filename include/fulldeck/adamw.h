@@ -1,16 +1,18 @@
-// torch's AdamW, with all parameters of a group in one go. LibTorch's own walks through the parameters one by one with
-// a dozen small kernels each, which on a card costs more than the arithmetic; Python's does not.
+// A drop-in for LibTorch's AdamW that updates all parameters of a group at once. LibTorch's own optimizer launches
+// about a dozen small kernels per parameter, which on a card costs more than the arithmetic; Python's does not. This is
+// not a different algorithm.
 //
 //   fulldeck::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-4).weight_decay(0.05));
 //
-// It is a torch::optim::AdamW: options, groups, state, checkpoints, schedulers and MicroBatches are that one's, and one
-// can go on where the other stopped. The results agree to rounding (about 1e-6 of a step), not bit by bit.
+// It is a torch::optim::AdamW: it shares that class's options, groups, state, checkpoints and schedulers, works with
+// MicroBatches, and each can resume from the other's state. The results agree to rounding (about 1e-6 of a step), not
+// bit for bit.
 //
-// One kernel does the whole step where the device has it (`aten::_fused_adamw_`: CPU, CUDA, whatever a vendor's library
-// brings); else lists of tensors go through a few operations each. Which of them it is depends on device and types
-// alone, so it is the same on all ranks.
+// If the device has `aten::_fused_adamw_` (CPU, CUDA, or a vendor's library that provides it), one kernel does the
+// whole step. Otherwise each group is updated by a few multi-tensor (foreach) operations. The choice depends only on
+// device and types, so it is the same on all ranks.
 //
-// Threads: the training loop's alone.
+// Threads: call it only from the training loop's thread.
 #pragma once
 
 #include <torch/optim/adamw.h>
@@ -23,10 +25,10 @@ class FULLDECK_RUNTIME_API AdamW : public torch::optim::AdamW {
  public:
   using torch::optim::AdamW::AdamW;
 
-  // Parameters without a gradient are passed over, as torch does. Sparse gradients are an Error.
+  // Skips parameters without a gradient, as torch does. Throws Error on sparse gradients.
   at::Tensor step(LossClosure closure = nullptr) override;
 
-  // Does this device have the one kernel for the whole step?
+  // Whether this device has the fused kernel.
   static bool IsFusedOn(c10::DeviceType device);
 };
 

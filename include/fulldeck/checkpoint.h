@@ -1,5 +1,6 @@
-// Checkpoints: the state of a training as safetensors files with a manifest of checksums, written by one rank in the
-// background, and loaded only when every byte of it is what was written.
+// Checkpoints: saves the state of a training as safetensors files with a manifest of checksums. Rank 0 writes them in
+// the background. A checkpoint is loaded only if every byte matches its manifest. This is not a general serializer: it
+// saves what State refers to.
 //
 //   fulldeck::State state;
 //   state.Module("model", *model).Optimizer("optimizer", adamw).Object("sampler", sampler).Random();
@@ -12,10 +13,11 @@
 //   checkpoints.Finish();
 //
 // On disk: DIR/step-000001234/{NAME.safetensors …, state.json, manifest.json}; docs/checkpoints.md specifies every
-// byte. Python's safetensors reads the tensors. There is no pickle in it, and nothing in it can name code to run.
+// byte. Python's safetensors can read the tensors. There is no pickle, and nothing in a checkpoint can name code to
+// run.
 //
-// Save, Load and Finish are collectives: all ranks of the team call them, in the same order. Everything here is called
-// from one thread, the one that trains; the writer is a thread of its own on rank 0 (`fulldeck-save`).
+// Save, Load and Finish are collectives: all ranks of the team call them, in the same order. Call everything here from
+// the training thread only. The writer is a separate thread on rank 0 (`fulldeck-save`).
 #pragma once
 
 #include <torch/nn/module.h>
@@ -45,12 +47,12 @@ namespace checkpoint {
 class Files;  // src/rank/checkpoint/files.h
 }  // namespace checkpoint
 
-// What a checkpoint is made of: references to the things that train, each under a name of its own (letters, digits,
-// '.',
-// '_', '-'). Filled once, then used for every Save and Load; the things must outlive it. All ranks name the same.
+// What a checkpoint contains: references to the objects of the training, each under a unique name (letters, digits,
+// '.', '_', '-'). Fill it once and use it for every Save and Load. The objects must outlive it. All ranks use the same
+// names.
 //
-// In data parallel training all ranks hold the same state, so rank 0's is saved and every rank loads it, however many
-// there are then. What differs between ranks (the generators, OfEachRank) is saved for each of them.
+// In data parallel training all ranks hold the same state, so only rank 0's is saved and every rank loads it, even if
+// the number of ranks has changed. State that differs between ranks (the generators, OfEachRank) is saved per rank.
 class FULLDECK_RUNTIME_API State {
  public:
   State();
@@ -58,20 +60,20 @@ class FULLDECK_RUNTIME_API State {
   State(State&&) noexcept;
   State& operator=(State&&) noexcept;
 
-  // All parameters and buffers, by their names, in NAME.safetensors. Loading needs each of them with the same shape and
-  // type, and nothing else in the file.
+  // All parameters and buffers by name, in NAME.safetensors. Loading requires each of them with the same shape and
+  // type, and no others in the file.
   State& Module(std::string name, torch::nn::Module& module);
 
-  // torch's Adam, AdamW, SGD, RMSprop or Adagrad: the options of its groups, and what it keeps of each parameter.
-  // Parameters are known by their names in the modules of this State (one that is in none: by group and place), so they
-  // may stand in another order when it is loaded; the groups may not. Another kind of optimizer is an Error; it can be
-  // saved with Tensors() and Text().
+  // torch's Adam, AdamW, SGD, RMSprop or Adagrad: the options of its groups, and its state of each parameter.
+  // Parameters are identified by their names in the modules of this State (a parameter in none of them: by group and
+  // index), so their order may differ when it is loaded; the order of the groups may not. Any other kind of optimizer
+  // is an Error; save it with Tensors() and Text().
   State& Optimizer(std::string name, torch::optim::Optimizer& optimizer);
 
-  // One of torch's schedulers that derive from LRScheduler (StepLR …). Learning rates are the optimizer's.
+  // A torch scheduler that derives from LRScheduler (StepLR …). The learning rates are saved with the optimizer.
   State& Scheduler(std::string name, torch::optim::LRScheduler& scheduler);
 
-  // Anything with `std::string ToText() const` and `void FromText(const std::string&)`: a scaler, a sampler, a
+  // Any object with `std::string ToText() const` and `void FromText(const std::string&)`: GradScaler, Sampler, a
   // schedule.
   template <typename T>
   State& Object(std::string name, T& object) {
@@ -81,24 +83,24 @@ class FULLDECK_RUNTIME_API State {
   }
   State& Text(std::string name, std::function<std::string()> save, std::function<void(const std::string&)> load);
 
-  // Texts that differ between ranks, 48 KiB a rank in all (the generators take 5). Loading gets those of all ranks that
-  // saved, by rank.
+  // Strings that differ between ranks, at most 48 KiB per rank in total (the generators take 5). Loading passes the
+  // strings of all ranks that saved, indexed by rank.
   State& OfEachRank(std::string name, std::function<std::string()> save,
                     std::function<void(const std::vector<std::string>&)> load);
 
-  // A variable.
+  // A single variable.
   State& Value(std::string name, bool& value);
   State& Value(std::string name, std::int64_t& value);
   State& Value(std::string name, double& value);
   State& Value(std::string name, std::string& value);
 
-  // Tensors by name, in NAME.safetensors. Loading gets tensors of its own, on the CPU.
+  // Tensors by name, in NAME.safetensors. Loading passes newly allocated tensors on the CPU.
   using NamedTensors = std::map<std::string, at::Tensor>;
   State& Tensors(std::string name, std::function<NamedTensors()> save, std::function<void(const NamedTensors&)> load);
 
-  // torch's default generators, the CPU's and that of the team's device, of each rank. With another number of ranks,
-  // those that there were before get theirs; a new rank's is seeded from rank 0's, the step and its rank, which is
-  // said.
+  // Per rank, torch's default generators: the CPU's and that of the team's device. If the number of ranks has changed,
+  // ranks that existed before get their generators back. New ranks are seeded from rank 0's generator, the step and
+  // their rank, and this is logged.
   State& Random();
 
   class Impl;
@@ -109,38 +111,38 @@ class FULLDECK_RUNTIME_API State {
 };
 
 struct CheckpointOptions {
-  // Which ones stay when a newer one is durable: the last, and of all the best (by Save's score; higher is better). The
-  // newest that was read back and found good is never removed, and nothing is while saves fail. keep_last = 0 keeps
-  // all.
+  // Which checkpoints to keep when a newer one becomes durable: the last keep_last, and the keep_best with the highest
+  // Save score of all. The newest checkpoint that was read back successfully is never deleted, and nothing is deleted
+  // while saves fail. keep_last = 0 keeps all.
   int keep_last = 3;
   int keep_best = 0;
 
-  // A Save while the one before is still being written: waits for it (told in its report), or is refused, which means
-  // that it is not done (report.started is false).
+  // If Save is called while the previous checkpoint is still being written: kWait waits for it (SaveReport::waited),
+  // kRefuse skips the new save (SaveReport::started is false).
   enum class WhenBusy { kWait, kRefuse };
   WhenBusy when_busy = WhenBusy::kWait;
 
-  // Failed saves in a row that are only told: on stderr at once, and by the next Save's report. One more, and the next
-  // Save or Check throws SaveFailed. Training that goes on is worth more than a save that failed once; training that
-  // can never be saved is not.
+  // How many consecutive saves may fail with only a report: immediately on stderr, and in the next Save's report. After
+  // one more failure the next Save or Check throws SaveFailed. A single failed save is not worth stopping a training
+  // for; a training that can never be saved is.
   int failed_saves_allowed = 2;
 
-  // Every checkpoint is read again and compared before it gets its name.
+  // Read every checkpoint back and compare it before it gets its final name.
   bool read_back = true;
 
-  // Called on rank 0 when a save has become durable or has failed (then with the reason), from the writer's thread.
-  // Must not throw and must not call the Checkpoints.
+  // Called from the writer's thread on rank 0 when a save has become durable or has failed (then with the reason). Must
+  // not throw and must not call the Checkpoints object.
   std::function<void(std::int64_t step, const std::optional<std::string>& failure)> on_ended;
 
-  // One line on stderr of rank 0 when a save is durable. Failures are told in any case.
+  // Print one line on rank 0's stderr when a save is durable. Failures are always printed.
   bool announce = true;
 
-  // For tests: what stands for the file system, for as long as the Checkpoints live. Null: the real one.
+  // For tests: replaces the file system. Must outlive the Checkpoints object. Null: the real one.
   checkpoint::Files* files = nullptr;
 };
 
-// More saves in a row have failed than the options allow. The text is the last one's. The save that threw it was
-// started all the same: whoever catches it loses nothing.
+// More consecutive saves have failed than the options allow. The message is that of the last failure. The save that
+// threw it was still started, so catching it loses nothing.
 class FULLDECK_RUNTIME_API SaveFailed : public Error {
  public:
   using Error::Error;
@@ -148,59 +150,59 @@ class FULLDECK_RUNTIME_API SaveFailed : public Error {
 };
 
 struct SaveReport {
-  bool started = true;                         // false: refused, the one before was still being written
-  std::chrono::nanoseconds stall{0};           // how long training stood still, waiting included
-  std::chrono::nanoseconds waited{0};          // of it: for the save before to end
-  std::uint64_t bytes = 0;                     // of the state, on rank 0
-  bool buffer_grew = false;                    // the copy's memory had to be allocated first; see Prepare
-  std::optional<std::string> earlier_failure;  // of the save before, told once; the same on all ranks
+  bool started = true;                         // false: refused because the previous save was still being written
+  std::chrono::nanoseconds stall{0};           // how long training was blocked, including `waited`
+  std::chrono::nanoseconds waited{0};          // of that: for the previous save to finish
+  std::uint64_t bytes = 0;                     // of rank 0's state
+  bool buffer_grew = false;                    // the copy buffer had to be allocated first; see Prepare
+  std::optional<std::string> earlier_failure;  // of the previous save, reported once; the same on all ranks
 };
 
 struct LoadReport {
   std::int64_t step = 0;
   int saved_by_ranks = 0;
   std::string folder;
-  std::vector<std::string> passed_over;  // newer ones that were bad, with file, tensor and reason
+  std::vector<std::string> passed_over;  // newer checkpoints that were corrupt, with file, tensor and reason
   std::uint64_t bytes = 0;
   std::chrono::nanoseconds took{0};
 };
 
 class FULLDECK_RUNTIME_API Checkpoints {
  public:
-  // On rank 0 makes the directory, takes its lock and removes what a writer that died has left; throws on all ranks
-  // when that fails, for instance because another job writes there. A collective. Every rank must see the directory.
+  // On rank 0: creates the directory, locks it and removes what a writer that died has left there. If that fails, for
+  // instance because another job writes there, throws on all ranks. A collective. Every rank must see the directory.
   Checkpoints(std::string directory, const Team& team, CheckpointOptions options = {});
 
-  // Waits until what is being written is durable. A failure that nobody was told of yet goes to stderr.
+  // Waits until the pending save is durable. A failure that has not been reported yet goes to stderr.
   ~Checkpoints();
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
 
-  // Allocates rank 0's memory for the copy, which the first Save would do otherwise while training waits. Knows how
-  // much an optimizer of torch's will keep once it has stepped. Not a collective; does nothing on other ranks.
+  // Allocates rank 0's copy buffer; otherwise the first Save does that while training waits. Includes the state that a
+  // torch optimizer allocates in its first step. Not a collective; does nothing on other ranks.
   void Prepare(const State& state);
 
-  // Copies the state and returns; all ranks wait in the barrier "checkpoint copy" until that is done, not until
-  // anything is written. The step must not be negative. Throws SaveFailed, and Error when the state itself cannot be
-  // saved (a type that safetensors does not know; the memory for the copy), the same on all ranks.
+  // Copies the state and returns. All ranks wait in the barrier "checkpoint copy" until the copy is done, not until the
+  // data is written. `step` must not be negative. Throws SaveFailed, or Error when the state cannot be saved (a type
+  // that safetensors does not have; no memory for the copy); the same on all ranks.
   SaveReport Save(std::int64_t step, const State& state, std::optional<double> score = std::nullopt);
 
-  // Cheap; for every step. Throws SaveFailed on rank 0 as soon as more saves have failed than are allowed.
+  // Cheap enough for every step. Throws SaveFailed on rank 0 as soon as more saves have failed than allowed.
   void Check();
 
-  // Loads the newest good checkpoint, or nothing when the directory has none at all. One that is damaged is passed over
-  // with a warning that names file and tensor. Throws Error when all are bad, when the state does not fit (every key
-  // that does not is named, and nothing was changed) or when the ranks do not see the same directory.
+  // Loads the newest valid checkpoint; returns nothing if the directory has none at all. Skips a corrupt one with a
+  // warning that names file and tensor. Throws Error when all are corrupt, when the state does not match (the error
+  // names every key, and nothing has been changed) or when the ranks do not see the same directory.
   //
-  // The ranks verify a share of the data each and then read what they need: reading again, from the page cache, costs
-  // less than sending it, and a rank never believes what it has not checked. No rank's state is touched before all
+  // Each rank verifies a share of the data and then reads what it needs. Reading again from the page cache costs less
+  // than sending the data, and a rank never uses data that was not verified. No rank's state is changed before all
   // agree.
   std::optional<LoadReport> Load(State& state);
 
-  // Waits until the last save is durable, on all ranks; throws SaveFailed on all when it is not.
+  // Waits on all ranks until the last save is durable; throws SaveFailed on all of them if it failed.
   void Finish();
 
-  // Rank 0: the last step that this object has made durable. Other ranks: nothing.
+  // Rank 0: the last step that this object has made durable. Other ranks: nullopt.
   std::optional<std::int64_t> durable_step() const;
   const std::string& directory() const;
 
@@ -209,17 +211,17 @@ class FULLDECK_RUNTIME_API Checkpoints {
   std::unique_ptr<Impl> impl_;
 };
 
-// ---- weights of others ----
+// ---- pretrained weights ----
 
-// How names in a file of weights become names of the module. Prefixes first (the first that fits is removed), then
-// renames of whole names or, with a '*' at the end of both, of beginnings. Lists of names that may differ take whole
-// names, or beginnings with a '*' at the end; names as they are after the renames.
+// How names in a weight file map to names in the module. Prefixes are removed first (the first match only), then names
+// are renamed: whole names, or prefixes if both sides end in '*'. The lists of names that may differ use the names
+// after renaming: whole names, or prefixes that end in '*'.
 struct WeightRules {
   std::vector<std::string> remove_prefixes;
   std::vector<std::pair<std::string, std::string>> renames;
   std::vector<std::string> may_be_missing;
   std::vector<std::string> may_be_unexpected;
-  bool convert_types = false;  // a file in bf16 into a module in float32
+  bool convert_types = false;  // for example a bf16 file into a float32 module
 };
 
 struct WeightReport {
@@ -234,12 +236,12 @@ struct WeightReport {
   std::vector<Wrong> wrong_shape;
   std::vector<Wrong> wrong_type;
 
-  // Every key, one a line, under what happened to it.
+  // Every key, one per line, grouped by result.
   FULLDECK_RUNTIME_API std::string Text() const;
 };
 
-// Reads the parameters and buffers of a module from a safetensors file. Anything but a full match that the rules do not
-// allow by name throws an Error with the whole report, and nothing has been changed. Not a collective.
+// Reads the parameters and buffers of a module from a safetensors file. Any mismatch that the rules do not allow by
+// name throws an Error with the whole report, and the module is unchanged. Not a collective.
 FULLDECK_RUNTIME_API WeightReport LoadWeights(torch::nn::Module& module, const std::string& path,
                                               const WeightRules& rules = {});
 

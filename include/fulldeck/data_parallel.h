@@ -1,23 +1,23 @@
-// Data parallel training: every rank holds a copy of the module, computes gradients from its part of the batch, and all
-// ranks take the same step with the mean of the gradients. What torch's DistributedDataParallel is to Python; LibTorch
-// has none.
+// Data parallel training: every rank holds a copy of the module and computes gradients from its share of the batch, and
+// all ranks take the same step with the mean of the gradients. The C++ counterpart of torch's DistributedDataParallel,
+// which LibTorch lacks. Not for sharded or pipelined models.
 //
 //   auto net = std::make_shared<Net>();
 //   net->to(session->device());
-//   fulldeck::DataParallel model(net, *session);         // the same start on all ranks; a Team does too
+//   fulldeck::DataParallel model(net, *session);         // same initial weights on all ranks; also takes a Team
 //   torch::optim::SGD optimizer(net->parameters(), 0.1);
 //   for (...) {
 //     optimizer.zero_grad();
 //     loss(model.Forward(images), labels).backward();    // gradients are averaged while backward still runs
-//     model.Step(optimizer);                             // refuses to train wrongly
+//     model.Step(optimizer);                             // throws rather than train wrongly
 //   }
 //
-// It refuses (Refusal, on every rank) a module on another device than the team's, modules that are not the same on all
-// ranks, a batch on another device, and a step in which nothing was reduced. It stops (Error) before a step with a
-// gradient that is not finite, and when the ranks' parameters have come apart.
+// It refuses (Refusal, on every rank) a module on a device other than the team's, modules that differ between ranks, a
+// batch on another device, and a step in which nothing was reduced. It throws Error before a step with a non-finite
+// gradient, and when the ranks' parameters have diverged.
 //
-// All ranks make the same calls in the same order. Threads: the training loop's alone. docs/data-parallel.md has the
-// rest: what is communicated when, and what each check costs.
+// All ranks make the same calls in the same order. Threads: call it only from the training loop's thread.
+// docs/data-parallel.md describes what is communicated when, and what each check costs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,66 +49,67 @@ namespace fulldeck {
 class Session;
 
 struct DataParallelOptions {
-  // Some parameters have no part in some steps. Costs a walk through the graph in each forward; without it such a step
+  // Some parameters are unused in some steps. Costs a walk through the graph in each forward; without it, such a step
   // is refused.
   bool find_unused_parameters = false;
-  // The graph is the same in every step: unused parameters are learnt in the first one, at no further cost.
+  // The graph is the same in every step: unused parameters are found in the first step, at no further cost.
   bool static_graph = false;
-  // Buffers (running statistics) are copied from rank 0 before each forward that trains.
+  // Copy buffers (running statistics) from rank 0 before each training forward.
   bool broadcast_buffers = true;
-  // Gradients are views of the buckets: one copy less, and as much memory less.
+  // Gradients are views into the buckets, which saves one copy and its memory.
   bool gradient_as_bucket_view = true;
-  // Gradients are reduced in buckets of about these sizes; the first is smaller, so that the work begins early.
+  // Approximate sizes of the buckets in which gradients are reduced. The first is smaller, so that communication starts
+  // early.
   std::int64_t bucket_bytes = 25 << 20;
   std::int64_t first_bucket_bytes = 1 << 20;
-  // After wrapping, the ranks' parameters and buffers are compared by hash.
+  // Compare the ranks' parameters and buffers by hash after wrapping.
   bool check_parameters = true;
-  // Gradients are looked through for NaN and infinity. Costs nothing in a `fulldeck` group that was made with
-  // check_finite (the reduction looks); else two readings of the gradients.
+  // Check gradients for NaN and infinity. Free in a `fulldeck` group that was created with check_finite (the reduction
+  // checks); otherwise it costs two passes over the gradients.
   bool check_finite = true;
-  // The ranks' parameters are compared by hash, an equal part in each of this many steps; 0: never.
+  // Compare the ranks' parameters by hash, an equal share of them in each of this number of steps; 0: never.
   int hash_every = 50;
 };
 
-// A gradient with NaN or infinity in it.
+// A gradient that contains NaN or infinity.
 struct NonfiniteGradient {
-  int rank = -1;               // the first whose part was not finite; -1: each was, and their sum overflowed
+  int rank = -1;               // the first whose own gradient was non-finite; -1: each was finite, and their sum
+                               // overflowed
   std::string parameter;       // its name in the module
-  std::uint64_t element = 0;   // the first, as it lies in memory
+  std::uint64_t element = 0;   // the first non-finite one, as an index in memory order
   std::uint64_t elements = 0;  // of the parameter
-  std::uint64_t step = 0;      // the step that it was for; the first is 1
+  std::uint64_t step = 0;      // the training step, from 1
 };
 
-// Where tensors are in what goes into and comes out of a module: tensors, and vectors, arrays, tuples, pairs, maps and
-// optionals of them. For a type of your own:
+// How to find the tensors in the arguments and results of a module: tensors, and vectors, arrays, tuples, pairs, maps
+// and optionals of them. For your own type:
 //   template <> struct fulldeck::TensorsIn<Prediction> {
 //     template <typename Visit> static void In(Prediction& value, Visit&& visit) { visit(value.logits); }
 //   };
 template <typename T>
 struct TensorsIn;
 
-// Everything of DataParallel that does not depend on the module's type; what else takes a wrapped module (clipping,
-// scaler) takes this.
+// The part of DataParallel that does not depend on the module's type. Functions that take any wrapped module (clipping,
+// scaler) take this.
 class FULLDECK_RUNTIME_API DataParallelCore {
  public:
   // A collective. Copies parameters and buffers from rank 0 to all.
   DataParallelCore(std::shared_ptr<torch::nn::Module> module, const Team& team,
                    const DataParallelOptions& options = {});
-  // The same with a session, which must outlive it: when the ranks make a new group it goes on with that one, and the
-  // monitor sees what communication cost and that the parameters are equal.
+  // The same with a session, which must outlive it. When the ranks create a new group, this object switches to it. The
+  // monitor shows the communication time and that the parameters are equal.
   DataParallelCore(std::shared_ptr<torch::nn::Module> module, Session& session,
                    const DataParallelOptions& options = {});
   ~DataParallelCore();
   DataParallelCore(const DataParallelCore&) = delete;
   DataParallelCore& operator=(const DataParallelCore&) = delete;
 
-  // Runs a forward pass that is not called `forward`: whatever it returns that has tensors is what backward starts
-  // from.
+  // Runs a forward pass that is not called `forward`. Backward starts from the tensors in whatever it returns.
   template <typename Callable, typename... Args>
   auto Run(Callable&& forward, Args&&... args);
 
-  // While one lives, backward adds gradients up and reduces nothing: for accumulation over several micro-batches.
-  // Forward and backward both belong inside. May be nested.
+  // While an instance lives, backward accumulates gradients and reduces nothing: for accumulation over several
+  // micro-batches. Both forward and backward must be inside. May be nested.
   class FULLDECK_RUNTIME_API Unsynchronised {
    public:
     explicit Unsynchronised(DataParallelCore& model);
@@ -121,45 +122,45 @@ class FULLDECK_RUNTIME_API DataParallelCore {
   };
   [[nodiscard]] Unsynchronised NoSync() { return Unsynchronised(*this); }
 
-  // CheckReduced, CheckFinite, CheckOptimizer, optimizer.step(), StepDone.
+  // CheckReduced, CheckFinite, CheckOptimizer, optimizer.step(), StepDone, in this order.
   void Step(torch::optim::Optimizer& optimizer);
 
-  // For a program that calls the optimizer itself, before it does. Refuses (Refusal) when there are gradients that were
-  // not reduced, or none at all, since the last step: backward under NoSync alone, forward around this wrapper, a loss
-  // that leaves parameters out.
+  // For a program that calls the optimizer itself; call it before. Refuses (Refusal) when, since the last step, there
+  // are gradients that were not reduced, or none at all: every backward was under NoSync, forward bypassed this
+  // wrapper, or the loss omits parameters.
   void CheckReduced();
   // Throws an Error that names rank, parameter and step when the reduced gradients are not finite.
   void CheckFinite();
   // Refuses an optimizer that holds none of the parameters.
   void CheckOptimizer(torch::optim::Optimizer& optimizer) const;
-  // What CheckFinite looks at: of the last backward that reduced. With a backend that does not look itself it waits for
-  // the device, and when something is found it is a collective.
+  // What CheckFinite checks: the result of the last backward that reduced. If the backend does not check by itself,
+  // this waits for the device, and is a collective when something is found.
   std::optional<NonfiniteGradient> nonfinite();
-  // After the optimizer (or after a step that was left out, on all ranks alike): counts it, and hashes a part of the
-  // parameters. Every hash_every-th time a collective, which throws an Error when the ranks differ.
+  // Call after the optimizer step (or after a step that was skipped on all ranks): counts the step and hashes a share
+  // of the parameters. Every hash_every-th call is a collective, which throws an Error when the ranks differ.
   void StepDone();
 
-  // Goes on with another group of the same ranks, after the old one has failed (Session::Regroup). Clears the
-  // gradients. A collective.
+  // Switches to another group of the same ranks after the old one has failed (Session::Regroup). Clears the gradients.
+  // A collective.
   void UseTeam(const Team& team);
 
   torch::nn::Module& module() { return *module_; }
   const Team& team() const;
   const DataParallelOptions& options() const;
-  // Those that are reduced, each once, by name. They may not be exchanged after wrapping.
+  // The parameters that are reduced, each once, by name. Do not replace them after wrapping.
   const std::vector<at::Tensor>& parameters() const;
   const std::vector<std::string>& parameter_names() const;
 
-  std::uint64_t steps() const;       // StepDone's calls
+  std::uint64_t steps() const;       // number of StepDone calls
   std::uint64_t reductions() const;  // all-reduces of buckets so far
   std::size_t buckets() const;       // reduced in the last backward
-  // How long the last reducing backward waited for the other ranks after its own gradients were done. Nothing: none
-  // yet, or the backend waits on the device (NCCL), where the host cannot tell.
+  // How long the last reducing backward waited for the other ranks after its own gradients were done. Nullopt: no such
+  // backward yet, or the backend waits on the device (NCCL), which the host cannot measure.
   std::optional<std::chrono::nanoseconds> communication_wait() const;
-  // Of the parameters, as last compared over the ranks, for the rank board; 0: not yet.
+  // Hash of the parameters as last compared over the ranks, for the rank board; 0: not compared yet.
   std::uint64_t parameters_fingerprint() const;
 
-  struct Impl;  // for the sources
+  struct Impl;  // internal
 
  protected:
   // Refuses tensors that are not on the team's device.
@@ -201,16 +202,16 @@ class DataParallel : public DataParallelCore {
   std::shared_ptr<Net> net_;
 };
 
-// Is the whole batch on this device? A Refusal names the tensors that are not. Numbers (tensors without dimensions) may
-// be on the host, as torch allows.
+// Checks that the whole batch is on this device. A Refusal names the tensors that are not. Scalars (zero-dimensional
+// tensors) may be on the CPU, as torch allows.
 FULLDECK_RUNTIME_API void CheckBatch(const std::vector<at::Tensor>& batch, const c10::Device& device);
 
 // Where the module's parameters are, and what that means for wrapping it: device of the module and of its first
-// parameter, current devices, the first five parameters, counts, environment, verdict and cure. Some lines of text, for
-// a log. Changes nothing, talks to nobody, and does not throw whatever the module is like.
+// parameter, current devices, the first five parameters, counts, environment, verdict and fix. Several lines of text,
+// for a log. Changes nothing, does not communicate, and never throws.
 FULLDECK_RUNTIME_API std::string PlacementReport(const torch::nn::Module& module, const Team& team);
 
-// ---- what is in a value ----
+// ---- how to find the tensors in a value ----
 
 template <>
 struct TensorsIn<at::Tensor> {
@@ -279,7 +280,7 @@ struct TensorsIn<std::optional<T>> {
 template <typename Callable, typename... Args>
 auto DataParallelCore::Run(Callable&& forward, Args&&... args) {
   std::vector<const at::Tensor*> inputs;
-  // An argument of a type that is not known is the module's own affair.
+  // Arguments of unknown types are passed through unchecked.
   const auto look = [&](const auto& argument) {
     if constexpr (detail::HasTensors<decltype(argument)>)
       detail::VisitTensors(argument, [&](const at::Tensor& tensor) { inputs.push_back(&tensor); });

@@ -1,10 +1,10 @@
-// How much memory of its device a rank holds, and letting go of what torch keeps for later.
+// How much memory of its device a rank holds, and how to release torch's cached memory.
 //
-// On a card the figures are those of torch's allocator for it; an allocator that does not tell them (a vendor's own)
-// gives nothing, which is not zero. On the host they are those of the process.
+// On a card the values come from torch's allocator for it. If an allocator does not report them (a vendor's own), they
+// are absent, which is not zero. On the CPU they are those of the process.
 //
-// A Session tells the rank board the figures as the training goes, and with SessionOptions::memory_watermark lets go of
-// caches when more than that share of the device is taken.
+// A Session reports the values to the rank board during training. With SessionOptions::memory_watermark it releases
+// caches when more than that share of the device is in use.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,27 +18,27 @@
 
 namespace fulldeck {
 
-// Bytes.
+// All in bytes.
 struct MemoryFigures {
-  std::optional<std::uint64_t> used;      // by tensors; on the host: resident pages
-  std::optional<std::uint64_t> peak;      // the most that `used` was
-  std::optional<std::uint64_t> reserved;  // taken from the device, with what is kept for later; on the host as `used`
-  std::optional<std::uint64_t> total;     // that the device has
-  std::optional<std::uint64_t> free;      // on the device, for anybody
+  std::optional<std::uint64_t> used;      // by tensors; CPU: resident pages
+  std::optional<std::uint64_t> peak;      // maximum of `used`
+  std::optional<std::uint64_t> reserved;  // taken from the device, including cached memory; CPU: as `used`
+  std::optional<std::uint64_t> total;     // of the device
+  std::optional<std::uint64_t> free;      // on the device, for any process
 
-  // "31.0 GiB used (peak 31.5 GiB), 31.9 GiB reserved, 0.1 GiB of 32.0 GiB free"; what is not known is left out.
+  // "31.0 GiB used (peak 31.5 GiB), 31.9 GiB reserved, 0.1 GiB of 32.0 GiB free"; unknown values are omitted.
   FULLDECK_RUNTIME_API std::string ToText() const;
 };
 
-// Some microseconds on the host and on most cards. Throws nothing.
+// Takes some microseconds on the CPU and on most cards. Does not throw.
 FULLDECK_RUNTIME_API MemoryFigures ReadMemory(c10::Device device);
 
-// Gives back what the device's allocator (and the host's) keeps for later. May wait for the device. False: the
-// allocator cannot.
+// Returns the cached memory of the device's allocator (and of the host's) to the system. May wait for the device.
+// False: the allocator cannot do this.
 FULLDECK_RUNTIME_API bool ReleaseCaches(c10::Device device);
 
-// Was it for want of memory? torch's OutOfMemoryError, std::bad_alloc, and the errors of vendors' libraries that say so
-// in words. `text`: may be null, and gets what the error says, on one line.
+// Whether the error means out of memory: torch's OutOfMemoryError, std::bad_alloc, and errors of vendors' libraries,
+// which are recognized by their text. `text`: receives the error's message on one line; may be null.
 FULLDECK_RUNTIME_API bool IsOutOfMemory(const std::exception_ptr& error, std::string* text = nullptr);
 
 }  // namespace fulldeck

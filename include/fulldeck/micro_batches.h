@@ -1,4 +1,4 @@
-// One optimizer step as one or several micro-batches, and what to do when memory runs out in it.
+// Runs one optimizer step as one or more micro-batches, and handles out of memory during the step.
 //
 //   fulldeck::MicroBatches micro(*session, optimizer, {.oom = fulldeck::OutOfMemory::kHalve});
 //   micro.Run(images.size(0), [&](const fulldeck::MicroBatch& part) {
@@ -9,28 +9,28 @@
 //     (Loss(model.Forward(x), y) * part.weight()).backward();
 //   });
 //
-// Run zeroes the gradients, calls the function for each part in turn (forward and backward; the gradients add up, and
-// the last part's backward is to average them over the ranks), and then lets the optimizer step. With losses that are
-// means over samples, weight() makes the sum of the parts the mean of the whole.
+// Run zeroes the gradients, calls the function for each micro-batch in turn (forward and backward; the gradients
+// accumulate, and the last backward averages them over the ranks), and then runs the optimizer step. With losses that
+// are means over samples, weight() makes the sum over the micro-batches the mean over the whole batch.
 //
-// Out of memory, in forward, backward or the optimizer, on any rank:
-//   kFail    (default) that rank's Run throws an Error with the card, its figures and what to do.
-//   kHalve   all ranks go over, in the same step, to micro-batches of half the size and twice as many of them: the
-//   global
-//            batch, the learning rate's meaning and the losses stay as they are. The step is repeated with the random
-//            numbers that it began with, or, where some rank had already finished it, completed from that rank's state.
-//            Said on stderr by each rank. Micro-batches of one sample that do not fit are an Error.
+// Out of memory in forward, backward or the optimizer, on any rank:
+//   kFail    (default) That rank's Run throws an Error with the card, its memory use and what to do.
+//   kHalve   All ranks switch, in the same step, to micro-batches of half the size, and twice as many of them. The
+//            global batch, the effective learning rate and the losses stay the same. The step is repeated with the
+//            random numbers that it began with, or, if some rank had already finished it, completed from that rank's
+//            state. Each rank reports it on stderr. Micro-batches of one sample that do not fit are an Error.
 //
-// How kHalve gets everybody out: the rank that failed aborts the process group, so that the others' waits in it end;
-// all meet through the store and make a new group (Session::Regroup). Parts that keep a group (DataParallel) must have
-// asked to be told (Session::OnRegroup). Works with the backends fulldeck and nccl; with Gloo it is refused, because a
-// wait in Gloo cannot be ended from outside. Each step costs one all-reduce of one number more, and, until one step has
-// succeeded at a size, a copy of parameters and optimizer state to the host before the optimizer begins.
+// How kHalve releases all ranks: the rank that failed aborts the process group, which ends the other ranks' waits in
+// it. All ranks then rendezvous through the store and create a new group (Session::Regroup). Objects that keep a group
+// (DataParallel) must have registered with Session::OnRegroup. Works with the backends fulldeck and nccl. Refused with
+// Gloo, because a wait in Gloo cannot be ended from outside. Each step costs one more all-reduce of one number and,
+// until a step has succeeded at the current size, a copy of parameters and optimizer state to the host before the
+// optimizer begins.
 //
-// The function may be called again for the same samples: it must not take them from an iterator. What it changes
-// besides gradients, random numbers and MicroBatchOptions::restored stays changed.
+// The function may be called again for the same samples: it must not take them from an iterator. What it changes other
+// than gradients, random numbers and MicroBatchOptions::restored stays changed.
 //
-// Threads: the loop's.
+// Threads: call it only from the training loop's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,45 +48,45 @@
 namespace fulldeck {
 
 enum class OutOfMemory { kFail, kHalve };
-// "fail", "halve"; an Error for anything else.
+// "fail" or "halve"; throws an Error for anything else.
 FULLDECK_RUNTIME_API OutOfMemory OutOfMemoryFromText(std::string_view text);
 
-// A part of this rank's samples of one step.
+// A range of this rank's samples of one step.
 struct MicroBatch {
   std::int64_t index = 0;  // 0 … count−1
   std::int64_t count = 1;
-  std::int64_t begin = 0;  // of its samples among the rank's
+  std::int64_t begin = 0;  // offset of the first sample among this rank's samples
   std::int64_t size = 0;   // samples
-  std::int64_t total = 0;  // samples of all parts
+  std::int64_t total = 0;  // samples of all micro-batches of this rank
 
   bool is_last() const { return index + 1 == count; }
-  // Its share of the rank's samples.
+  // Share of the rank's samples.
   double weight() const { return static_cast<double>(size) / static_cast<double>(total); }
 };
 
 struct MicroBatchOptions {
-  std::int64_t micro_batch = 0;  // most samples at once, the same on all ranks; 0: all that a step has
+  std::int64_t micro_batch = 0;  // maximum samples per micro-batch, the same on all ranks; 0: all samples of a step
   OutOfMemory oom = OutOfMemory::kFail;
-  // Tensors besides parameters that forward changes (a module's buffers: running means): put back before a step is
-  // repeated. kHalve copies them every step.
+  // Tensors other than parameters that forward changes (a module's buffers, such as running means): restored before a
+  // step is repeated. kHalve copies them every step.
   std::vector<at::Tensor> restored;
-  // Instead of optimizer.step(): clipping, a gradient scaler. May throw for want of memory as that may.
+  // Called instead of optimizer.step(): clipping, a gradient scaler. May run out of memory, as optimizer.step() may.
   std::function<void()> apply;
 };
 
 class FULLDECK_RUNTIME_API MicroBatches {
  public:
-  // Both live longer. kHalve knows the state of SGD, Adam, AdamW, RMSprop and Adagrad; another optimizer is refused,
-  // and so is Gloo.
+  // Both must outlive it. kHalve supports the state of SGD, Adam, AdamW, RMSprop and Adagrad; it refuses other
+  // optimizers, and Gloo.
   MicroBatches(Session& session, torch::optim::Optimizer& optimizer, MicroBatchOptions options = {});
   ~MicroBatches();
   MicroBatches(const MicroBatches&) = delete;
   MicroBatches& operator=(const MicroBatches&) = delete;
 
-  // `samples` of this rank; not 0.
+  // `samples` of this rank, at least 1.
   void Run(std::int64_t samples, const std::function<void(const MicroBatch&)>& forward_and_backward);
 
-  std::int64_t micro_batch() const;  // most samples at once now; 0: all
+  std::int64_t micro_batch() const;  // current maximum samples per micro-batch; 0: no limit
   int times_halved() const;
 
  private:
@@ -94,7 +94,7 @@ class FULLDECK_RUNTIME_API MicroBatches {
   std::unique_ptr<Impl> impl_;
 };
 
-// Pure: how `samples` are cut into parts of at most `micro_batch` (0: one part), as even as can be.
+// Pure: splits `samples` into micro-batches of at most `micro_batch` (0: a single one), as evenly as possible.
 FULLDECK_RUNTIME_API std::vector<MicroBatch> CutIntoMicroBatches(std::int64_t samples, std::int64_t micro_batch);
 
 }  // namespace fulldeck

@@ -1,8 +1,9 @@
-// Are the ranks' parameters still the same? They must be after every step; a flipped bit, a parameter that was
-// exchanged behind the wrapper's back or a card that adds wrongly makes them come apart, and nothing else tells. Ranks
-// compare a hash of the raw bytes, so that "the same" means bit by bit.
+// Checks that the ranks' parameters are still identical. They must be after every step. A flipped bit, a parameter that
+// was replaced without the wrapper, or a card that computes wrong sums makes them diverge without any other symptom.
+// Ranks compare a hash of the raw bytes, so "identical" means bit for bit. It detects divergence, not which rank is
+// right.
 //
-// DataParallel does this by itself (DataParallelOptions::hash_every); this is for programs with loops of their own.
+// DataParallel does this by itself (DataParallelOptions::hash_every); use this in programs with their own loops.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,10 +18,10 @@
 
 namespace fulldeck {
 
-// 64 bits of the bytes: quick (not much slower than reading the memory) and not a secret. The same on every machine of
-// the same byte order.
+// A 64-bit, non-cryptographic hash, not much slower than reading the memory. The same on every machine with the same
+// byte order.
 FULLDECK_RUNTIME_API std::uint64_t HashOfBytes(const void* data, std::size_t bytes, std::uint64_t seed = 0);
-// Of the values in their order, wherever they lie: tensors of cards come to the host piece by piece.
+// Hash of the values in logical order, whatever the strides. Tensors on cards are copied to the host in chunks.
 FULLDECK_RUNTIME_API std::uint64_t HashOfTensor(const at::Tensor& tensor, std::uint64_t seed = 0);
 
 struct NamedTensor {
@@ -28,23 +29,24 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-// A collective: compares the tensors of all ranks, which have the same names and shapes everywhere. Empty: they are the
-// same. Else who differs from most, and in what ("rank 3 differs from the 7 others, which agree; first in fc.weight,
-// …").
+// A collective: compares the tensors of all ranks, which have the same names and shapes everywhere. Returns an empty
+// string if they are identical; otherwise which ranks differ from the majority, and in what ("rank 3 differs from the 7
+// others, which agree; first in fc.weight, …").
 FULLDECK_RUNTIME_API std::string CompareOverRanks(const Team& team, const std::vector<NamedTensor>& tensors);
 
-// Compares in small parts: each Step hashes one part, the last of `every` compares. Whatever comes to differ is found
-// within 2 × every steps. All ranks call Step equally often, after the same steps. Threads: one at a time.
+// Spreads the comparison over steps: each Step hashes one share of the tensors, and the last of `every` steps compares.
+// A difference is found within 2 × every steps. All ranks call Step equally often, after the same steps. Threads: one
+// at a time.
 class FULLDECK_RUNTIME_API ReplicaCheck {
  public:
   // `every`: at least 1.
   ReplicaCheck(Team team, int every);
 
-  // The tensors are the same ones in each call of a round. Throws an Error on all ranks when they differ.
+  // Pass the same tensors in each call of a round. Throws an Error on all ranks when they differ.
   void Step(const std::vector<NamedTensor>& tensors, std::uint64_t step);
-  // Does the next Step begin a round?
+  // Whether the next Step begins a round.
   bool begins() const { return part_ == 0; }
-  // Of the last full round; 0: none yet. Equal on all ranks.
+  // Of the last complete round; 0: none yet. Equal on all ranks.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
  private:

@@ -1,7 +1,7 @@
-// Which samples of a data set which rank trains on, and when. The order is new in every epoch and the same for all
-// ranks; the global batch number b of epoch e is the same set of samples at any number of ranks; no sample is in two
-// shards. A position can be saved and taken up again in the middle of an epoch, also with another number of ranks or
-// another batch size: what follows is exactly what was left.
+// Decides which rank trains on which samples of a dataset, and when. It does not load data. The order is different in
+// every epoch and the same for all ranks; global batch b of epoch e is the same set of samples with any number of
+// ranks; no sample is in two shards. A position can be saved and resumed in the middle of an epoch, even with another
+// number of ranks or another batch size: exactly the remaining samples follow.
 //
 //   fulldeck::Sampler sampler({.size = data.size(), .global_batch = 1024, .seed = session->seed()}, session->team());
 //   for (; sampler.epoch() < 90; sampler.NextEpoch()) {
@@ -11,8 +11,7 @@
 //     }
 //   }
 //
-// No torch in it. The order takes no memory (random.h).
-// Threads: one at a time.
+// Makes no torch calls. The order takes no memory (random.h). Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -26,29 +25,29 @@
 
 namespace fulldeck {
 
-// What becomes of the samples at the end of an epoch that do not fill a global batch.
+// What happens to the samples at the end of an epoch that do not fill a global batch.
 enum class LastBatch {
-  kDrop,   // they are left out; others in the next epoch, as the order is another
-  kPad,    // the batch is filled up with the first samples of the epoch's order, which are then trained on twice
+  kDrop,   // they are skipped; different ones in the next epoch, because the order differs
+  kPad,    // the batch is filled with the first samples of the epoch's order, which are then used twice
   kShort,  // every sample exactly once: the last batch is smaller, and the ranks' shares of it differ by up to one
            // sample and may be empty; the loss must then be weighted by share (SampleBatch::global_size)
 };
 
 struct SamplerOptions {
-  std::uint64_t size = 0;          // of the data set; not 0
-  std::uint64_t global_batch = 0;  // samples a step over all ranks; a multiple of the number of ranks
+  std::uint64_t size = 0;          // of the dataset; not 0
+  std::uint64_t global_batch = 0;  // samples per step over all ranks; a multiple of the number of ranks
   std::uint64_t seed = 0;
   bool shuffle = true;  // false: 0, 1, 2 … in every epoch
   LastBatch last = LastBatch::kDrop;
 };
 
-// A position, and what it is a position in. Plain numbers, the same on all ranks.
+// A position, and the order that it refers to. Plain numbers, the same on all ranks.
 struct SamplerState {
   std::uint64_t size = 0;
   std::uint64_t seed = 0;
   bool shuffle = true;
   std::uint64_t epoch = 0;
-  std::uint64_t consumed = 0;  // samples of the epoch that all ranks together have had
+  std::uint64_t consumed = 0;  // samples of the epoch used so far by all ranks together
 
   bool operator==(const SamplerState&) const = default;
 
@@ -60,31 +59,31 @@ struct SamplerState {
 
 struct SampleBatch {
   std::uint64_t number = 0;            // of the global batch in its epoch, counted from where this sampler began
-  std::uint64_t global_size = 0;       // samples of it over all ranks
+  std::uint64_t global_size = 0;       // total samples of the batch over all ranks
   std::vector<std::uint64_t> indices;  // this rank's share
-  SamplerState after;                  // to be saved once this batch was trained on, whatever was fetched ahead
+  SamplerState after;                  // save it once this batch was trained on, whatever was prefetched
 };
 
 class FULLDECK_RUNTIME_API Sampler {
  public:
-  // Throws an Error for options that cannot be.
+  // Throws an Error for invalid options.
   Sampler(const SamplerOptions& options, int rank, int world_size);
   Sampler(const SamplerOptions& options, const Team& team) : Sampler(options, team.rank, team.world_size) {}
 
-  // This rank's share of the next global batch; nothing: the epoch is over.
+  // This rank's share of the next global batch; nullopt at the end of the epoch.
   std::optional<SampleBatch> Next();
   void NextEpoch() { BeginEpoch(epoch_ + 1); }
   void BeginEpoch(std::uint64_t epoch);
 
   std::uint64_t epoch() const { return epoch_; }
-  // Global batches that are left of the epoch.
+  // Global batches left in the epoch.
   std::uint64_t batches_left() const;
 
   SamplerState State() const;
-  // The state's seed and order replace those of the options. A state of a data set of another size is an Error, and so
-  // is a position behind the end.
+  // The state's seed and order replace those of the options. Throws an Error if the dataset's size differs or the
+  // position is past the end.
   void Restore(const SamplerState& state);
-  // The same as a text: what fulldeck::State::Object saves and loads.
+  // The same as a string, for fulldeck::State::Object.
   std::string ToText() const { return State().ToText(); }
   void FromText(std::string_view text) { Restore(SamplerState::FromText(text)); }
 

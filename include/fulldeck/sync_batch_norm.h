@@ -1,13 +1,13 @@
-// Batch normalisation over the batches of all ranks together: forward and backward are what one rank with the whole
-// batch would compute, however unevenly the batch is spread; a rank's part may even be empty. Made of ordinary tensor
+// Batch normalization over the batches of all ranks together: forward and backward compute what one rank with the whole
+// batch would, however unevenly the batch is distributed; a rank's share may even be empty. It uses ordinary tensor
 // operations and the team's group, so it works on every device.
 //
-// LibTorch has no way to exchange the layers of a module that was built: a module calls its layers through members of
-// its own, whatever is registered. So a module is written with this layer in place of torch::nn::BatchNorm1d/2d/3d; for
-// a Sequential, whose layers can be had, there is SyncedBatchNorm(sequential, team). UnsyncedBatchNorms names layers
-// that normalise over one rank's batch alone.
+// LibTorch cannot replace the layers of an existing module: a module calls its layers through its own members, whatever
+// is registered. So write the module with this layer in place of torch::nn::BatchNorm1d/2d/3d. For a Sequential, whose
+// layers are accessible, use SyncedBatchNorm(sequential, team). UnsyncedBatchNorms lists layers that normalize over one
+// rank's batch only.
 //
-// All ranks go through the layer in the same order, in forward and in backward. In evaluation nothing is communicated.
+// All ranks call the layer in the same order, in forward and in backward. In evaluation mode nothing is communicated.
 // Threads: as torch::nn::Module.
 #pragma once
 
@@ -30,12 +30,12 @@ struct SyncBatchNormOptions {
   explicit SyncBatchNormOptions(std::int64_t of_features) : features(of_features) {}
   std::int64_t features;
   double eps = 1e-5;
-  std::optional<double> momentum = 0.1;  // of the running statistics; nothing: the plain mean of all batches
+  std::optional<double> momentum = 0.1;  // of the running statistics; nullopt: the cumulative mean of all batches
   bool affine = true;
   bool track_running_stats = true;
 };
 
-// Those that the options ask for.
+// The tensors that the options enable.
 struct SyncBatchNormTensors {
   at::Tensor weight, bias;
   at::Tensor running_mean, running_var, num_batches_tracked;
@@ -44,14 +44,14 @@ struct SyncBatchNormTensors {
 class FULLDECK_RUNTIME_API SyncBatchNormImpl : public torch::nn::Module {
  public:
   SyncBatchNormImpl(Team team, const SyncBatchNormOptions& options);
-  // With these in place of new ones.
+  // Uses these tensors instead of new ones.
   SyncBatchNormImpl(Team team, const SyncBatchNormOptions& options, const SyncBatchNormTensors& tensors);
 
-  // [batch, features, …]. Throws an Error when all ranks together have fewer than two values a feature.
+  // [batch, features, …]. Throws an Error when all ranks together have fewer than two values per feature.
   at::Tensor forward(const at::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 
-  // Named and shaped as torch's own, so that weights go from one to the other. Not defined where the options say so.
+  // Names and shapes are torch's own, so that weights are interchangeable. Undefined if the options disable them.
   at::Tensor weight, bias;
   at::Tensor running_mean, running_var, num_batches_tracked;
 
@@ -62,11 +62,11 @@ class FULLDECK_RUNTIME_API SyncBatchNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SyncBatchNorm);
 
-// A Sequential with the same layers, but for each BatchNorm1d, 2d and 3d in it a SyncBatchNorm with its options and the
-// same parameters and buffers (not copies). LibTorch's Sequentials do not nest.
+// A Sequential with the same layers, except that each BatchNorm1d, 2d and 3d is replaced by a SyncBatchNorm with its
+// options and the same parameters and buffers (not copies). LibTorch's Sequentials do not nest.
 FULLDECK_RUNTIME_API torch::nn::Sequential SyncedBatchNorm(const torch::nn::Sequential& sequential, const Team& team);
 
-// The names of all layers in the module that are plain BatchNorms; empty: none.
+// The names of all plain BatchNorm layers in the module; empty if it has none.
 FULLDECK_RUNTIME_API std::vector<std::string> UnsyncedBatchNorms(const torch::nn::Module& module);
 
 }  // namespace fulldeck

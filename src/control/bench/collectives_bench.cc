@@ -13,9 +13,9 @@
 #include "base/files/system_root.h"
 #include "base/text.h"
 #include "bench/host_memory.h"
+#include "bench/rank_commands.h"
 #include "bench/rank_protocol.h"
 #include "bench/rank_set.h"
-#include "bench/rank_commands.h"
 #include "bench/temporary_run_folder.h"
 
 namespace fulldeck::bench {
@@ -24,18 +24,18 @@ namespace {
 constexpr int kMaxRanks = 256;
 constexpr int kMinCalls = 3;
 constexpr int kMaxCalls = 2000;
-// What a rank needs besides its buffers.
+// Memory of a rank in addition to its buffers.
 constexpr std::uint64_t kBytesOfARank = std::uint64_t{32} << 20;
 constexpr std::uint64_t kBytesOfAPythonRank = std::uint64_t{300} << 20;
 
-// Told by itself, louder than a failure.
+// Reported separately, with priority over a failure.
 constexpr char kWrongValue[] = "a wrong value";
 
 bool IsOurs(Contender contender) {
   return contender == Contender::kFulldeck || contender == Contender::kFulldeckShared || contender == Contender::kTorch;
 }
 
-// fulldeck with private and with shared buffers are the same processes.
+// fulldeck with private and with shared buffers uses the same processes.
 Contender RanksOf(Contender contender) {
   return contender == Contender::kFulldeckShared ? Contender::kFulldeck : contender;
 }
@@ -122,7 +122,7 @@ class Bench {
         sets_[contender] = std::move(started.set);
       } else {
         presence.absent = started.absent ? *started.absent : started.failed.value_or("");
-        // A peer that is not installed is no failure; nor is one that does not start.
+        // A peer that is not installed or does not start is not a failure.
         if (contender == Contender::kFulldeck && !interrupted_) {
           figures_.failures.push_back(fmt::format("fulldeck with {} ranks: {}", ranks, *presence.absent));
         }
@@ -176,7 +176,7 @@ class Bench {
     std::uint64_t checked = 0;
   };
 
-  // An error: why there are no times. What is worse than that has then been noted.
+  // The error says why there are no times. Failures and wrong values have been recorded then.
   base::Result<Answers> Request(Contender contender, const Operation& operation, std::uint64_t bytes, int ranks) {
     Cell cell;
     cell.operation = &operation;
@@ -223,7 +223,7 @@ class Bench {
     return found;
   }
 
-  // These ranks may be anywhere now: they are ended, and the contender is left out from here on.
+  // The state of these ranks is unknown: ends them and excludes the contender from later cells.
   base::Error GiveUp(Contender contender, const std::string& name, const std::string& why) {
     if (!interrupted_ && why != kWrongValue) {
       if (IsOurs(contender)) {
@@ -300,7 +300,7 @@ MemoryNeed NeedOf(const BenchPlan& plan) {
     for (const Operation* operation : plan.operations) {
       for (const std::uint64_t bytes : plan.sizes) {
         const std::uint64_t buffers = BytesOfAllBuffers(*operation, *plan.element, bytes, ranks);
-        // Gloo works in a copy of what it reduces, and so may others.
+        // Gloo reduces in a copy of its input, and other libraries may do so as well.
         const std::uint64_t copies = operation->reduces && uses(Contender::kGloo) ? buffers : 0;
         if (waiting + buffers + copies <= need.bytes) continue;
         need = {waiting + buffers + copies, NameOfCell(*operation, bytes, ranks)};

@@ -37,7 +37,7 @@ T Load(const std::byte* from) {
   return value;
 }
 
-// Of a whole number that half precision holds exactly.
+// For an integer that half precision represents exactly.
 std::uint16_t HalfOf(std::uint64_t value) {
   if (value == 0) return 0;
   const int exponent = std::bit_width(value) - 1;

@@ -1,4 +1,4 @@
-// The types of elements that the bench knows, and which whole numbers they hold exactly.
+// The element types that the bench knows, and which integers they represent exactly.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,18 @@
 namespace fulldeck::bench {
 
 struct Element {
-  const char* name;     // "float32", as torch says it
+  const char* name;     // "float32", torch's name
   int datatype;         // FULLDECK_FLOAT32 …
-  std::uint32_t bytes;  // of one
-  // Whole numbers from 0 up to this one are exact in it. Integers wrap round, which is exact too.
+  std::uint32_t bytes;  // size of one element
+  // Integers from 0 to this one are exact. Integer types wrap around, which is exact too.
   std::uint64_t exact_to;
 };
 
-// nullptr: not known.
+// nullptr if unknown.
 const Element* FindElement(std::string_view name);
 std::vector<std::string> ElementNames();
 
-// `value` as an element; integers wrap round. CHECKs value ≤ exact_to for floats.
+// Writes `value` as an element; integer types wrap around. CHECKs value ≤ exact_to for floats.
 void Encode(const Element& element, std::uint64_t value, std::byte* to);
 // For messages.
 double Decode(const Element& element, const std::byte* from);

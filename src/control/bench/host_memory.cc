@@ -19,8 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kArrayBytesTogether = std::uint64_t{512} << 20;  // all threads' arrays
-constexpr std::uint64_t kMinArrayBytes = std::uint64_t{16} << 20;        // of one thread
+constexpr std::uint64_t kArrayBytesTogether = std::uint64_t{512} << 20;  // of all threads together
+constexpr std::uint64_t kMinArrayBytes = std::uint64_t{16} << 20;        // per thread
 constexpr int kPasses = 7;
 
 std::optional<std::uint64_t> NumberIn(const base::SystemRoot& root, const std::string& path) {
@@ -28,7 +28,7 @@ std::optional<std::uint64_t> NumberIn(const base::SystemRoot& root, const std::s
   return line ? base::ParseInteger<std::uint64_t>(*line) : std::nullopt;
 }
 
-// The memory cgroup's folder below its mount; version 2 has one line "0::/path", version 1 one with "memory".
+// The folder of the memory cgroup below its mount. Version 2 has one line "0::/path"; version 1 has one with "memory".
 std::optional<std::uint64_t> LeftInCgroup(const base::SystemRoot& root) {
   const auto text = root.ReadFile("/proc/self/cgroup");
   if (!text) return std::nullopt;
@@ -39,7 +39,7 @@ std::optional<std::uint64_t> LeftInCgroup(const base::SystemRoot& root) {
     const bool second = parts[1].empty();
     if (!second && parts[1] != "memory") continue;
     const std::string mount = second ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    // In a container the mount may itself be the cgroup, whatever the path says.
+    // In a container the mount may itself be the cgroup, whatever the path is.
     for (const std::string& folder : {mount + std::string(parts[2] == "/" ? "" : parts[2]), mount}) {
       const auto limit = NumberIn(root, folder + (second ? "/memory.max" : "/memory.limit_in_bytes"));
       const auto used = NumberIn(root, folder + (second ? "/memory.current" : "/memory.usage_in_bytes"));
@@ -60,7 +60,7 @@ void AddPlain(Block* a, const Block* b, std::size_t blocks) {
 }
 
 #if defined(__x86_64__)
-// The same, with wider registers: one cpu alone gets more out of memory with them.
+// The same with wider registers, with which a single CPU reaches a higher memory bandwidth.
 __attribute__((target("avx512f"))) void AddWide(Block* a, const Block* b, std::size_t blocks) {
   for (std::size_t i = 0; i < blocks; ++i) a[i] += b[i];
 }
@@ -71,14 +71,14 @@ __attribute__((target("avx2"))) void AddHalfWide(Block* a, const Block* b, std::
 
 AddFunction WidestAdd() {
 #if defined(__x86_64__)
-  // Not __builtin_cpu_supports, whose table old C libraries' tool chains do not bring.
+  // Not __builtin_cpu_supports: the toolchains for old C libraries lack its table.
   if (collectives::CanRun(collectives::InstructionSet::kAvx512)) return AddWide;
   if (collectives::CanRun(collectives::InstructionSet::kAvx2)) return AddHalfWide;
 #endif
   return AddPlain;
 }
 
-// Threads that do a pass each at the same time.
+// Threads that make passes at the same time.
 class Passes {
  public:
   Passes(int threads, std::uint64_t array_bytes)
@@ -114,7 +114,7 @@ class Passes {
   double bytes_per_second() const { return failed_.load() ? 0 : best_; }
 
  private:
-  // Yields: there is one thread a cpu, but others may run on it too.
+  // Yields while waiting: there is one thread per CPU, but other processes may run there too.
   void Barrier() {
     const int round = round_.load();
     if (arrived_.fetch_add(1) + 1 == threads_) {

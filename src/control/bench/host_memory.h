@@ -1,4 +1,4 @@
-// How much memory this process and its children may still take, and how fast the host's memory is.
+// How much memory this process and its children may still use, and how fast the memory of the node is.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace fulldeck::bench {
 
-// What is free on the machine, or left below the limit of this process's cgroup where that is less. Nothing when the
-// kernel does not say.
+// The free memory of the machine, or what is left below the limit of this process's cgroup if that is less. nullopt if
+// the kernel does not report it.
 std::optional<std::uint64_t> AvailableMemory(const base::SystemRoot& root);
 
-// The cpus that this process may run on.
+// The CPUs that this process may run on.
 std::vector<int> UsableCpus();
 
-// Bytes a second that all usable cpus load and store together while each adds one array to another (a += b: two
-// loads and one store, so three bytes for each byte of an array), with the widest registers that there are and with
-// pages as malloc gives them. The arrays are larger than any cache that the threads share. Best of a few passes; takes
-// about half a second. Makes one thread a processor, bound to it, and joins them.
+// Bytes per second that all usable CPUs load and store together while each adds one array to another (a += b: two loads
+// and one store, so three bytes per byte of an array), with the widest available registers and with pages as malloc
+// returns them. The arrays are larger than any cache that the threads share. Returns the best of a few passes; takes
+// about half a second. Creates one thread per CPU, bound to it, and joins them.
 double MeasureMemorySpeed(const std::vector<int>& cpus);
 
 }  // namespace fulldeck::bench

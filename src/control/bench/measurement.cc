@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kCallsBefore = 2;
 constexpr std::size_t kAlignment = 64;
 
-// A buffer of this process, or one of the library's that all members can reach.
+// A private buffer, or one of the library that all members can access.
 class Memory {
  public:
   explicit Memory(Library& library) : library_(library) {}
@@ -118,7 +118,7 @@ class CellRun {
     const auto done = library_.Do(call);
     const Clock::time_point ended = Clock::now();
     if (!done) return FailedCall(call_number, done.error());
-    // Looking through the result would take the cpus away from ranks that are still in the call.
+    // Checking the result earlier would take CPU time from ranks that are still in the call.
     if (const auto barrier = library_.Barrier(); !barrier) return FailedCall(call_number, barrier.error());
     result_.times_ns.push_back(
         static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(ended - began).count()));
@@ -200,7 +200,7 @@ int NextBatch(const Cell& cell, int made, double seconds_passed) {
   const double left = cell.seconds - seconds_passed;
   if (left <= 0 || made >= cell.max_calls) return 0;
   const double one = seconds_passed / made;
-  // Half of what would fit: the first calls may not tell what the later ones take.
+  // Half of what would fit: the first calls may not be representative of later ones.
   const double fitting = one > 0 ? left / one / 2 : cell.max_calls;
   if (fitting < 0.5) return 0;
   return std::clamp(static_cast<int>(std::min<double>(fitting, cell.max_calls)), 1, cell.max_calls - made);

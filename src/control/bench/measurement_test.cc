@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A group of one rank, where every result is the input; it can be told to misbehave.
+// A group of one rank, in which every result equals the input; tests can make it misbehave.
 class LonelyLibrary final : public Library {
  public:
   int rank() const override { return 0; }
@@ -42,7 +42,7 @@ class LonelyLibrary final : public Library {
 
   std::optional<std::string> why_not;
   int fails_at = -1;
-  int forgets_at = -1;  // leaves what the call before put there
+  int forgets_at = -1;  // leaves the data of the previous call
   int calls = 0;
   int barriers = 0;
   int shared = 0;
@@ -60,7 +60,7 @@ Cell CellOf(const char* operation) {
 
 TEST(Measurement, EveryOperationIsTimedAndCheckedBetweenTwoBarriers) {
   for (const std::string& name : OperationNames()) {
-    if (name == "send_receive") continue;  // nobody to send to
+    if (name == "send_receive") continue;  // there is no partner
     LonelyLibrary library;
     const Measurement result = Measure(library, CellOf(name.c_str()));
     EXPECT_FALSE(result.wrong) << name << ": " << *result.wrong;

@@ -10,8 +10,8 @@
 namespace fulldeck::bench {
 namespace {
 
-// The part of Open MPI's binary interface (version 40 of the library: releases 4 and 5) that is used here. Its headers
-// are not needed to build, and the library only where it is measured.
+// The subset of Open MPI's ABI (library version 40: releases 4 and 5) that is used here. Its headers are not needed to
+// build, and the library only where it is measured.
 constexpr char kLibraryName[] = "libmpi.so.40";
 constexpr int kSuccess = 0;
 void* const kInPlace = reinterpret_cast<void*>(1);
@@ -208,7 +208,7 @@ class OpenMpiLibrary final : public Library {
     if (first) {
       if (auto sent = Outcome(mpi_.send(call.input, count, type_, partner, kTag, world_)); !sent) return sent;
     }
-    // No status is wanted: MPI_STATUS_IGNORE is a null pointer.
+    // No status is needed: MPI_STATUS_IGNORE is a null pointer.
     if (auto got = Outcome(mpi_.receive(call.output, count, type_, partner, kTag, world_, nullptr)); !got) return got;
     return first ? base::Result<void>() : Outcome(mpi_.send(call.input, count, type_, partner, kTag, world_));
   }
@@ -228,7 +228,7 @@ class OpenMpiLibrary final : public Library {
 }  // namespace
 
 base::Result<std::unique_ptr<Library>> JoinOpenMpi() {
-  // Its plugins look for symbols of the library that loaded them, so these must be global.
+  // Its plugins resolve symbols of the library that loaded them, so these must be global.
   void* const opened = dlopen(kLibraryName, RTLD_NOW | RTLD_GLOBAL);
   if (opened == nullptr) {
     const char* reason = dlerror();

@@ -7,10 +7,10 @@ namespace fulldeck::bench {
 namespace {
 
 constexpr std::uint64_t kMaxValues = 13;
-// From one call to the next the numbers move by this many elements; it and the period have no common factor.
+// The values shift by this many elements per call. It is coprime to the period.
 constexpr std::uint64_t kShift = 1009;
 
-// So many that the sum of the largest is still exact.
+// As many values as possible such that the sum of the largest ones is exact.
 std::uint64_t ValuesFor(const Element& element, int ranks) {
   return std::min(kMaxValues - 1, element.exact_to / static_cast<std::uint64_t>(ranks)) + 1;
 }

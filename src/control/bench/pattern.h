@@ -1,9 +1,8 @@
-// What the ranks put into their buffers, and the check of what came out. Whole numbers so small that every sum of them
-// is exact in the type, whatever order a library adds in; different for every rank and from one call to the next, so
-// that stale, swapped or shifted data is found.
+// The contents of the ranks' buffers, and the check of the results. The values are integers so small that every sum is
+// exact in the element type, whatever the order of the additions. They differ between ranks and from one call to the
+// next, so that stale, swapped or shifted data is detected.
 //
-// The numbers repeat after kPeriod elements, a prime, so that blocks moved by a round number of elements do not fit
-// either.
+// The values repeat after kPeriod elements, a prime, so that blocks shifted by a round number of elements do not match.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +16,12 @@
 namespace fulldeck::bench {
 
 struct WrongValue {
-  std::uint64_t element = 0;  // where, in what was checked
+  std::uint64_t element = 0;  // index in the checked data
   double found = 0;
   double expected = 0;
 };
 
-// One rank's; not thread safe.
+// For one rank; not thread safe.
 class Pattern {
  public:
   static constexpr std::uint64_t kPeriod = 4093;
@@ -30,9 +29,9 @@ class Pattern {
 
   Pattern(const Element& element, int ranks);
 
-  // `count` numbers of `rank` (or the sums of all ranks' numbers) for call number `call`, from element `first` on.
+  // Writes `count` values of `rank` (or the sums over all ranks) for call number `call`, starting with element `first`.
   void Write(std::byte* to, std::uint64_t count, int rank, std::uint64_t first, std::uint64_t call);
-  // Where the data is not that; nothing when all of it is.
+  // The first wrong value; nullopt if all are correct.
   std::optional<WrongValue> Check(const std::byte* data, std::uint64_t count, int rank, std::uint64_t first,
                                   std::uint64_t call);
 
@@ -42,8 +41,8 @@ class Pattern {
 
   const Element& element_;
   const int ranks_;
-  const std::uint64_t values_;  // numbers are 0 … values_ − 1
-  // Two periods, so that a whole one can be copied from any place in the first.
+  const std::uint64_t values_;  // values are 0 … values_ − 1
+  // Two periods, so that a complete one can be copied from any position in the first.
   std::vector<std::byte> sums_;
   std::vector<std::byte> table_;
   int table_rank_ = kSumOfAll;

@@ -23,7 +23,7 @@ class EveryElement : public testing::TestWithParam<std::string> {
   const Element& element() const { return *FindElement(GetParam()); }
 };
 
-// 16-bit floats round after every step in some libraries: no partial sum may need that.
+// Some libraries round 16-bit floats after every step: partial sums must not need that.
 TEST_P(EveryElement, SumsStayExactWithTheMostRanks) {
   for (const int ranks : {1, 2, 8, 256}) {
     Pattern pattern(element(), ranks);
@@ -96,7 +96,7 @@ TEST(Element, HalvesAreThoseOfTheStandard) {
 TEST(Operation, BuffersOfChunksHoldOneChunkForEachRank) {
   const Element& element = *FindElement("float32");
   const Operation& gather = *FindOperation("gather");
-  // 25 elements for 4 ranks: parts of 7.
+  // 25 elements for 4 ranks: chunks of 7.
   EXPECT_EQ(ShapeOf(gather, element, 100, 0, 4).output_count, 28u);
   EXPECT_EQ(ShapeOf(gather, element, 100, 1, 4).output_count, 0u);
   EXPECT_EQ(ShapeOf(gather, element, 100, 1, 4).input_count, 7u);

@@ -20,7 +20,7 @@ std::vector<std::string> Strings(const base::Environment& environment) {
   return strings;
 }
 
-// What a launcher or a cluster's manager around us has set would be taken for the bench's own.
+// Removes variables of an outer launcher or scheduler, which would affect the bench's own ranks.
 base::Environment WithoutLaunchers(base::Environment environment) {
   std::vector<std::string> foreign;
   for (const auto& [name, value] : environment.all()) {
@@ -113,7 +113,7 @@ base::Result<RankCommand> TorchCommand(const RankLauncherConfig& launcher_config
     }
   }
   SetIfAbsent(environment, "OMP_NUM_THREADS", "1");
-  // All ranks are here; a host name that does not resolve must not matter.
+  // All ranks are on this node; a host name that does not resolve must not matter.
   SetIfAbsent(environment, "GLOO_SOCKET_IFNAME", "lo");
   const std::string store = fmt::format("{}/{}-{}.store", launcher_config.folder, command.name, ranks);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -137,7 +137,7 @@ base::Result<RankCommand> OpenMpiCommand(const RankLauncherConfig& launcher_conf
   const auto mpirun = base::SystemRoot().FindProgram("mpirun", launcher_config.environment);
   if (!mpirun) return base::Error{"there is no mpirun in PATH"};
   base::Environment environment = WithoutLaunchers(launcher_config.environment);
-  // mpirun insists on one, also for its own host.
+  // mpirun requires one even for its own host.
   if (!base::SystemRoot().FindProgram("ssh", environment))
     SetIfAbsent(environment, "OMPI_MCA_plm_rsh_agent", "/bin/sh");
   base::SpawnOptions options;

@@ -18,10 +18,10 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// mpirun tells each rank its number before MPI is there; it is only sent if there is none.
+// mpirun sets each rank's number before MPI is initialized. Only sent if MPI is not available.
 int RankBeforeMpi() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  // Anything that is no number is rank 0.
+  // Anything that is not a number means rank 0.
   return rank != nullptr ? std::atoi(rank) : 0;  // NOLINT(cert-err34-c,bugprone-unchecked-string-to-number-conversion)
 }
 

@@ -1,4 +1,5 @@
-// The whole life of one rank of the bench: joins its group, greets, does what it is told, ends when the bench is gone.
+// The main function of a rank process of the bench: joins its group, greets, executes commands, exits when the bench is
+// gone.
 #pragma once
 
 #include <optional>
@@ -10,10 +11,10 @@ namespace fulldeck::bench {
 
 struct RankProcess {
   std::string socket;
-  std::optional<FulldeckMember> fulldeck;  // nothing: a rank that mpirun started
+  std::optional<FulldeckMember> fulldeck;  // nullopt: a rank that mpirun started
 };
 
-// The exit code. Dies with its parent.
+// Returns the exit code. Exits with its parent.
 int RunRankProcess(const RankProcess& process);
 
 }  // namespace fulldeck::bench

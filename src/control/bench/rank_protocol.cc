@@ -23,7 +23,7 @@ base::Error Unreadable(const std::string& what) {
   return base::Error{"what a rank of the bench said cannot be understood: " + what};
 }
 
-// The fields of one line, with the first thing that was not as it must be.
+// The fields of one line, and the first invalid one.
 class Fields {
  public:
   explicit Fields(const std::string& line) : json_(Json::parse(line, nullptr, false)) {
@@ -36,7 +36,7 @@ class Fields {
     if (!field->is_string()) return Wrong(name), std::nullopt;
     const std::string received_text = field->get_ref<const std::string&>().substr(0, kLongestText);
     std::string text;
-    // Printable takes out newlines too, and a peer's words may have several lines.
+    // Printable removes newlines, but a peer's message may have several lines.
     for (const std::string_view part : base::Split(received_text, '\n')) {
       if (!text.empty()) text += '\n';
       text += base::Printable(part);

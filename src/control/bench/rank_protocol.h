@@ -1,4 +1,4 @@
-// What the bench and its ranks say to each other: one JSON object a line, over a Unix socket that the rank connects to.
+// The protocol between the bench and its ranks: one JSON object per line, over a Unix socket that the rank connects to.
 //
 //   rank:   {"rank": 3, "about": "torch 2.13.0"}     or {"rank": 3, "absent": "No module named 'torch'"}
 //   bench:  {"do": "measure", "operation": "all_reduce", "datatype": "float32", "bytes": 4096, …}
@@ -6,7 +6,7 @@
 //   bench:  {"do": "timeline", …}
 //   rank:   {"begin_ns": …, "end_ns": …, "events": [["in", 0, 12, 40], …]}
 //
-// A rank that is told nothing more (end of the connection) ends.
+// A rank exits at the end of the connection.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -35,7 +35,7 @@ Json ToJson(const Cell& cell);
 Json ToJson(const Measurement& measurement);
 Json ToJson(const RankTimeline& timeline);
 
-// Errors name the field that is missing or of another kind. Texts come out printable and capped.
+// Errors name the field that is missing or has the wrong type. Returned strings are printable and capped.
 base::Result<Greeting> ReadGreeting(const std::string& line);
 base::Result<Measurement> ReadMeasurement(const std::string& line);
 base::Result<RankTimeline> ReadTimeline(const std::string& line);
@@ -47,14 +47,14 @@ struct Order {
 std::string LineOf(Order::Kind kind, const Cell& cell);
 base::Result<Order> ReadOrder(const std::string& line);
 
-// One line a call, both ways. Blocking; for one thread.
+// Sends and receives one line per call. Blocking; not thread safe.
 class LineSocket {
  public:
   static base::Result<LineSocket> Connect(const std::string& path);
   explicit LineSocket(base::UniqueFd socket) : socket_(std::move(socket)) {}
 
   base::Result<void> Send(const std::string& line);
-  // Nothing: the other side is gone.
+  // nullopt: the other side is gone.
   std::optional<std::string> Receive();
 
  private:

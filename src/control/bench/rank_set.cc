@@ -21,8 +21,8 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kTimeToEnd(10);     // after the end of the connection: MPI_Finalize, a Python interpreter's end
-constexpr seconds kTimeAfterTerm(3);  // mpirun takes its files away
+constexpr seconds kTimeToEnd(10);     // after the connection has ended: MPI_Finalize, exit of the Python interpreter
+constexpr seconds kTimeAfterTerm(3);  // mpirun removes its files
 constexpr std::chrono::milliseconds kTimeAfterExit(200);
 constexpr seconds kTimeAfterSilence(1);
 constexpr off_t kMaxOutput = 16 << 10;
@@ -72,7 +72,7 @@ base::Result<void> RankSet::Listen() {
     return base::Error{fmt::format("{} is too long for a socket; set TMPDIR to a shorter path", base::Printable(path))};
   }
   std::memcpy(address.sun_path, path.c_str(), path.size());
-  // An earlier set of as many ranks has left its own.
+  // An earlier set with as many ranks has left its socket.
   unlink(path.c_str());
   listener_.Reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener_.valid() || bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
@@ -100,7 +100,7 @@ base::Result<void> RankSet::Spawn() {
       processes_.erase(child);
       if (stopping_) return;
       ended_.push_back({process, status});
-      // What it said last may still be on its way.
+      // Its last message may still be in transit.
       FailAfter(kTimeAfterExit, fmt::format("process {} {}", child, DescribeExit(status)));
     });
     if (!watch) return watch.error();
@@ -128,7 +128,7 @@ void RankSet::Read(Connection& connection) {
   if (got <= 0 || connection.received.size() > kLongestLine) {
     loop_.Remove(connection.watch);
     connection.closed = true;
-    // How its process ended says more, if that comes soon.
+    // The exit status of its process is more informative, if it arrives soon.
     if (connection.rank >= 0 && !absent_) FailAfter(kTimeAfterSilence, fmt::format("rank {} is gone", connection.rank));
     return;
   }
@@ -186,7 +186,7 @@ base::Result<std::vector<std::optional<std::string>>> RankSet::Request(
   answers_.assign(static_cast<std::size_t>(command_.ranks), std::nullopt);
   const std::string text = line + "\n";
   for (const auto& connection : connections_) {
-    // An order is short and the rank waits for it: it fits the socket's buffer.
+    // A command is short and the rank waits for it, so it fits into the socket buffer.
     const ssize_t sent = send(connection->socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
     if (sent != static_cast<ssize_t>(text.size())) Fail(fmt::format("rank {} does not listen", connection->rank));
   }
@@ -245,7 +245,7 @@ void RankSet::End() {
   };
   const auto signal_all = [&](int number) {
     for (const auto& [pid, watch] : processes_) kill(-pid, number);
-    // One that is stopped hears it too.
+    // A stopped process must run to handle the signal.
     for (const auto& [pid, watch] : processes_) kill(-pid, SIGCONT);
   };
   if (will_end && gone_within(kTimeToEnd)) return;

@@ -1,6 +1,6 @@
-// The ranks of one library, as the bench holds them: starts their processes, hears their greetings, gives them all the
-// same order and collects the answers. Between orders they sleep in a read, so several sets can wait without disturbing
-// the one that is measured.
+// The ranks of one library, from the bench's side: starts their processes, reads their greetings, sends all of them the
+// same command and collects the answers. Between commands they sleep in a read, so idle sets do not disturb the one
+// that is measured.
 //
 // Not thread safe; everything happens inside Start, Request and End, on the caller's event loop.
 #pragma once
@@ -24,20 +24,20 @@ namespace fulldeck::bench {
 struct RankCommand {
   std::string name;  // for messages and file names: "gloo"
   int ranks = 1;
-  std::vector<base::SpawnOptions> processes;  // one a rank, or one that starts them all
+  std::vector<base::SpawnOptions> processes;  // one per rank, or one that starts them all
 };
 
 class RankSet {
  public:
-  // What the greetings came to.
+  // The result of the greetings.
   struct Started {
-    std::unique_ptr<RankSet> set;       // nullptr: see the others
-    std::optional<std::string> absent;  // the library is not here, in its own words
+    std::unique_ptr<RankSet> set;       // nullptr: see the other members
+    std::optional<std::string> absent;  // the library is not installed; its own message
     std::optional<std::string> failed;
   };
 
-  // `folder` takes the socket (whose path the processes get from `command`'s maker, see SocketPath) and what the
-  // processes print. `interrupted` is looked at while waiting.
+  // `folder` holds the socket (the maker of `command` passes its path to the processes, see SocketPath) and the output
+  // of the processes. `interrupted` is polled while waiting.
   static Started Start(base::EventLoop& loop, const bool& interrupted, RankCommand command, const std::string& folder,
                        base::Duration timeout);
   static std::string SocketPath(const std::string& folder, const RankCommand& command);
@@ -45,19 +45,19 @@ class RankSet {
   RankSet(const RankSet&) = delete;
   RankSet& operator=(const RankSet&) = delete;
 
-  // Sends the line to all, and waits until all have answered, one answer is `final` (the others may then be waiting for
-  // that rank), a process has ended, or the time is over. Answers by rank; the error says what went wrong otherwise,
-  // after which the set is of no more use.
+  // Sends the line to all ranks. Waits until all have answered, one answer is `final` (the others may then be waiting
+  // for that rank), a process has ended, or the timeout has expired. Returns the answers by rank; after an error the
+  // set is unusable.
   base::Result<std::vector<std::optional<std::string>>> Request(const std::string& line, base::Duration timeout,
                                                                 const std::function<bool(const std::string&)>& final);
 
-  // A process that has ended before it was told to.
+  // A process that has ended unexpectedly.
   struct Ended {
-    int process = 0;            // its place in the command
-    std::optional<int> status;  // as waitpid gives it
+    int process = 0;            // index in the command
+    std::optional<int> status;  // as returned by waitpid
   };
   const std::vector<Ended>& ended() const { return ended_; }
-  // What the last question has brought, also when it failed.
+  // The answers to the last request, including a failed one.
   const std::vector<std::optional<std::string>>& answers() const { return answers_; }
 
   const std::string& about() const { return about_; }  // of rank 0
@@ -69,7 +69,7 @@ class RankSet {
     base::UniqueFd socket;
     base::EventLoop::Id watch = 0;
     std::string received;
-    int rank = -1;  // not yet greeted
+    int rank = -1;  // -1: no greeting yet
     bool closed = false;
   };
 
@@ -80,7 +80,7 @@ class RankSet {
   void Read(Connection& connection);
   void TakeLine(Connection& connection, const std::string& line);
   void Greet(Connection& connection, const std::string& line);
-  // False when the time is over.
+  // Returns false if the timeout has expired.
   bool WaitUntil(base::Duration timeout, const std::function<bool()>& condition);
   void Fail(std::string text);
   void FailAfter(base::Duration delay, std::string text);
@@ -95,7 +95,7 @@ class RankSet {
   base::UniqueFd listener_;
   base::EventLoop::Id listener_watch_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::map<pid_t, base::EventLoop::Id> processes_;  // those that have not ended
+  std::map<pid_t, base::EventLoop::Id> processes_;  // those that are still running
   std::vector<Ended> ended_;
   std::vector<base::EventLoop::Id> timers_;
   std::vector<std::optional<std::string>> answers_;

@@ -11,7 +11,7 @@ namespace {
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-// Ranks that are Python scripts of a few lines: R is the rank.
+// Ranks that are Python scripts of a few lines; R is the rank.
 constexpr char kPrelude[] =
     "import json, os, socket, sys, time\n"
     "S, R = sys.argv[1], int(sys.argv[2])\n"

@@ -1,4 +1,4 @@
-// A folder of this user's for the time of one run, in TMPDIR or /tmp; goes at the end with everything in it.
+// A folder of this user for the duration of one run, in TMPDIR or /tmp. Removed at the end with its contents.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What every rank did during one call, chunk by chunk: the proof that stages overlap. For fulldeck's own engine, which
-// tells it through Group::SetTrace.
+// What every rank did during one call, chunk by chunk: shows that stages overlap. Only for fulldeck's own engine, which
+// reports it through Group::SetTrace.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class Stage { kIn, kReduce, kOut, kWait };
 const char* NameOf(Stage stage);  // "in", "reduce", "out", "wait"
 std::optional<Stage> FindStage(std::string_view name);
 
-// Times are CLOCK_MONOTONIC, the same on all ranks.
+// Times are CLOCK_MONOTONIC, which is common to all ranks.
 struct StageEvent {
   Stage stage = Stage::kIn;
   std::uint64_t chunk = 0;
@@ -25,7 +25,7 @@ struct StageEvent {
 };
 
 struct RankTimeline {
-  std::string about;           // how the group was made: kernel, pieces, levels
+  std::string about;           // how the group was created: kernel, chunks, levels
   std::uint64_t begin_ns = 0;  // of the call
   std::uint64_t end_ns = 0;
   std::vector<StageEvent> events;
@@ -44,8 +44,8 @@ struct StageSums {
 StageSums SumOf(const RankTimeline& timeline);
 StageSums SumOf(const std::vector<RankTimeline>& ranks);
 
-// In a rank, all members at the same time: makes a group of its own, calls a few times, and tells of the last call.
-// Of all_reduce only; `shared` as in a measurement.
+// Called in every rank at the same time: creates a group, makes a few calls, and returns the timeline of the last one.
+// Only all_reduce; `shared` as in a measurement.
 RankTimeline TraceAllReduce(const FulldeckMember& member, const Element& element, std::uint64_t bytes, bool shared);
 
 }  // namespace fulldeck::bench

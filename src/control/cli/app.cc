@@ -25,7 +25,7 @@ int RefuseUsage(std::string_view message) {
   return Code(Refuse(wire::ExitCode::kUsage, message));
 }
 
-// The word that stands where a command should, if it is none.
+// Rejects a word that is not a command but is in the place of one.
 int RefuseUnknownCommand(const CLI::App& app, const std::string& word) {
   const auto near = base::ClosestMatch(word, CommandNames(app));
   return RefuseUsage(fmt::format("there is no command '{}'{} See: fulldeck --help", base::Printable(word),

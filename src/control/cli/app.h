@@ -1,4 +1,4 @@
-// The command line: finds the command, explains mistakes, turns results into exit codes. What a command does stands in
+// The command line: finds the command, explains errors, turns results into exit codes. Each command is implemented in
 // its own file.
 #pragma once
 
@@ -7,8 +7,8 @@ namespace fulldeck::cli {
 // All of main(). Returns the exit code.
 int Run(int argc, char** argv);
 
-// Before main returns: the exit code, or 1 with a message when something that went to standard output did not get there
-// (a full disk). `code` stays where it names a failure already.
+// Call before main returns: returns the exit code, or 1 with a message if some standard output could not be written
+// (a full disk). `code` is kept if it already reports a failure.
 int CheckOutput(int code);
 
 }  // namespace fulldeck::cli

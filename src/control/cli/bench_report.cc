@@ -64,7 +64,7 @@ bool IsPeer(Contender contender) {
   return contender == Contender::kGloo || contender == Contender::kOpenMpi;
 }
 
-// How many times as long as the plan's first contender.
+// The ratio of its time to that of the plan's first contender.
 std::optional<double> BesideFirst(const CellFigures& cell, Contender contender, const BenchPlan& plan) {
   const Figures* first = FiguresOf(cell, plan.contenders.front());
   const Figures* other = FiguresOf(cell, contender);
@@ -159,7 +159,7 @@ std::string Notes(const BenchPlan& plan, const BenchFigures& figures) {
     if (std::find(reported.begin(), reported.end(), line) == reported.end()) reported.push_back(line);
   }
   for (const std::string& line : reported) text += line;
-  // What a contender that is there could not do, once for each reason.
+  // What an available contender could not do, once for each reason.
   reported.clear();
   std::uint64_t checked = 0;
   for (const CellFigures& cell : figures.cells) {

@@ -1,4 +1,4 @@
-// What `fulldeck bench collectives` found, as people and as programs read it. docs/bench.md describes both.
+// The results of `fulldeck bench collectives`, as text and as JSON. docs/bench.md describes both.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace fulldeck::cli {
 
-// One table for each number of ranks and operation, and below them what the figures rest on.
+// One table for each number of ranks and operation, followed by the conditions of the measurement.
 std::string BenchText(const bench::BenchPlan& plan, const bench::BenchFigures& figures, bool colors);
 std::string BenchJson(const bench::BenchPlan& plan, const bench::BenchFigures& figures);
 

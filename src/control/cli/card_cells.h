@@ -1,4 +1,4 @@
-// What a card does now, as the cells of a table. What is not known is "–".
+// The telemetry of a card as cells of a table. Unknown values are "–".
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxErrors = 4096;
 
-// Until there is nothing more for now; false: the other end is closed.
+// Reads what is available; false: the other end is closed.
 bool Read(int fd, std::string& into, std::size_t most) {
   std::array<char, 65536> buffer{};
   for (;;) {

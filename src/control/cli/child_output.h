@@ -1,4 +1,4 @@
-// What a program says on its standard output, with an end in time and in size.
+// The standard output of a program, with limits on time and size.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,15 @@
 namespace fulldeck::cli {
 
 struct ChildOutput {
-  std::string text;    // at most `most` bytes; what comes behind is dropped
+  std::string text;    // at most `most` bytes; the rest is dropped
   std::string errors;  // standard error, at most 4 KiB
   bool timed_out = false;
-  int exit_code = 0;  // 128 + signal for one that a signal ended; -1 when it was killed for its time
+  int exit_code = 0;  // 128 + signal if a signal ended it; -1 if it was killed at the timeout
 };
 
-// Blocks until the program and whatever it started has ended, or `timeout` is over: then all of it is killed. An error
-// when it cannot be started. `arguments[0]` is a path. `environment`: "NAME=value"; nothing: that of this process.
+// Blocks until the program and everything that it started has ended, or `timeout` has passed: then all of it is
+// killed. Fails if the program cannot be started. `arguments[0]` is a path. `environment`: "NAME=value"; nullopt:
+// that of this process.
 base::Result<ChildOutput> RunForOutput(const std::vector<std::string>& arguments, base::Duration timeout,
                                        std::size_t most,
                                        std::optional<std::vector<std::string>> environment = std::nullopt);

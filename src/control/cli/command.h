@@ -1,5 +1,5 @@
-// A command of fulldeck: declares its options (cli/options.h), and later runs. One file a command; app.cc lists them
-// all. CLI11 itself is included by app.cc and options.cc alone.
+// A command of fulldeck: declares its options (cli/options.h) and runs later. One file per command; app.cc lists them
+// all. Only app.cc and options.cc include CLI11.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,14 @@
 
 namespace fulldeck::cli {
 
-// What the command does once its options are read. Output for programs and tables goes to stdout, everything else is a
+// Runs the command after its options are parsed. Output for programs and tables goes to stdout; everything else is a
 // line of base::Log.
 using Action = std::function<wire::ExitCode()>;
 
-// Says why as an error, each line of it, and gives the code back.
+// Logs each line of the message as an error and returns the code.
 wire::ExitCode Refuse(wire::ExitCode code, std::string_view message);
 
-// Adds the command to `app` and returns what it does. The options' storage belongs to the action.
+// Adds the command to `app` and returns its action. The action owns the storage of the options.
 Action AddTrain(CLI::App& app);
 Action AddPredict(CLI::App& app);
 Action AddDevices(CLI::App& app);
@@ -45,22 +45,22 @@ Action AddVendorHelper(CLI::App& app);
 Action AddProbeCard(CLI::App& app);
 
 // `fulldeck run` and its older form `fulldeck launch` follow torchrun's grammar, in which everything after the script
-// belongs to the script: they are not parsed by CLI11, which only lists them. `arguments` stand after the command.
+// belongs to the script. CLI11 lists them but does not parse them. `arguments` are those after the command.
 int RunLaunch(job::LaunchStyle style, const std::vector<std::string>& arguments);
 
-// nullptr when there is none of that name.
+// nullptr if there is no command of that name.
 const CLI::App* FindCommand(const CLI::App& app, const std::string& name);
 
-// Names of the commands that people use, for suggestions and completion.
+// Names of the commands for users, for suggestions and completion.
 std::vector<std::string> CommandNames(const CLI::App& app);
 
-// What --help prints: of fulldeck itself, or of one of its commands.
+// The text of --help, for fulldeck itself or one of its commands.
 std::string HelpText(const CLI::App& app);
 
-// What `fulldeck help` can be asked about: the commands and the tables.
+// The topics of `fulldeck help`: the commands and the tables.
 std::vector<std::string> HelpTopics(const CLI::App& app);
 
-// Long option names of an app or command, without those that are hidden from people: --json.
+// Long option names of an app or command, without hidden ones: --json.
 std::vector<std::string> OptionNames(const CLI::App& app);
 
 }  // namespace fulldeck::cli

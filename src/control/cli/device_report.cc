@@ -79,7 +79,7 @@ std::string HolderLine(const Card& card, const Holder& holder) {
                      holder.command.value_or("command unknown"));
 }
 
-// The same sentence for eight cards is said once: "gcu 0, gcu 1: …".
+// A sentence that applies to several cards is printed once: "gcu 0, gcu 1: …".
 std::string CardNotes(const std::vector<const Card*>& cards) {
   std::vector<std::pair<std::string, std::vector<std::string>>> cards_of_note;
   for (const Card* card : cards) {

@@ -1,4 +1,4 @@
-// The inventory as people and as programs read it.
+// The inventory as text and as JSON.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ namespace fulldeck::cli {
 
 struct ReportOptions {
   bool colors = false;
-  bool all_vendors = false;  // also say of each vendor that is not here why
+  bool all_vendors = false;  // also report why each missing vendor was not found
 };
 
-// The table, the notes and the host.
+// The table, the notes and the machine itself.
 std::string DevicesText(const device::Inventory& inventory, const ReportOptions& options);
 
 // One JSON object; docs/devices.md describes it. Absent values are null.

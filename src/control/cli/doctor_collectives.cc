@@ -1,4 +1,4 @@
-// fulldeck doctor --collectives: the proof of the collectives, for people and for programs; and its ranks.
+// fulldeck doctor --collectives: the proof of the collectives, as text and as JSON; and its ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using doctor::Verdict;
 using Json = nlohmann::ordered_json;
 
 constexpr int kJsonVersion = 1;
-// Above this a matrix is wider than a terminal; the slow ones are named all the same.
+// A larger matrix is wider than a terminal; the slow pairs are listed in any case.
 constexpr int kLargestMatrix = 16;
 
 const std::string& In(const base::BilingualText& text, bool chinese) {
@@ -43,7 +43,7 @@ std::string Time(double seconds) {
   return fmt::format("{:.2f} s", seconds);
 }
 
-// GB/s, with two digits that say something.
+// GB/s, with two significant digits.
 std::string Speed(double bytes_per_second) {
   const double speed = bytes_per_second * 1e-9;
   return speed < 0.1 ? fmt::format("{:.2g}", speed) : fmt::format("{:.2f}", speed);
@@ -115,7 +115,7 @@ std::string CollectivesText(const ProofReport& report, bool chinese, bool colors
     std::vector<base::Cell> row = {{one.name}, {std::to_string(one.steps)}, {std::to_string(one.checked)}};
     std::optional<double> possible;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      // Parts are rounded up, so a size is found by its place.
+      // Chunks are rounded up, so find a size by its position.
       const SizeFigure* size = i < one.sizes.size() ? &one.sizes[i] : nullptr;
       row.push_back({size != nullptr ? Time(size->seconds) : base::kAbsent});
       if (size != nullptr && size->possible) possible = size->possible;
@@ -228,11 +228,11 @@ wire::ExitCode ProveCollectivesHere(const ProofOptions& options, const device::I
     plan.sizes.push_back(*bytes);
   }
   if (const auto chosen = doctor::ChooseDevices(inventory, plan); !chosen) return refuse(chosen.error().message);
-  // The largest step: in and out of every rank, and what goes through shared memory.
+  // The memory of the largest step: input and output of every rank, and the data in shared memory.
   const std::uint64_t need =
       *std::max_element(plan.sizes.begin(), plan.sizes.end()) * 3 * static_cast<std::uint64_t>(plan.ranks);
   const auto available = bench::AvailableMemory(base::SystemRoot());
-  // More ranks than a group can have are refused as such.
+  // A number of ranks above the limit of a group is rejected elsewhere.
   if (available && need > *available && plan.ranks <= doctor::kMaxRanks) {
     return refuse(fmt::format(
         "--sizes with {} ranks needs about {} of memory, and {} are free; take smaller --sizes or fewer --nproc",
@@ -252,7 +252,7 @@ wire::ExitCode ProveCollectivesHere(const ProofOptions& options, const device::I
   return fails ? wire::ExitCode::kCheckFailed : printed;
 }
 
-// What the doctor starts as a rank. Not for people, so not in the help.
+// The program that the doctor starts as a rank. Internal, so not in the help.
 Action AddDoctorRank(CLI::App& app) {
   auto rank = std::make_shared<doctor::ProofRank>();
   CommandOptions command(app, "doctor-rank", "One rank of a proof");

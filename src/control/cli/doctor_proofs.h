@@ -1,5 +1,5 @@
-// The two questions of `fulldeck doctor` that are asked by themselves: are the collectives right and fast here
-// (--collectives), and which known traps stand in a script (--script).
+// The two modes of `fulldeck doctor` that run without the other checks: are the collectives correct and fast on this
+// machine (--collectives), and which known traps does a script contain (--script).
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct ProofOptions {
   std::vector<std::string> script;  // the script, then its configs
   std::string sizes = "4KiB,16MiB";
   std::string backend = "fulldeck";
-  int nproc = 0;  // 0: one a card that can be seen
+  int nproc = 0;  // 0: one per visible card
   std::string python;
   double timeout_seconds = 10;
   std::string fault;  // for tests
@@ -27,7 +27,7 @@ struct ProofOptions {
 wire::ExitCode ProveCollectivesHere(const ProofOptions& options, const device::Inventory& inventory);
 wire::ExitCode CheckScriptHere(const ProofOptions& options, const device::Inventory& inventory);
 
-// For tests too.
+// Also for tests.
 std::string CollectivesText(const doctor::ProofReport& report, bool chinese, bool colors);
 std::string CollectivesJson(const doctor::ProofReport& report, bool chinese);
 std::string ScriptText(const lint::ScriptReport& report, bool chinese, bool colors);

@@ -1,4 +1,4 @@
-// What the doctor found, as people and as programs read it, and the table of docs/doctor.md.
+// The results of the doctor, as text and as JSON, and the table of docs/doctor.md.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ struct DoctorReportOptions {
   base::Duration took{};
 };
 
-// One line a finding, by group, with what to do below those that are not ok, and a sum at the end.
+// One line per finding, by group, with the fix below those that are not ok, and a summary at the end.
 std::string DoctorText(const std::vector<doctor::CheckReport>& reports, const DoctorReportOptions& options);
 
 // One JSON object; docs/doctor.md describes it.

@@ -1,4 +1,4 @@
-// fulldeck doctor --script: the traps of a script and its configs, for people and for programs.
+// fulldeck doctor --script: the traps of a script and its configs, as text and as JSON.
 #include <fmt/format.h>
 
 #include <algorithm>

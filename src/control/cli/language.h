@@ -1,4 +1,4 @@
-// In which language people are told causes and cures.
+// The language in which causes and fixes are printed.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace fulldeck::cli {
 
-// `requested`: the value of --lang, en or zh; empty: as the locale of the user says.
+// `requested`: the value of --lang, en or zh; empty: determined by the user's locale.
 bool WantsChinese(const std::string& requested,
                   const base::Environment& environment = base::Environment::OfThisProcess());
 

@@ -1,10 +1,10 @@
-// How a command declares what it takes: CLI11 behind a small window, so that one file compiles it and not one for each
-// command (it takes the compiler six seconds). A declaration reads as it did:
+// How a command declares its options: a small interface to CLI11, so that only one file compiles CLI11 and not one
+// per command (it takes the compiler six seconds). A declaration looks like this:
 //
 //   CommandOptions command(app, "explain", "Say which known failures a log shows");
 //   command.Option("--lang", options->language, "Language of the causes").TypeName("en|zh").OneOf({"en", "zh"});
 //
-// Everything that is declared belongs to the app. The storage of a value must live as long as the app.
+// The app owns everything that is declared. The storage of a value must live as long as the app.
 #pragma once
 
 #include <string>
@@ -18,21 +18,21 @@ class Option;
 
 namespace fulldeck::cli {
 
-// One option or argument. What a check says of a bad value is CLI11's; the help shows no check.
+// One option or argument. CLI11 generates the error messages of checks; the help does not show checks.
 class OptionRules {
  public:
   explicit OptionRules(CLI::Option& option) : option_(option) {}
 
   OptionRules& Required();
-  // What stands after the name in the help: "SECONDS". Empty: nothing, where an argument says enough by its name.
+  // The text after the name in the help: "SECONDS". Empty: none, if the name of an argument is clear enough.
   OptionRules& TypeName(const std::string& name);
-  // The help shows the value that the storage has now.
+  // The help shows the value that the storage has at this moment.
   OptionRules& ShowDefault();
-  // The option may stand without a value, and then has this one.
+  // The option may be given without a value, and then has this one.
   OptionRules& ValueMayBeLeftOut(const std::string& value_then);
-  // An option of several values takes one each time it stands on the line, and no word behind that.
+  // An option with several values takes one value per occurrence.
   OptionRules& OneEachTime();
-  // Not in the help, not in completions.
+  // Neither in the help nor in completions.
   OptionRules& Hidden();
 
   OptionRules& OneOf(const std::vector<std::string>& values);
@@ -42,7 +42,7 @@ class OptionRules {
   template <typename T>
   OptionRules& InRange(T lowest, T highest);
   OptionRules& ExistingFolder();
-  // `complaint` is what is said of an empty value.
+  // `complaint` is the error message for an empty value.
   OptionRules& NotEmpty(const std::string& complaint);
 
  private:
@@ -54,12 +54,12 @@ class CommandOptions {
   // Adds the command to `app`.
   CommandOptions(CLI::App& app, const std::string& name, const std::string& description);
 
-  // `names`: "-f,--follow", "--rank", or "RUN" for an argument that has its place. T: std::string, int, long long,
-  // double, or std::vector<std::string> for one that takes several values.
+  // `names`: "-f,--follow", "--rank", or "RUN" for a positional argument. T: std::string, int, long long, double, or
+  // std::vector<std::string> for several values.
   template <typename T>
   OptionRules Option(const std::string& names, T& value, const std::string& help = "");
   void Flag(const std::string& names, bool& value, const std::string& help);
-  // For the help alone, below the heading `group`.
+  // For the help only, below the heading `group`.
   void ListedFlag(const std::string& names, const std::string& help, const std::string& group);
 
   // After the options in the help.
@@ -67,9 +67,9 @@ class CommandOptions {
   // For options that several programs share (config/command_line.h).
   CLI::App& app() { return command_; }
 
-  // Not in the help of fulldeck.
+  // Hides the command in the help of fulldeck.
   void Hide();
-  // What stands after the first argument that is no option of its own is not read.
+  // Everything after the first positional argument is passed through without parsing.
   void TakeRestAsIs();
 
  private:

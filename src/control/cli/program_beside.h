@@ -1,5 +1,5 @@
-// Programs that belong to fulldeck and lie in its own folder: fulldeck-train, fulldeck-predict. They need torch, which
-// fulldeck itself does not, so there are builds without them.
+// Programs that belong to fulldeck and are in its own folder: fulldeck-train, fulldeck-predict. They need torch,
+// which fulldeck itself does not, so some builds do not include them.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fulldeck::cli {
 
-// Its absolute path. The error says where it was looked for and how to get it.
+// The absolute path. The error contains the searched path and how to install the program.
 base::Result<std::string> ProgramBeside(const std::string& name);
 
 }  // namespace fulldeck::cli

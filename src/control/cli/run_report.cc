@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kJsonVersion = 1;
 
-// "8", "4-7 of 8" on one of several hosts.
+// "8", or "4-7 of 8" on one of several nodes.
 std::string RanksOfRun(const RunStatus& run) {
   const RunRecord& record = run.entry.record;
   const int here = static_cast<int>(run.ranks.size());
@@ -53,7 +53,8 @@ std::string LossText(const RankStatus& rank) {
   return fmt::format("{:.4g}", *rank.loop->loss);
 }
 
-// The card of a rank as the inventory knows it now. A name alone may be a card of another, simulated or real, server.
+// The current inventory entry of a rank's card. The name is not sufficient: it may be a card of a different,
+// simulated or real, server.
 const device::Card* FindCard(const device::Inventory* inventory, const std::optional<job::RegisteredCard>& wanted) {
   if (inventory == nullptr || !wanted) return nullptr;
   for (const device::Card* card : inventory->Cards()) {
@@ -180,7 +181,7 @@ std::string CardsText(const std::vector<std::optional<job::RegisteredCard>>& car
     const auto index = space == std::string::npos
                            ? std::nullopt
                            : base::ParseInteger<int>(std::string_view(card->name).substr(space + 1));
-    // What is not named as cards are named is still shown.
+    // A card whose name does not have the usual form is still shown.
     std::vector<int>& indices = indices_of_kind[base::Printable(index ? card->name.substr(0, space) : card->name)];
     if (index && std::find(indices.begin(), indices.end(), *index) == indices.end()) indices.push_back(*index);
   }

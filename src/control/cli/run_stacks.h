@@ -1,4 +1,4 @@
-// The stacks of a running run, taken from outside: what `fulldeck stacks` and `fulldeck bundle` share.
+// Collects the stacks of a running run from outside: shared by `fulldeck stacks` and `fulldeck bundle`.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@
 
 namespace fulldeck::cli {
 
-// The ranks of this host that live, as the entry and the board name them. `rank`: that one alone (counted over all
-// hosts); an error when it is not here.
+// The ranks of this node that are alive, from the entry and the board. `rank`: only that one (its number in the whole
+// run); fails if it is not on this node.
 base::Result<std::vector<diagnosis::StackTarget>> StackTargets(const job::RunRegistry::Entry& entry,
                                                                std::optional<int> rank);
 
-// Asks and waits, at most as long as a collection does. Blocks. Nothing when SIGINT or SIGTERM came first; what was
-// continued is stopped again then.
+// Requests the stacks and waits for at most the limit of a collection. Blocks. nullopt if SIGINT or SIGTERM came
+// first; processes that were continued for the collection are then stopped again.
 std::optional<std::vector<diagnosis::RankStacks>> CollectStacks(std::vector<diagnosis::StackTarget> targets);
 
 // {"version", "run_id", "saved", "ranks": [...]}; docs/stacks.md describes it.

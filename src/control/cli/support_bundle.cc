@@ -36,7 +36,7 @@ constexpr std::size_t kMaxOfAProgram = std::size_t{4} << 20;
 constexpr std::size_t kMaxRanks = 64;
 constexpr std::size_t kMaxSavedStacks = 8;
 
-// The names and versions of what training runs are made of, without importing any of it.
+// Prints the names and versions of the packages that training runs use, without importing any of them.
 constexpr char kPythonVersions[] =
     "import sys\n"
     "print('Python', sys.version)\n"
@@ -48,8 +48,8 @@ constexpr char kPythonVersions[] =
     "except Exception as error:\n"
     "    print('packages cannot be listed:', error)\n";
 
-// The end of a file, from a whole line on; empty when there is none. The error says why one that is there is not read:
-// whose folder it is may have put a link to somebody else's file there.
+// The end of a file, starting with a whole line; empty if the file does not exist. The error says why an existing
+// file is not read: the owner of the folder may have put a link to another user's file there.
 base::Result<std::string> EndOf(const std::string& folder, const std::string& name, std::size_t most) {
   const auto file = base::OpenBeneath(folder, name);
   if (!file && file.error().system_error == ENOENT) return std::string();
@@ -66,7 +66,7 @@ base::Result<std::string> EndOf(const std::string& folder, const std::string& na
   return text;
 }
 
-// The variables that a living process was started with.
+// The variables with which a running process was started.
 base::Environment EnvironmentOf(int pid) {
   base::Environment environment;
   const auto text = base::SystemRoot().ReadFile(fmt::format("/proc/{}/environ", pid));
@@ -141,7 +141,7 @@ class BundleCollector {
     redaction_.Learn(launcher::MarksOfLaunchInfo(note));
     redaction_.LearnSecret(launcher::RendezvousTokenOf(note));
     if (run_.entry && run_.entry->alive) {
-      // What the ranks were given may stand in their logs and stacks.
+      // Values from the environment of the ranks may appear in their logs and stacks.
       redaction_.Learn(EnvironmentOf(run_.entry->record.front.pid));
       for (const auto& rank : run_.entry->record.ranks) redaction_.Learn(EnvironmentOf(rank.process.pid));
       AddRunning(*run_.entry);
@@ -163,7 +163,7 @@ class BundleCollector {
                              name.ends_with(".json") ? redaction_.JsonText(text) : redaction_.Text(text)});
   }
 
-  // FOLDER/name; empty when it is not there or is not to be read.
+  // FOLDER/name; empty if it does not exist or must not be read.
   std::string Read(const std::string& folder, const std::string& name, std::size_t most) {
     auto text = EndOf(folder, name, most);
     if (text) return std::move(*text);
@@ -230,7 +230,7 @@ class BundleCollector {
     }
   }
 
-  // A run of `fulldeck train` lies in JOB/logs/RUN.
+  // A run of `fulldeck train` is in JOB/logs/RUN.
   void AddJob() {
     const std::filesystem::path job = std::filesystem::path(run_.directory).parent_path().parent_path();
     std::error_code ignored;
@@ -257,7 +257,7 @@ class BundleCollector {
     AddProgram("python.txt", start.arguments, seconds(15), start.Variables());
   }
 
-  // The interpreter of the ranks; empty: they are no Python, or nothing tells.
+  // The interpreter of the ranks; empty: they do not run Python, or it is unknown.
   std::string PythonOfRun() const {
     if (!run_.entry || run_.entry->record.command.empty()) return "";
     const std::string& program = run_.entry->record.command.front();
@@ -273,7 +273,7 @@ class BundleCollector {
       return;
     }
     if (!output->text.empty()) Add(name, output->text);
-    // Whatever code it ends with: what is wrong is what is wanted.
+    // Whatever the exit code: the output about an error is useful, too.
     if (output->text.empty() || output->timed_out) {
       const std::string_view first_line = std::string_view(output->errors).substr(0, output->errors.find('\n'));
       bundle_.left_out.push_back(name + ": " + (output->timed_out ? "it took too long" : base::Printable(first_line)));

@@ -1,5 +1,5 @@
-// What `fulldeck bundle` puts into its archive: everything that somebody far away needs to understand a run, running or
-// over, and nothing that is not theirs to see (job/redaction/redaction.h). docs/bundle.md has the table.
+// The content of the archive that `fulldeck bundle` writes: everything that support needs to understand a run,
+// running or ended, without private data (job/redaction/redaction.h). docs/bundle.md lists it.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@ namespace fulldeck::cli {
 
 struct SupportBundle {
   std::vector<ArchiveFile> files;     // redacted, in the order in which they are listed
-  std::vector<std::string> left_out;  // sentences: what could not be had, and why
+  std::vector<std::string> left_out;  // sentences: what could not be included, and why
 };
 
-// Blocks: a running run is asked for its stacks, and programs are run for at most a minute together.
+// Blocks: collects the stacks of a running run, and runs programs for at most a minute in total.
 SupportBundle CollectBundle(const job::RunLogs& run, job::Redaction redaction);
 
 }  // namespace fulldeck::cli

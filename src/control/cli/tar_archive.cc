@@ -31,12 +31,12 @@ struct Header {
 static_assert(sizeof(Header) == kBlock);
 
 void PutOctal(char* field, std::size_t size, std::uint64_t value) {
-  // With a zero behind it.
+  // Zero-terminated.
   for (std::size_t i = size - 1; i > 0; --i, value /= 8) field[i - 1] = static_cast<char>('0' + value % 8);
   field[size - 1] = '\0';
 }
 
-// The folders go into `prefix` where the whole is too long for `name`.
+// Puts the folders into `prefix` if the whole path is too long for `name`.
 void PutName(Header& header, const std::string& name) {
   std::size_t cut = 0;
   if (name.size() > kName) {
@@ -63,7 +63,7 @@ std::string TarArchive(const std::vector<ArchiveFile>& files, std::int64_t unix_
     header.type = '0';
     std::memcpy(header.magic, "ustar", 6);
     std::memcpy(header.version, "00", 2);
-    // Over the header with spaces in the place of the sum.
+    // The checksum covers the header with spaces in the checksum field.
     std::memset(header.checksum, ' ', sizeof header.checksum);
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < sizeof header; ++i) sum += reinterpret_cast<const unsigned char*>(&header)[i];

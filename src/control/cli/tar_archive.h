@@ -1,5 +1,5 @@
-// A tar archive in memory: plain files, as every tar reads them (POSIX ustar). Not compressed: gzip and the like are
-// one more library for what a mailer or `gzip FILE` does as well.
+// A tar archive in memory: regular files in the POSIX ustar format, which every tar reads. Not compressed: that would
+// need another library, and a mailer or `gzip FILE` can do it.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 namespace fulldeck::cli {
 
 struct ArchiveFile {
-  std::string name;  // relative; at most 255 bytes, and its last part at most 100: what is longer is cut at the end
+  // Relative; at most 255 bytes, and its last component at most 100. Longer names are cut at the end.
+  std::string name;
   std::string text;
 };
 
-// Owner and group are nobody's, the mode 0600; `unix_seconds` is the time of all files.
+// Owner and group are not set, the mode is 0600; `unix_seconds` is the time of all files.
 std::string TarArchive(const std::vector<ArchiveFile>& files, std::int64_t unix_seconds);
 
 }  // namespace fulldeck::cli

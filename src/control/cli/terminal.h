@@ -3,7 +3,7 @@
 
 namespace fulldeck::cli {
 
-// Whether stdout is a terminal that wants color: a real one, NO_COLOR not set, TERM not dumb.
+// Whether stdout is a terminal with colors: a real terminal, NO_COLOR not set, TERM not dumb.
 bool StdoutWantsColor();
 
 }  // namespace fulldeck::cli

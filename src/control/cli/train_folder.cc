@@ -30,7 +30,7 @@ bool IsThere(const std::string& path) {
 base::Result<base::UniqueFd> TakeLock(const JobFolder& folder) {
   base::UniqueFd lock(open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!lock.valid()) return base::ErrnoError("cannot write " + base::Printable(folder.lock()));
-  // A file system without locks does without.
+  // On a file system without locks, continue without one.
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return Error{fmt::format(
         "another fulldeck train is running in {}; watch it with fulldeck logs -f, stop it with fulldeck stop, or give "
@@ -55,7 +55,7 @@ base::Result<std::string> SetAside(const JobFolder& folder) {
   return Error{fmt::format("there are {} folders {}.old-N; remove some", kMost, base::Printable(folder.path))};
 }
 
-// Whether the settings fit those that the checkpoints were made with.
+// Whether the settings match those with which the checkpoints were written.
 base::Result<void> CheckSettings(const config::Config& config, const JobFolder& folder,
                                  std::vector<std::string>* notes) {
   const auto text = base::ReadWholeFile(folder.resolved(), config::kMaxConfigBytes);
@@ -118,7 +118,7 @@ base::Result<base::UniqueFd> PrepareFolder(const config::Config& config, const s
                                            std::vector<std::string>* notes) {
   const JobFolder folder(config);
   if (earlier == Earlier::kSetAside && IsThere(folder.path)) {
-    // Who runs there now must not have its folder renamed.
+    // A run that is using the folder must not have it renamed.
     const auto lock = TakeLock(folder);
     if (!lock) return lock.error();
     const auto aside = SetAside(folder);
@@ -130,7 +130,7 @@ base::Result<base::UniqueFd> PrepareFolder(const config::Config& config, const s
   if (error) return Error{fmt::format("cannot make {}: {}", base::Printable(folder.logs()), error.message())};
   auto lock = TakeLock(folder);
   if (!lock) return lock.error();
-  // Before the lock was taken, another start may have come and gone.
+  // Before the lock was taken, another start may have changed the folder: check again.
   std::vector<std::string> reported_before;
   const auto still = CheckFolder(config, earlier == Earlier::kSetAside ? Earlier::kRefuse : earlier, &reported_before);
   if (!still) return still.error();

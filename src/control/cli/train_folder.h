@@ -1,5 +1,5 @@
-// The folder of a job (config/job_folder.h) made ready for a start of `fulldeck train`: nothing of an earlier run is
-// mixed with a new one, and one start at a time has it.
+// Prepares the folder of a job (config/job_folder.h) for a start of `fulldeck train`: files of an earlier run are not
+// mixed with those of a new one, and only one start at a time can use the folder.
 #pragma once
 
 #include <optional>
@@ -14,18 +14,18 @@
 namespace fulldeck::cli {
 
 enum class Earlier {
-  kRefuse,   // a folder with checkpoints is refused
-  kResume,   // goes on from the newest one; the config must fit
-  kSetAside  // the whole folder is renamed: demo becomes demo.old-1
+  kRefuse,   // reject a folder with checkpoints
+  kResume,   // resume from the newest checkpoint; the config must fit
+  kSetAside  // rename the whole folder: demo becomes demo.old-1
 };
 
-// Looks and changes nothing. The error says what to do. `notes`: sentences for the person, such as settings that are
-// not those of the last start.
+// Checks only, changes nothing. The error includes the fix. `notes`: sentences for the user, for example about
+// settings that differ from the last start.
 base::Result<void> CheckFolder(const config::Config& config, Earlier earlier, std::vector<std::string>* notes);
 
-// After CheckFolder: makes the folder, takes its lock, writes the config and the resolved config, and lets
-// logs/train.log point to the log that the run `run_id` will have. The lock lasts as long as what is returned, in this
-// process or a child of it.
+// Call after CheckFolder: creates the folder, takes its lock, writes the config and the resolved config, and makes
+// logs/train.log a link to the log that the run `run_id` will have. The lock is held as long as the returned
+// descriptor is open, in this process or a child of it.
 base::Result<base::UniqueFd> PrepareFolder(const config::Config& config, const std::string& config_text,
                                            Earlier earlier, const std::string& run_id, std::vector<std::string>* notes);
 

@@ -6,7 +6,7 @@
 namespace fulldeck::device {
 namespace {
 
-// The same PCI vendor makes the management chip whose VGA function most of its servers show.
+// The same PCI vendor makes the management chip with the VGA function that most of its servers have.
 std::vector<PciFunction> AcceleratorsOnly(std::vector<PciFunction> functions) {
   std::erase_if(functions, [](const PciFunction& function) { return function.class_code >> 16 != 0x12; });
   return functions;

@@ -1,5 +1,5 @@
-// A card as the rest of fulldeck knows it: what it is, what it is called in torch, whether this process may use it, and
-// what it does now. What nobody could tell is absent, never zero.
+// A card as the rest of fulldeck knows it: identity, torch name, visibility and telemetry. A value that is unknown is
+// absent, never zero.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ struct Holder {
   std::optional<std::uint64_t> memory_bytes;
 };
 
-// How long a process has kept a card busy since it opened the card. Never falls, and outlives the process.
+// How long a process has kept a card busy since it opened the card. Monotonic; outlives the process.
 struct ProcessWork {
-  int slot = 0;                   // with start_ticks: the process's name also after it closed the card
+  int slot = 0;                   // with start_ticks: identifies the process even after it closed the card
   int pid = 0;                    // 0: it has closed the card
   std::uint64_t start_ticks = 0;  // of the process
   std::uint64_t busy_ns = 0;
@@ -31,43 +31,43 @@ struct Telemetry {
   std::optional<double> power_watts;
   std::optional<double> power_limit_watts;
   std::optional<double> temperature_celsius;
-  std::optional<std::string> state;              // the vendor's word: Sleep, Active, OK, P0 …
-  std::optional<std::vector<Holder>> holders;    // absent: not known; empty: no process
+  std::optional<std::string> state;              // as the vendor spells it: Sleep, Active, OK, P0 …
+  std::optional<std::vector<Holder>> holders;    // absent: unknown; empty: no process
   std::optional<std::vector<ProcessWork>> work;  // absent: the vendor has no such counter
 };
 
 struct Card {
   std::string vendor;  // VendorTraits::name
-  std::string kind;    // gcu, npu, cuda …: what --devices calls it
-  int index = 0;       // the vendor's number of the card on this host
+  std::string kind;    // gcu, npu, cuda …: as in --devices
+  int index = 0;       // the vendor's number of the card on this machine
   bool simulated = false;
-  bool present = true;  // false: the machine once had it, and it no longer answers (fallen off the bus)
+  bool present = true;  // false: the machine once had it, but it no longer responds (dropped off the bus)
 
   std::optional<std::string> model;
   std::optional<std::string> serial;
   std::optional<std::string> uuid;
   std::optional<std::string> pci_address;
   std::optional<int> numa_node;
-  std::optional<std::string> local_cpus;  // as the kernel lists them: 0-15,32-47
+  std::optional<std::string> local_cpus;  // in the kernel's list format: 0-15,32-47
   std::optional<std::string> link;        // PCIe speed and width: "16.0 GT/s x16"
   std::optional<std::uint64_t> memory_total_bytes;
   std::optional<std::string> driver;
   std::optional<std::string> firmware;
 
-  // Which of the cards the visibility variable lets torch see, and under which name. A hidden card has no torch name.
+  // Whether the visibility variable lets torch use the card, and under which name. A hidden card has no torch name.
   bool visible = true;
-  std::optional<std::string> torch_type;    // cuda, gcu, xla …; absent when the model does not tell which
+  std::optional<std::string> torch_type;    // cuda, gcu, xla …; absent if the model does not determine it
   std::optional<std::string> torch_device;  // cuda:0, xla:3
-  std::string torch_module;                 // what Python must import; empty when torch has it built in
+  std::string torch_module;                 // the Python module to import; empty if built into torch
   std::string collective_backend;           // nccl, eccl, hccl …
 
   std::vector<std::string> nodes;    // device nodes: /dev/gcu0
-  std::vector<std::string> sources;  // who said all this
-  std::vector<std::string> notes;    // whole sentences for the reader
+  std::vector<std::string> sources;  // the sources of these values
+  std::vector<std::string> notes;    // whole sentences for the user
   Telemetry telemetry;
 };
 
-// "gcu 3", as people and messages call it.
+// The name in messages: "gcu 3".
 inline std::string NameOf(const Card& card) {
   return card.kind + " " + std::to_string(card.index);
 }

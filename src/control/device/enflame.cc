@@ -17,7 +17,7 @@ std::optional<std::string> TorchType(const std::optional<std::string>& model) {
   return t_generation ? "xla" : "gcu";
 }
 
-// The number that the driver gave the card: the folder gcuN below its PCI function.
+// The number that the driver assigned to the card: the folder gcuN below its PCI function.
 std::optional<int> DriverNumber(const base::SystemRoot& root, const std::string& address) {
   for (const std::string& name : root.List("/sys/bus/pci/devices/" + address + "/enflame")) {
     if (!name.starts_with("gcu")) continue;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kLongestCommand = 200;
 
-// Account names straight from the file: a look-up through the name service can hang on a network.
+// Reads account names directly from the file: a lookup through the name service can hang on a network.
 std::map<std::string, std::string> ReadAccounts(const base::SystemRoot& root) {
   std::map<std::string, std::string> names;
   const auto text = root.ReadFile("/etc/passwd");
@@ -48,7 +48,7 @@ std::optional<std::string> ReadCommand(const base::SystemRoot& root, int pid) {
 }
 
 struct OpenNodes {
-  std::map<std::string, std::vector<int>> pids;  // by node path
+  std::map<std::string, std::vector<int>> pids;  // by path of the device node
   bool complete = true;
 };
 
@@ -59,7 +59,7 @@ OpenNodes WalkDescriptors(const base::SystemRoot& root) {
     if (!pid) continue;
     const std::string folder = "/proc/" + name + "/fd";
     const std::vector<std::string> descriptors = root.List(folder);
-    // Kernel threads have none either; only a folder that cannot be entered hides something.
+    // Kernel threads have no descriptors either; only an inaccessible folder hides something.
     if (descriptors.empty() && !root.Exists(folder + "/.")) open.complete = false;
     for (const std::string& descriptor : descriptors) {
       const auto target = root.ReadLink(folder + "/" + descriptor);

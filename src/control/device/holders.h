@@ -1,4 +1,5 @@
-// Who uses a card: processes that have its device node open, with owner and command line. Reads /proc only.
+// Finds the processes that use a card, that is, have its device node open, with owner and command line. Reads /proc
+// only.
 #pragma once
 
 #include <map>
@@ -10,9 +11,9 @@
 
 namespace fulldeck::device {
 
-// Adds user and command to holders that a source named by pid, and finds the holders of cards for which no source could
-// name any by walking /proc/PID/fd. Where other users' processes cannot be looked into and nothing was found, the
-// answer stays absent.
+// Adds user and command to holders that a source reported by pid. For cards without holders from a source, finds them
+// by walking /proc/PID/fd. If processes of other users cannot be read and no holder was found, the value stays
+// absent.
 void FillHolders(const base::SystemRoot& root, std::vector<Card*> cards);
 
 }  // namespace fulldeck::device

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMaxCpus = 4096;
 
-// The value behind "name :" in a file of such lines.
+// The value after "name :" in a file of such lines.
 std::optional<std::string> Field(const std::string& text, std::string_view name) {
   for (const std::string_view line : base::Split(text, '\n')) {
     const auto colon = line.find(':');
@@ -91,7 +91,7 @@ Card ReadHost(const base::SystemRoot& root) {
   const HostTopology topology = ReadTopology(root);
   if (!topology.cpus.empty()) host.local_cpus = FormatCpuList(topology.cpus);
   if (const auto text = root.ReadFile("/proc/cpuinfo")) {
-    // x86 says "model name"; ARM kernels give numbers only, and some boards a "Hardware" line.
+    // x86 has "model name"; ARM kernels print numbers only, and some boards have a "Hardware" line.
     for (const char* name : {"model name", "Hardware", "cpu model"}) {
       if (const auto model = Field(*text, name); model && !host.model) host.model = base::Printable(*model);
     }

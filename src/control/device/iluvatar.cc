@@ -14,7 +14,7 @@ class Iluvatar final : public Vendor {
     Source ixml;
     ixml.title = "IXML";
     ixml.library = LibraryKind::kIxml;
-    // The vendor's folders before the loader's path, where an XML parser of the same name may lie.
+    // The vendor's folders come before the loader's path, which may have an XML parser of the same name.
     for (const char* path : {"/usr/local/corex/lib64/libixml.so", "/usr/local/corex/lib/libixml.so"}) {
       if (survey.root.Exists(path)) ixml.candidates.push_back(survey.root.Path(path));
     }

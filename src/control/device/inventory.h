@@ -1,4 +1,4 @@
-// The inventory: every card of this machine, or of the simulated server that stands in for it, with what it does now.
+// The inventory: every card of this machine, or of the simulated server that replaces it, with its current telemetry.
 #pragma once
 
 #include <string>
@@ -15,14 +15,14 @@
 namespace fulldeck::device {
 
 struct Inventory {
-  bool simulated = false;             // the cards are simulated; real ones were not looked at
-  std::vector<VendorReport> vendors;  // one each, also those that are not here
+  bool simulated = false;             // the cards are simulated; real ones were not searched for
+  std::vector<VendorReport> vendors;  // one each, including those that were not found
   Card host;
 
-  std::vector<const Card*> Cards() const;  // all accelerators, in the order shown
+  std::vector<const Card*> Cards() const;  // all accelerators, in display order
 };
 
-// How long a vendor's library or tool may take: a hanging one is reported within two seconds.
+// How long a vendor's library or tool may take: one that hangs is reported within two seconds.
 inline constexpr base::Duration kDefaultTimeout = std::chrono::milliseconds(1500);
 
 struct InventoryOptions {
@@ -32,12 +32,13 @@ struct InventoryOptions {
   std::string helper_program = "/proc/self/exe";
 };
 
-// Reads again and again, keeping helper processes in between. Not thread safe.
+// For repeated reads; keeps helper processes in between. Not thread-safe.
 class InventoryReader {
  public:
   explicit InventoryReader(InventoryOptions options);
 
-  // An error only for a malformed FULLDECK_SIMULATE. A vendor that fails is told in its report, and the others answer.
+  // Fails only for a malformed FULLDECK_SIMULATE. The failure of a vendor is in its report and does not affect the
+  // others.
   base::Result<Inventory> Read();
 
  private:

@@ -1,4 +1,4 @@
-// Whole machines, recorded as small trees, through the whole of the device layer.
+// Whole machines, recorded as small trees, through the whole device layer.
 #include "device/inventory.h"
 
 #include <gmock/gmock.h>
@@ -135,7 +135,7 @@ TEST(Inventory, CountsNoCardOnALaptop) {
   EXPECT_EQ(inventory.host.kind, "cpu");
 }
 
-// A copy of a recorded machine into which a test may put things.
+// A copy of a recorded machine that a test may modify.
 class DoctoredMachine : public ::testing::Test {
  protected:
   void Copy(const std::string& machine) {
@@ -240,7 +240,7 @@ class SimulatedInventory : public ::testing::Test {
     unsetenv("FULLDECK_SIMULATE");
     unsetenv("FULLDECK_SIMULATE_DIR");
   }
-  // Sets the variables for the C writer too, which reads those of the process.
+  // Also sets the variables of the process, because the C writer reads those.
   Inventory Read(const std::string& spec) {
     setenv("FULLDECK_SIMULATE", spec.c_str(), 1);
     setenv("FULLDECK_SIMULATE_DIR", temporary_.path().c_str(), 1);
@@ -269,7 +269,7 @@ TEST_F(SimulatedInventory, ShowsWhoWorksOnACardAndThatAnIdleOneClaimsNotTo) {
     ASSERT_EQ(fulldeck_simulated_card_hold(card, 1 << 20), 0);
     fulldeck_simulated_card_begin(card);  // never ended: the card is busy from now on
   }
-  usleep(50'000);  // something of the window must have passed for the share to be above zero
+  usleep(50'000);  // utilization is above zero only after a part of the window has passed
   const Inventory inventory = Read("gcu:4,idle=2");
   const auto cards = inventory.Cards();
   EXPECT_GT(cards[1]->telemetry.utilization_percent.value(), 0);

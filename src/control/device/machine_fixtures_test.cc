@@ -1,5 +1,5 @@
-// The trees under tests/fixtures/machines are written by hand; here they are held against themselves, so that a test
-// that fails on one of them does not fail because of the tree.
+// The trees under tests/fixtures/machines are written by hand. This test checks their consistency, so that a test
+// that uses one of them does not fail because of the tree.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

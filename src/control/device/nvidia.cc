@@ -1,4 +1,4 @@
-// NVIDIA: NVML through the helper; without it, what the kernel module says in /proc.
+// NVIDIA: NVML through the helper; without it, what the kernel module provides in /proc.
 #include "device/merge.h"
 #include "device/pci_address.h"
 #include "device/text/nvidia_proc_text.h"

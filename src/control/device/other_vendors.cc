@@ -1,4 +1,4 @@
-// Vendors whose cards are found by PCI scan and device nodes alone; AMD's kernel driver adds telemetry in sysfs.
+// Vendors whose cards are found by PCI scan and device nodes only; AMD's kernel driver adds telemetry in sysfs.
 // Unverified on hardware.
 #include <algorithm>
 
@@ -22,7 +22,7 @@ std::optional<double> ReadScaled(const base::SystemRoot& root, const std::string
   return static_cast<double>(*number) * scale;
 }
 
-// What the amdgpu driver writes beside the PCI function.
+// What the amdgpu driver writes next to the PCI function.
 CardReading ReadAmdgpu(const base::SystemRoot& root, const PciFunction& function) {
   const std::string folder = "/sys/bus/pci/devices/" + function.address;
   CardReading card;
@@ -74,7 +74,7 @@ class VendorOfPciFunctions final : public Vendor {
  private:
   bool IsAmd() const { return std::string_view(traits_.name) == "amd"; }
 
-  // Graphics inside a processor or for a desktop, by what each vendor's parts look like on the bus.
+  // Integrated or desktop graphics, recognized by how each vendor's devices appear on the bus.
   bool OnlyDisplays(const base::SystemRoot& root, const PciFunction& function) const {
     const std::uint32_t class_and_subclass = function.class_code >> 8;
     if (std::string_view(traits_.name) == "intel") {

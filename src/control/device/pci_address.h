@@ -1,5 +1,4 @@
-// One spelling for PCI addresses, so that what a tool prints, what a library returns and what sysfs calls it can be
-// matched.
+// One spelling for PCI addresses, so that the addresses of tools, libraries and sysfs can be compared.
 #pragma once
 
 #include <optional>
@@ -8,7 +7,7 @@
 
 namespace fulldeck::device {
 
-// "00:3d:0.0", "00000000:3D:00.0", "3d:00.0" and "0000:3d:00.0" all become "0000:3d:00.0". Nothing else is an address.
+// "00:3d:0.0", "00000000:3D:00.0", "3d:00.0" and "0000:3d:00.0" all become "0000:3d:00.0". nullopt for anything else.
 std::optional<std::string> NormalPciAddress(std::string_view text);
 
 }  // namespace fulldeck::device

@@ -65,12 +65,12 @@ class Simulated final : public Vendor {
 
   void FillTelemetry(Card& card, std::uint32_t faults, const wire::SimulatedServer* server) const {
     Telemetry& now = card.telemetry;
-    // Nobody has ever used these cards: then they really are at zero.
+    // Without shared state, no process has ever used these cards: the values really are zero.
     const wire::SimulatedUse use = server != nullptr ? server->Use(card.index, clock_.Now()) : wire::SimulatedUse();
     now.utilization_percent = (faults & wire::kFaultIdle) != 0 ? 0 : use.utilization_percent;
     now.memory_used_bytes = use.bytes_held;
     now.state = *now.utilization_percent > 0 ? "Active" : "Sleep";
-    // A card that claims to be idle claims it of its counters too.
+    // A card that pretends to be idle shows idle counters, too.
     now.work.emplace();
     for (const wire::SimulatedWork& work : use.work) {
       now.work->push_back({work.slot, work.pid, work.start_ticks, (faults & wire::kFaultIdle) != 0 ? 0 : work.busy_ns});

@@ -1,4 +1,4 @@
-// Simulated cards as a vendor like any other. Labelled "simulated" wherever they are shown.
+// Simulated cards as a vendor like any other. Labeled "simulated" wherever they are shown.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace fulldeck::device {
 
-// Reads what the processes that use the cards left in the shared state.
+// Reads what the processes that use the cards wrote to the shared state.
 std::unique_ptr<Vendor> MakeSimulated(wire::SimulatedSpec spec, const base::Environment& environment,
                                       const base::Clock& clock = base::SteadyClock::Instance());
 

@@ -25,7 +25,7 @@ constexpr base::Duration kKilledTimeout = std::chrono::milliseconds(100);
 
 enum class Drained { kOpen, kEnded, kTooLong };
 
-// Takes what the pipe holds now.
+// Reads what the pipe holds now.
 Drained Drain(int fd, std::size_t limit, std::string& text) {
   std::array<char, 8192> chunk;
   for (;;) {
@@ -46,7 +46,7 @@ std::string DescribeEnd(int wait_status) {
   return "ended with code " + std::to_string(WEXITSTATUS(wait_status));
 }
 
-// Ends the process and its group. Waits only a moment: one that sits in the kernel cannot be waited for.
+// Kills the process and its group. Waits only a moment: a process that hangs in the kernel cannot be reaped.
 std::optional<int> KillAndReap(pid_t pid) {
   kill(-pid, SIGKILL);
   kill(pid, SIGKILL);
@@ -63,7 +63,7 @@ std::optional<int> KillAndReap(pid_t pid) {
   return status;
 }
 
-// Tools print in the user's language and may page or color; their parsers expect neither.
+// Tools print in the user's language and may use a pager or colors; their parsers expect neither.
 std::vector<std::string> PlainEnvironment() {
   std::vector<std::string> variables = {"LC_ALL=C", "TERM=dumb"};
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -97,7 +97,7 @@ std::optional<LibraryKind> ParseLibraryKind(std::string_view name) {
   return std::nullopt;
 }
 
-// A question under way. Each kind below starts its process and knows when its answer is whole.
+// A query in progress. Each subclass starts its process and knows when its answer is complete.
 class Question {
  public:
   virtual ~Question() = default;
@@ -105,7 +105,7 @@ class Question {
   base::Result<SourceReading> TakeAnswer() { return std::move(*answer_); }
   void Fail(std::string message) { answer_ = base::Error{std::move(message)}; }
 
-  // Hooks its descriptors into the loop for as long as it is not answered.
+  // Adds its descriptors to the loop until it is answered.
   virtual void Begin(base::EventLoop& loop) = 0;
   virtual void GiveUp(base::Duration deadline) = 0;
 
@@ -113,7 +113,7 @@ class Question {
   std::optional<base::Result<SourceReading>> answer_;
 };
 
-// Lives as long as its process answers well; any failure ends it, and the next Query starts a new one.
+// Lives as long as its process answers correctly; any failure ends it, and the next Query starts a new one.
 class SourceRunner::Helper final : public Question {
  public:
   Helper(LibraryKind kind, std::vector<std::string> candidates, std::string program)
@@ -129,7 +129,7 @@ class SourceRunner::Helper final : public Question {
       const auto started = Start();
       if (!started) return Fail(started.error().message);
     }
-    // A helper that has just died does not take it; the end of its answers then says how it ended.
+    // If the helper has just died, this write fails; reading its answer then reports how it ended.
     const char request = 1;
     [[maybe_unused]] const auto written = write(request_.get(), &request, 1);
     const auto watch = loop.WhenReadable(answer_pipe_.get(), [this] { Receive(); });
@@ -173,7 +173,7 @@ class SourceRunner::Helper final : public Question {
       if (received_.size() >= sizeof header + header.length) {
         answer_ = DecodeAnswer(received_.substr(sizeof header, header.length));
         Unwatch();
-        // A library that could not be opened is not asked again by the same process: it may have come up since.
+        // If the library could not be opened, start a new process next time: it may work by then.
         if (!*answer_) End();
         return;
       }
@@ -258,7 +258,7 @@ class SourceRunner::ToolRun final : public Question {
       KillAndReap(std::exchange(pid_, 0));
       Fail("printed more than " + base::FormatByteSize(kLongestText) + "; it was killed");
     }
-    // At the end of the output the exit is all that is left to wait for.
+    // After the end of the output, only the exit remains to wait for.
     if (drained == Drained::kEnded) loop_->Remove(readable_);
   }
 
@@ -295,7 +295,7 @@ SourceRunner::SourceRunner(std::string helper_program) : helper_program_(std::mo
 SourceRunner::~SourceRunner() = default;
 
 std::vector<Answer> SourceRunner::Query(const std::vector<Source>& sources, base::Duration deadline) {
-  // A helper whose library has crashed leaves a pipe without a reader: the write must fail, not kill us.
+  // A helper whose library has crashed leaves a pipe without a reader: the write must fail, not kill this process.
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   struct sigaction before {};

@@ -1,5 +1,6 @@
-// A source is something outside this process that can tell about cards: a vendor's library, read in a helper process,
-// or a vendor's tool, whose text is parsed. SourceRunner asks several at once and never waits longer than the deadline.
+// A source is something outside this process that reports about cards: a vendor's library, read in a helper process,
+// or a vendor's tool, whose text is parsed. SourceRunner queries several at the same time and never waits longer than
+// the deadline.
 #pragma once
 
 #include <memory>
@@ -24,7 +25,7 @@ struct Source {
   // Either a library …
   std::optional<LibraryKind> library;
   std::vector<std::string> candidates;  // paths or bare names, tried in this order
-  // … or a tool: the program by path, its arguments, and what understands its text.
+  // … or a tool: the program by path, its arguments, and the parser of its output.
   std::vector<std::string> command;
   TextParser parser = nullptr;
 };
@@ -34,16 +35,16 @@ struct Answer {
   base::Result<SourceReading> reading;
 };
 
-// Keeps a library's helper process from one reading to the next, so that a watcher does not load it again and again.
-// Not thread safe.
+// Keeps the helper process of a library from one reading to the next, so that a repeated reader does not load it each
+// time. Not thread-safe.
 class SourceRunner {
  public:
-  // `helper_program` answers `vendor-helper KIND CANDIDATE…` (vendor_helper.h): normally /proc/self/exe.
+  // `helper_program` must implement `vendor-helper KIND CANDIDATE…` (vendor_helper.h): normally /proc/self/exe.
   explicit SourceRunner(std::string helper_program = "/proc/self/exe");
   ~SourceRunner();
 
-  // One answer a source, in the same order, all asked at the same time. What has not answered by the deadline is killed
-  // with its whole process group, and its answer says so.
+  // One answer per source, in the same order; all are queried at the same time. A source that has not answered by the
+  // deadline is killed with its whole process group, and its answer is an error.
   std::vector<Answer> Query(const std::vector<Source>& sources, base::Duration deadline);
 
  private:

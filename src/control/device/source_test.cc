@@ -82,7 +82,7 @@ constexpr char kCrashed[] = "its helper process was killed by signal 11";
 
 class MisbehavingLibrary : public ::testing::TestWithParam<Misbehavior> {};
 
-// What counts is that the deadline ends a library that hangs, and that the other library is heard.
+// The deadline must end a library that hangs, and the other library's answer must arrive.
 TEST_P(MisbehavingLibrary, IsReportedInTimeAndDoesNotSilenceTheOthers) {
   for (const bool nvml_misbehaves : {true, false}) {
     SourceRunner runner(kFulldeck);

@@ -44,7 +44,7 @@ Survey TakeSurvey(const base::SystemRoot& root) {
     function.vendor = static_cast<std::uint16_t>(*vendor);
     function.device = static_cast<std::uint16_t>(device.value_or(0));
     if (const auto line = root.ReadLine(folder + "/numa_node")) {
-      // -1 is the kernel's word for "not told".
+      // The kernel prints -1 if the node is unknown.
       const auto node = base::ParseInteger<int>(*line);
       if (node && *node >= 0) function.numa_node = node;
     }

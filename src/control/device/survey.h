@@ -1,5 +1,5 @@
-// What the kernel says about cards with no vendor library at all: PCI functions and device nodes. No vendor code runs,
-// and nothing is written; some vendors reset a card when the wrong file is touched.
+// What the kernel reports about cards without any vendor library: PCI functions and device nodes. Runs no vendor code
+// and writes nothing, because some vendors reset a card when the wrong file is touched.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct Survey {
 
   // Those of one vendor.
   std::vector<PciFunction> Of(const VendorTraits& traits) const;
-  // Paths such as /dev/gcu0 with their numbers, by number; names with anything but a number behind the prefix are not
-  // cards.
+  // Paths such as /dev/gcu0 with their numbers, by number. A name with anything but a number after the prefix is not
+  // a card.
   std::vector<std::pair<int, std::string>> Nodes(const VendorTraits& traits) const;
 };
 

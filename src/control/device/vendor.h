@@ -1,5 +1,5 @@
-// A vendor: one small object that knows where its cards leave traces and how to put the answers together. One file a
-// vendor; vendors that leave nothing but PCI functions and nodes share other_vendors.cc.
+// A vendor: one small object that knows where its cards can be found and how to combine what the sources report. One
+// file per vendor; vendors with nothing but PCI functions and device nodes share other_vendors.cc.
 #pragma once
 
 #include <memory>
@@ -18,13 +18,14 @@ namespace fulldeck::device {
 struct VendorReport {
   std::string vendor;  // VendorTraits::name
   std::string title;
-  std::vector<Card> cards;                          // by index
-  std::optional<std::string> absence;               // with no card: "not here, because …", without the vendor's name
-  std::vector<std::string> failures;                // a source that should have told and did not, in words
-  std::vector<std::string> notes;                   // what the sources say about themselves
-  std::optional<std::string> visibility;            // the variable in force: "CUDA_VISIBLE_DEVICES=0,2"
-  std::optional<std::string> bad_visibility;        // what is wrong with it
-  std::optional<std::string> container_visibility;  // what the container runtime was told: "NVIDIA_VISIBLE_DEVICES=all"
+  std::vector<Card> cards;                    // by index
+  std::optional<std::string> absence;         // if there is no card: "not here, because …", without the vendor's name
+  std::vector<std::string> failures;          // messages about sources that should have answered and did not
+  std::vector<std::string> notes;             // what the sources report about themselves
+  std::optional<std::string> visibility;      // the variable in force: "CUDA_VISIBLE_DEVICES=0,2"
+  std::optional<std::string> bad_visibility;  // what is wrong with that variable
+  // the setting of the container runtime: "NVIDIA_VISIBLE_DEVICES=all"
+  std::optional<std::string> container_visibility;
 };
 
 class Vendor {
@@ -32,18 +33,20 @@ class Vendor {
   virtual ~Vendor() = default;
   virtual const VendorTraits& traits() const = 0;
 
-  // Whom to ask on this machine. Looks at files only; no traces of the vendor, no sources.
+  // The sources to query on this machine. Only checks files; if there is no trace of the vendor, returns no sources.
   virtual std::vector<Source> Sources(const Survey& survey, const base::Environment& environment) const = 0;
 
-  // Cards from the survey and from what the sources answered, in the order of Sources(). Pure but for reading files
-  // below survey.root. Visibility and holders are filled in later, by the same code for all.
+  // Combines the cards of the survey with the answers of the sources, which are in the order of Sources(). Pure
+  // except that it reads files below survey.root. Visibility and holders are filled in later, by the same code for
+  // all vendors.
   virtual VendorReport Report(const Survey& survey, const std::vector<Answer>& answers) const = 0;
 };
 
-// Every vendor with real cards, in the order in which they are shown.
+// Every vendor with real cards, in display order.
 std::vector<std::unique_ptr<Vendor>> RealVendors();
 
-// Where a vendor's library may lie: paths of files that are there, and on a machine the bare names for the loader too.
+// Possible locations of a vendor's library: paths of existing files and, on a real machine, also the bare names for
+// the dynamic loader.
 std::vector<std::string> LibraryCandidates(const base::SystemRoot& root, const std::vector<std::string>& names,
                                            const std::vector<std::string>& folders);
 

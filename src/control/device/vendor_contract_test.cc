@@ -1,5 +1,5 @@
-// What every vendor promises, tried on every vendor: on an empty machine, on one with two of its cards, on one from
-// which half of the files are gone, and with sources that failed.
+// The contract of every vendor, tested on each vendor: on an empty machine, on one with two of its cards, on one from
+// which half of the files are missing, and with sources that failed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,7 +78,7 @@ class VendorContract : public ::testing::TestWithParam<Subject> {
   std::unique_ptr<Vendor> vendor_;
 };
 
-// What only vendors with real cards can show.
+// What only vendors with real cards support.
 class RealVendorContract : public VendorContract {};
 
 TEST_P(RealVendorContract, ReportsNotHereAndWhyOnAnEmptyMachineAndQueriesNothing) {

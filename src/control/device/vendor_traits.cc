@@ -89,7 +89,7 @@ std::span<const VendorTraits> AllVendorTraits() {
        "",
        "nccl"},
       {"intel", "Intel", "xpu", {0x8086, 0}, "", "", "ZE_AFFINITY_MASK", "", "", false, "", "xccl"},
-      // What their real cards look like to the kernel is not known here: they can be simulated, and are not looked for.
+      // How the kernel shows their real cards is not known here: they can be simulated, but are not searched for.
       {"tecorigin", "Tecorigin", "sdaa", {0, 0}, "", "", "SDAA_VISIBLE_DEVICES", "", "", false, "torch_sdaa", "tccl"},
       {"habana",
        "Habana",

@@ -16,7 +16,7 @@ std::string RightForms(const VendorTraits& traits, const std::vector<Card>& card
   return forms + ", each once; empty or -1 hides every card";
 }
 
-// Position of the card that `entry` names. A UUID may be cut short as long as it names one card only.
+// Position of the card that `entry` names. A UUID may be abbreviated as long as it is unambiguous.
 std::optional<std::size_t> FindCard(const VendorTraits& traits, std::string_view entry,
                                     const std::vector<Card>& cards) {
   if (const auto number = base::ParseInteger<int>(entry)) {
@@ -42,7 +42,7 @@ base::Result<VisibilityList> ParseVisibility(const VendorTraits& traits, const s
   if (base::Trim(value).empty()) return list;
   for (const std::string_view part : base::Split(value, ',')) {
     const std::string_view entry = base::Trim(part);
-    // The vendors' runtimes take -1 as the end of the list.
+    // The vendors' runtimes treat -1 as the end of the list.
     if (entry == "-1") return list;
     const auto wrong = [&](std::string_view why) {
       return base::Error{variable + "='" + base::Printable(value) + "': '" + base::Printable(entry) + "' " +

@@ -1,5 +1,5 @@
-// Visible-device lists (CUDA_VISIBLE_DEVICES and its relatives): which cards a process may use, and in which order
-// torch numbers them. Read and shown, never changed. A list that the vendor's runtime would cut short in silence is an
+// Visible-device lists (CUDA_VISIBLE_DEVICES and its counterparts): which cards a process may use, and in which order
+// torch numbers them. Read and shown, never changed. A list that the vendor's runtime would silently truncate is an
 // error here.
 #pragma once
 
@@ -17,11 +17,11 @@ namespace fulldeck::device {
 struct VisibilityList {
   std::string variable;
   std::string value;
-  std::vector<std::size_t> cards;  // positions in the vector that was given, in torch's order
+  std::vector<std::size_t> cards;  // positions in the vector that was passed in, in torch's order
 };
 
-// What the variable in force says about `cards` (all of this vendor, by index). Nothing when none is set. The error
-// names the wrong entry and lists the right forms.
+// How the variable in force applies to `cards` (all of this vendor, by index). nullopt if none is set. The error
+// names the invalid entry and lists the valid forms.
 base::Result<std::optional<VisibilityList>> ReadVisibility(const VendorTraits& traits, const std::vector<Card>& cards,
                                                            const base::Environment& environment);
 

@@ -77,7 +77,8 @@ TEST(Visibility, ReadsTheSecondVariableWhereTheFirstIsNotSet) {
   EXPECT_FALSE(ReadVisibility(amd, FourCards(), {})->has_value());
 }
 
-// What `fulldeck devices` and the launcher show, and what a program on simulated cards uses, are two readers.
+// Two implementations must agree: the one of `fulldeck devices` and the launcher, and the one of programs on
+// simulated cards.
 TEST(Visibility, IsReadOfSimulatedCardsAsOfRealOnes) {
   for (const wire::SimulatedKind& kind : wire::SimulatedKinds()) {
     const VendorTraits& traits = *FindVendorTraits(kind.vendor);

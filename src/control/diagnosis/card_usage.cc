@@ -49,6 +49,8 @@ bool CardUsage::IsOwner(const Card& card, std::optional<int> rank) const {
   return rank && Has(card.used.ranks, *rank);
 }
 
+// Invariant: intervals, active, ambiguous and the sets of other users only count readings since `began`. They restart
+// with every phase, because weaker evidence must not count for a later phase.
 void CardUsage::Restart(Card& card, Phase phase, base::TimePoint at) {
   card.phase = phase;
   card.began = card.last_work = at;
@@ -61,8 +63,7 @@ void CardUsage::Restart(Card& card, Phase phase, base::TimePoint at) {
 
 CardUsage::Phase CardUsage::PhaseOf(const Card& card, const CardReading& reading) const {
   const CardProgress& progress = reading.progress;
-  // These ranks load neither hook nor runtime, so no probe computes; what they do before their first step is still no
-  // training.
+  // Without hook and runtime there is no probe to exclude, but work before the first step is still not training.
   if (!progress.probes) return progress.stepped ? Phase::kSteps : Phase::kQuiet;
   if (progress.stepped) return Phase::kSteps;
   if (progress.collectives > 0) return Phase::kCollectives;
@@ -72,9 +73,10 @@ CardUsage::Phase CardUsage::PhaseOf(const Card& card, const CardReading& reading
 CardUsage::Work CardUsage::WorkByCounter(Card& card, const CardReading& reading, const RankOf& rank_of) {
   Work found = Work::kNone;
   for (const device::ProcessWork& process : *reading.work) {
+    // Slot and start time identify a process even if its pid is reused.
     const std::pair key{process.slot, process.start_ticks};
     auto rank = card.rank_of.find(key);
-    // A process that cannot be placed now may have been placed while it lived.
+    // A process that has exited may have been assigned while it was alive.
     if (process.pid != 0 && (rank == card.rank_of.end() || !rank->second)) {
       rank = card.rank_of.insert_or_assign(key, rank_of(process.pid, process.start_ticks)).first;
     }
@@ -82,7 +84,7 @@ CardUsage::Work CardUsage::WorkByCounter(Card& card, const CardReading& reading,
     if (rank != card.rank_of.end()) owner = rank->second;
     if (owner && IsOwner(card, owner)) card.own_holders.insert(*owner);
     const auto before = card.busy_ns.find(key);
-    // What foreign processes did before the first reading is not of this run; ranks began with it.
+    // Work of foreign processes before the first reading does not belong to this run; the ranks started with the run.
     const std::uint64_t from = before != card.busy_ns.end() ? before->second : card.read || owner ? 0 : process.busy_ns;
     card.busy_ns[key] = process.busy_ns;
     if (process.busy_ns <= from) continue;
@@ -114,7 +116,7 @@ CardUsage::Work CardUsage::WorkByPercent(Card& card, const CardReading& reading,
     if (rank && !IsOwner(card, rank)) card.other_ranks.insert(*rank);
     if (!rank) card.foreign_pids.insert(pid);
   }
-  if (!own && !others) {  // somebody works on it, and nobody has it open
+  if (!own && !others) {  // work was seen, but the card has no known holder
     card.holder_unknown = true;
     return Work::kAmbiguous;
   }
@@ -125,6 +127,7 @@ CardUsage::Work CardUsage::WorkByPercent(Card& card, const CardReading& reading,
 void CardUsage::Observe(const CardReading& reading, const RankOf& rank_of) {
   if (reading.card < 0 || static_cast<std::size_t>(reading.card) >= cards_.size()) return;
   Card& card = cards_[static_cast<std::size_t>(reading.card)];
+  // Readings of a card must be in order of time; a late one is dropped.
   if (card.read && reading.at < card.last) return;
   if (!card.read) card.first = reading.at;
   card.reported = card.reported || reading.percent || reading.work;
@@ -135,7 +138,7 @@ void CardUsage::Observe(const CardReading& reading, const RankOf& rank_of) {
       if (const auto rank = rank_of(pid, 0); IsOwner(card, rank)) card.own_holders.insert(*rank);
     }
   }
-  // A rank's Python loads our hook a moment after it starts.
+  // A Python rank loads the hook shortly after its start.
   if (reading.progress.probes && !card.probes) Restart(card, Phase::kBefore, reading.at);
   card.probes = card.probes || reading.progress.probes;
   const bool old_percent = card.probes && reading.at - card.began < kPercentWindow;
@@ -143,7 +146,7 @@ void CardUsage::Observe(const CardReading& reading, const RankOf& rank_of) {
               : old_percent ? Work::kNone
                             : WorkByPercent(card, reading, rank_of);
   const CardProgress& progress = reading.progress;
-  // What is new in the figures of this reading may be the probe's; in later ones it is not.
+  // The increase in this reading may come from the probe; increases in later readings cannot.
   const bool probed = progress.probed_ns > card.probed_ns;
   card.probed_ns = std::max(card.probed_ns, progress.probed_ns);
   card.model_on_cpu = progress.model_on_cpu;
@@ -161,19 +164,20 @@ void CardUsage::Observe(const CardReading& reading, const RankOf& rank_of) {
   card.stepped = progress.stepped;
   card.steps = progress.steps;
   card.collectives = progress.collectives;
+  // Invariant: the phase never goes back, except to kBefore when the hook is loaded, which may start a probe.
   const Phase phase = PhaseOf(card, reading);
   if (phase > card.phase) {
-    // The probe comes before the group that a collective needs.
+    // The probe runs before the group that a collective needs is created.
     const bool probe_is_over = !card.probes || (card.phase == Phase::kCollectives && !probed);
     Restart(card, phase, reading.at);
-    // What this reading shows was done before, maybe by the probe.
+    // This reading covers work before the new phase, possibly the probe's.
     if (!probe_is_over) return;
   }
   if (card.phase == Phase::kBefore) return;
   if (probed && card.phase == Phase::kQuiet) return Restart(card, card.phase, reading.at);
   if (work != Work::kNone) card.last_work = reading.at;
   card.pending = std::max(card.pending, work);
-  // Until then a percentage may still be that of the probe, and says nothing either way.
+  // Until kPercentWindow has passed, a percentage may still include the probe and is not evidence.
   if (!advanced || (!reading.work && old_percent)) return;
   ++card.intervals;
   card.active += card.pending == Work::kOwn ? 1 : 0;
@@ -192,6 +196,7 @@ CardVerdict CardUsage::Verdict(std::size_t index) const {
   verdict.intervals = card.intervals;
   verdict.active = card.active;
   const auto idle = [&] {
+    // Invariant: without readings up to the end no card is called idle.
     if (lost_) return unknown("not-read");
     verdict.usage = Usage::kIdle;
     Explain(index, verdict);
@@ -201,7 +206,7 @@ CardVerdict CardUsage::Verdict(std::size_t index) const {
   if (card.model_on_cpu) return idle();
   if (!card.reported) return unknown("no-telemetry");
   int ambiguous = card.ambiguous;
-  // Work since the last step, or before the end of the only one.
+  // Work since the last step, or work in a run whose only step has not ended.
   if (card.intervals == 0 && card.pending != Work::kNone && card.counter) {
     verdict.intervals = 1;
     verdict.active = card.pending == Work::kOwn ? 1 : 0;
@@ -212,8 +217,8 @@ CardVerdict CardUsage::Verdict(std::size_t index) const {
     const bool nothing = !card.ever_own && card.last - card.first >= idle_after_;
     return nothing ? idle() : unknown("run-too-short");
   }
-  // A counter of the rank's own processes after a step leaves no doubt; a percentage, or a rank that may have been
-  // probed since, does.
+  // A counter of the rank's own processes after a step is conclusive. A percentage is not, nor is a counter if the rank
+  // may have been probed since.
   const bool certain = card.counter && (card.stepped || !card.probes);
   const int needed = certain ? std::min(kSeveral, verdict.intervals) : kSeveral;
   const bool share = !card.stepped || verdict.active + ambiguous >= kMinShare * verdict.intervals;
@@ -227,7 +232,7 @@ CardVerdict CardUsage::Verdict(std::size_t index) const {
                       : card.counter               ? observed >= kMinObservation && verdict.intervals >= kSeveral
                                                    : verdict.intervals >= kSeveral;
   if (!enough) return unknown("run-too-short");
-  // Readings are no steps: a rank that reports none may have little to compute.
+  // Readings are not steps: a rank that reports none may have little to compute.
   if (card.phase == Phase::kQuiet && verdict.active + ambiguous > 0) return unknown("few-readings");
   return idle();
 }
@@ -375,7 +380,7 @@ events::Event CardUnknownEvent(const UsedCard& card, const CardVerdict& verdict)
   } else {
     why = "it could not be read";
   }
-  // Too short a run, or a vendor that does not name processes, is nothing to act on.
+  // A short run, or a vendor that does not list processes, requires no action.
   const bool act = verdict.reason == "no-telemetry" || verdict.reason == "not-read";
   return {"card-usage-unknown",
           act ? events::Severity::kWarning : events::Severity::kInfo,

@@ -12,13 +12,13 @@ using testing::IsEmpty;
 
 constexpr base::Duration kIdleAfter = 60s;
 
-// Rank r has the pids 100 r to 100 r + 99, from rank 1 on; others are foreign.
+// Rank r has the pids 100 (r + 1) to 100 (r + 1) + 99; all others are foreign.
 std::optional<int> RankOf(int pid, std::uint64_t) {
   if (pid < 100 || pid >= 1000) return std::nullopt;
   return pid / 100 - 1;
 }
 
-// Two cards, a rank each: pids 100… are rank 0's, 200… rank 1's, 5000 is foreign.
+// Two cards with one rank each: pids 100… belong to rank 0, 200… to rank 1, 5000 is foreign.
 class CardUsageOfTwo : public testing::Test {
  protected:
   struct Sample {
@@ -86,7 +86,7 @@ TEST_F(CardUsageOfTwo, ACounterThatAdvancesFromStepToStepIsBusyAfterOneInterval)
 
 TEST_F(CardUsageOfTwo, AReadingWithoutAStepEndsNoInterval) {
   Counter(0, {.work = {Busy(100, 10)}, .steps = 1});
-  for (int i = 0; i < 50; ++i) {  // a slow step: data for five seconds, and then the card
+  for (int i = 0; i < 50; ++i) {  // a slow step: five seconds of data loading, then the card
     Wait(100ms);
     Counter(0, {.work = {Busy(100, 10)}, .steps = 1});
   }
@@ -191,7 +191,7 @@ TEST_F(CardUsageOfTwo, AProgramThatReportsNothingAndWorksInTwoReadingsOfManyIsUn
 
 TEST_F(CardUsageOfTwo, WhatALateProbeDidIsNoEvidence) {
   for (int i = 0; i < 60; ++i, Wait(100ms)) Counter(0, {});
-  // Two readings come while it computes, and the third with its end.
+  // Two readings arrive while the probe computes, the third together with its end.
   for (std::uint64_t busy = 1000; busy <= 2000; busy += 1000, Wait(100ms)) Counter(0, {.work = {Busy(100, busy)}});
   EXPECT_EQ(usage_.Verdict(0).reason, "few-readings");
   Counter(0, {.work = {Busy(100, 3000)}, .probed_ns = 77});

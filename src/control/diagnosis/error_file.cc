@@ -14,7 +14,7 @@ std::string TextOf(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// Seconds, whole or not, as a number or as text: torch has written all of these.
+// Seconds, integer or not, as a number or a string: torch releases have written all of these.
 std::optional<double> TimeOf(const Json& object) {
   const auto found = object.find("timestamp");
   if (found == object.end()) return std::nullopt;
@@ -43,6 +43,11 @@ std::optional<ErrorFile> ParseErrorFile(std::string_view text) {
     error.unix_seconds = TimeOf(*extra);
   }
   return error;
+}
+
+std::string FormatErrorFile(std::string_view message, std::int64_t unix_seconds) {
+  const Json file = {{"message", std::string(message)}, {"timestamp", unix_seconds}};
+  return file.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace fulldeck::diagnosis

@@ -18,6 +18,16 @@ TEST(ErrorFile, IsReadInBothOfTorchsForms) {
   EXPECT_EQ(plain->unix_seconds, 12.5);
 }
 
+TEST(ErrorFile, IsReadAsItWasWritten) {
+  const std::string message = "rank 0 (host \"a\\b\", pid 7)\nexited with code 1 ä";
+  const std::string text = FormatErrorFile(message, 1700000000);
+  const auto read = ParseErrorFile(text);
+  ASSERT_TRUE(read.has_value()) << text;
+  EXPECT_EQ(read->message, message);
+  EXPECT_EQ(read->unix_seconds, 1700000000.0);
+  EXPECT_TRUE(ParseErrorFile(FormatErrorFile("host \xff\xfe", 1)).has_value());
+}
+
 TEST(ErrorFile, IsNothingForOtherTexts) {
   for (const char* text : {"", "{", "[]", "3", R"({"other": 1})", R"({"message": 3})", "not json"}) {
     EXPECT_FALSE(ParseErrorFile(text).has_value()) << text;

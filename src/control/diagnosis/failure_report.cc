@@ -30,7 +30,7 @@ void Quote(std::vector<std::string>& report, const std::string& title, const std
   for (const std::string& line : lines) report.push_back("  | " + line);
 }
 
-// Names of C++ functions in a stack, as people write them.
+// Demangles the C++ function names in a line of a stack.
 std::string Demangled(const std::string& line) {
   const auto begin = line.find("_Z");
   if (begin == std::string::npos) return line;
@@ -41,13 +41,14 @@ std::string Demangled(const std::string& line) {
   return status == 0 ? line.substr(0, begin) + name.get() + line.substr(end) : line;
 }
 
-// The launcher itself begins a rank's stderr with the rank's place, which is nothing that the rank wrote.
+// The launcher starts a rank's stderr with a line about the rank's placement, which is not output of the rank.
 std::string WithoutOurFirstLine(std::string text) {
   if (text.starts_with("fulldeck: rank ")) text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
   return text;
 }
 
-// What a rank's adapters say of its group ("fulldeck: rank 3/8, backend …") quotes a failure that they went round.
+// The lines of a rank's adapters about its group ("fulldeck: rank 3/8, backend …") quote a failure that they worked
+// around.
 std::string WithoutGroupLines(const std::string& text) {
   std::string kept;
   for (const std::string_view line : base::Split(text, '\n')) {
@@ -70,31 +71,30 @@ std::vector<std::string> Lines(std::string_view text) {
   return lines;
 }
 
-// torch puts "[rank3]: " before every line of a traceback.
+// torch prefixes every line of a traceback with "[rank3]: ".
 std::string WithoutRankPrefix(const std::string& line) {
   if (!line.starts_with("[rank")) return line;
   const auto end = line.find("]:");
   return end == std::string::npos ? line : line.substr(std::min(line.size(), end + 3));
 }
 
-// "train.py:12 in main" of '  File "train.py", line 12, in main'; empty for a frame that is not the user's.
+// "train.py:12 in main" of '  File "train.py", line 12, in main'; empty for a frame that is not the user's code.
 std::string UserFrame(const std::string& line) {
   constexpr std::string_view kBegin = "  File \"";
   const auto path_end = line.find("\", line ", kBegin.size());
   if (!line.starts_with(kBegin) || path_end == std::string::npos) return "";
   const std::string path = line.substr(kBegin.size(), path_end - kBegin.size());
-  // fulldeck's own adapters stand in lib/python/fulldeck of a build or an installation without a wheel.
+  // fulldeck's own adapters are in lib/python/fulldeck of a build or of an installation without a wheel.
   for (const char* foreign : {"/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", "<frozen",
                               "/lib/python/fulldeck/", "/fulldeck_hook/"}) {
     if (path.find(foreign) != std::string::npos) return "";
   }
-  std::string place = line.substr(path_end + 8);  // behind ", line "
+  std::string place = line.substr(path_end + 8);  // after ", line "
   if (const auto comma = place.find(", in "); comma != std::string::npos) place.replace(comma, 2, " ");
   return path + ":" + place;
 }
 
-// What a person needs of a crash report (docs/rank-agent.md): what happened, the innermost frames, then what Python
-// wrote.
+// The relevant parts of a crash report (docs/rank-agent.md): what happened, the innermost frames, then Python's output.
 std::vector<std::string> CrashLines(std::string_view crash) {
   std::vector<std::string> shown;
   bool in_file_list = false;
@@ -143,7 +143,7 @@ std::vector<std::string> Tail(std::string_view text, std::size_t wanted) {
 
 namespace {
 
-// A script that cannot be compiled has a place and an error, and no traceback.
+// A script that does not compile has a location and an error, but no traceback.
 std::optional<TracebackSummary> SummarizeSyntaxError(const std::vector<std::string>& lines) {
   TracebackSummary summary;
   for (const std::string& line : lines) {
@@ -163,7 +163,7 @@ std::optional<TracebackSummary> SummarizeTraceback(std::string_view text) {
   for (const std::string& line : Lines(text)) lines.push_back(WithoutRankPrefix(line));
   std::size_t begin = lines.size();
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    // "Original": of a worker of a DataLoader, behind the one of the process that waited for it.
+    // "Original": the traceback of a DataLoader worker, which follows that of the process that waited for it.
     for (const char* first : {"Traceback (most recent call last)", "Original Traceback (most recent call last)"}) {
       if (lines[i].starts_with(first)) begin = i;
     }
@@ -178,7 +178,7 @@ std::optional<TracebackSummary> SummarizeTraceback(std::string_view text) {
     summary.user_frames.push_back(frame + (code_follows ? ": " + std::string(base::Trim(lines[i + 1])) : ""));
   }
   if (i < lines.size()) summary.error = lines[i];
-  // "Error(s) in loading state_dict for Net:" says what on the next line.
+  // "Error(s) in loading state_dict for Net:" continues on the next line.
   if (summary.error.ends_with(":") && i + 1 < lines.size())
     summary.error += " " + std::string(base::Trim(lines[i + 1]));
   if (summary.user_frames.size() > kUserFrames) {

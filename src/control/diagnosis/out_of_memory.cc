@@ -18,7 +18,7 @@ std::optional<double> UnitBytes(std::string_view unit) {
   return std::nullopt;
 }
 
-// "1.50 GiB" at the front of `text`, in bytes.
+// "1.50 GiB" at the start of `text`, in bytes.
 std::optional<double> QuantityAt(std::string_view text) {
   const auto end = std::min(text.find_first_not_of("0123456789."), text.size());
   const auto number = base::ParseDecimal(text.substr(0, end));
@@ -27,7 +27,7 @@ std::optional<double> QuantityAt(std::string_view text) {
   return *number * *unit;
 }
 
-// The quantity right before `phrase`: "10.76 GiB total capacity".
+// The quantity directly before `phrase`: "10.76 GiB total capacity".
 std::optional<double> QuantityBefore(std::string_view line, std::string_view phrase) {
   const auto at = line.find(phrase);
   if (at == std::string_view::npos) return std::nullopt;
@@ -38,7 +38,7 @@ std::optional<double> QuantityBefore(std::string_view line, std::string_view phr
   return QuantityAt(before.substr(number_at == std::string_view::npos ? 0 : number_at + 1));
 }
 
-// The quantity right behind `phrase`: "this process has 2.97 GiB".
+// The quantity directly after `phrase`: "this process has 2.97 GiB".
 std::optional<double> QuantityAfter(std::string_view line, std::string_view phrase) {
   const auto at = line.find(phrase);
   if (at == std::string_view::npos) return std::nullopt;
@@ -52,17 +52,17 @@ std::optional<double> FirstOf(const Quantities&... quantities) {
   return first;
 }
 
-// What this process holds, as the releases of torch put it.
+// Memory held by this process, in the format of each torch release.
 std::optional<double> ProcessMemory(std::string_view line, double total) {
-  // 2.0 and later, where the driver tells processes apart; some drivers give nonsense far above the card's size.
+  // 2.0 and later, if the driver distinguishes processes; some drivers report values far above the card's memory.
   if (const auto own = QuantityAfter(line, "this process has"); own && *own <= total) return own;
   // 1.4 and later.
   if (const auto own = QuantityBefore(line, "reserved in total")) return own;
-  // Before 1.4: "cached" counts, by release, all that is held or only the part not in use.
+  // Before 1.4: "cached" is, depending on the release, all memory held or only the unused part.
   if (const auto own = QuantityBefore(line, "already allocated")) {
     return std::max(*own, QuantityBefore(line, "cached").value_or(0));
   }
-  // 2.0 and later in a container, where the list of processes does not say which is ours.
+  // 2.0 and later in a container, where our process cannot be identified in the process list.
   if (const auto own = QuantityBefore(line, "is allocated by PyTorch")) {
     return *own + QuantityBefore(line, "is reserved by PyTorch but unallocated").value_or(0);
   }
@@ -79,7 +79,7 @@ std::optional<MemoryHog> WhoHoldsTheMemory(std::string_view line) {
   if (!total || !free || *total <= 0) return std::nullopt;
   const auto own = ProcessMemory(line, *total);
   if (!own) return std::nullopt;
-  // What is neither ours nor free is somebody else's; the driver itself takes a little of every card.
+  // Memory that is neither ours nor free belongs to other processes; the driver itself uses a little of every card.
   const double others = *total - *free - *own;
   return others > 0.25 * *total && others > *own ? MemoryHog::kAnotherProcess : MemoryHog::kThisProcess;
 }

@@ -1,5 +1,5 @@
-// Tells whose fault an "out of memory" is by the numbers in its line: this process asked for too much, or somebody else
-// holds the card.
+// Decides from the numbers in an "out of memory" line whether this process requested too much or another process holds
+// the card's memory.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@ namespace fulldeck::diagnosis {
 
 enum class MemoryHog { kThisProcess, kAnotherProcess };
 
-// Nothing when the line gives no numbers that decide it.
+// nullopt if the line lacks the numbers to decide.
 std::optional<MemoryHog> WhoHoldsTheMemory(std::string_view line);
 
 }  // namespace fulldeck::diagnosis

@@ -13,6 +13,7 @@ using wire::FailureCode;
 
 constexpr base::Duration kStampsDecideWithin = std::chrono::seconds(1);
 
+// A total order: two ranks never compare equal, so the order of `exits` does not affect the result.
 auto Key(const RankExit& exit_status) {
   return std::make_tuple(exit_status.after_stop, exit_status.order, exit_status.exit_status.signal_number() == 0,
                          exit_status.local_rank);
@@ -27,26 +28,26 @@ bool FailedByItself(const RankFacts& rank) {
   return rank.exit_status && !rank.exit_status->after_stop && !rank.exit_status->exit_status.ok();
 }
 
-// A crash is a beginning, whatever was reported before it. An abort after a report is not: a C++ exception that nobody
-// catches ends in one, and so does torch now and then, when Python ends while a Gloo group lives.
+// A crash is a root cause, whatever was reported before it. An abort after a report is not: an uncaught C++ exception
+// ends in one, and so does torch occasionally if Python exits while a Gloo group exists.
 bool Crashed(const RankFacts& rank) {
   if (!FailedByItself(rank) || rank.exit_status->exit_status.signal_number() == 0) return false;
   return rank.exit_status->exit_status.signal_number() != SIGABRT || rank.code == FailureCode::kNotReported;
 }
 
-// Whether `waiting` was in a call of a group that `other` had not come to.
+// Whether `waiting` was in a collective of a group that `other` had not reached.
 bool WaitedFor(const RankFacts& waiting, const RankFacts& other, int world_size) {
   return std::any_of(waiting.groups.begin(), waiting.groups.end(), [&](const GroupSeen& own) {
     if (!own.in_flight) return false;
     const auto its = std::find_if(other.groups.begin(), other.groups.end(),
                                   [&](const GroupSeen& group) { return group.id == own.id; });
-    // Who has left the group of all ranks was a member of it.
+    // A rank that has left the group of all ranks was a member of it.
     if (its == other.groups.end()) return own.size == static_cast<std::uint32_t>(world_size);
     return its->sequence < own.sequence;
   });
 }
 
-// Whether `other` has left the group of all ranks, which `failed` was still in, before that failed.
+// Whether `other` left the group of all ranks while `failed` was still in it, before `failed` failed.
 bool HadLeft(const RankFacts& failed, const RankFacts& other, int world_size) {
   if (other.left_ns == 0 || other.left_ns >= failed.failed_ns || FailedByItself(other)) return false;
   return std::any_of(failed.groups.begin(), failed.groups.end(), [&](const GroupSeen& own) {
@@ -56,7 +57,8 @@ bool HadLeft(const RankFacts& failed, const RankFacts& other, int world_size) {
   });
 }
 
-// Who had exited with code 0, or left the group, while `failed` still communicated with it; the first of several.
+// The rank that had exited with code 0, or had left the group, while `failed` still communicated with it; the first of
+// several.
 const RankFacts* LeftBefore(const std::vector<RankFacts>& ranks, const RankFacts& failed, int world_size) {
   const bool communication_failed = failed.code == FailureCode::kPeerLost && failed.culprit < 0;
   const RankFacts* exited = nullptr;
@@ -117,6 +119,8 @@ std::optional<std::size_t> RootCause(const std::vector<RankExit>& exits) {
     if (!first || Key(exits[i]) < Key(exits[*first])) first = i;
   }
   if (!first || !exits[*first].error_seconds) return first;
+  // Invariant: times are compared with `seen_first`, not with the current candidate, so the limit of one second does
+  // not add up over several ranks.
   const RankExit& seen_first = exits[*first];
   for (std::size_t i = 0; i < exits.size(); ++i) {
     const RankExit& other = exits[i];
@@ -133,7 +137,7 @@ void BlameDifferentCalls(std::vector<RankFacts>& ranks) {
     const bool reported = rank.code != FailureCode::kNotReported && rank.code != FailureCode::kPeerLost;
     const bool ended_well = rank.exit_status && rank.exit_status->exit_status.ok() && !rank.exit_status->after_stop;
     if (reported || rank.culprit >= 0 || ended_well) continue;
-    // Of another signal than an abort it died by itself.
+    // A rank that died of a signal other than SIGABRT failed by itself.
     if (Crashed(rank) && rank.exit_status->exit_status.signal_number() != SIGABRT) continue;
     rank.code = FailureCode::kDifferentCalls;
   }
@@ -174,11 +178,14 @@ std::optional<Root> RootOf(const std::vector<RankFacts>& ranks, int world_size) 
   }
   FailureCode blamed_for = FailureCode::kNotReported;
   std::vector<const RankFacts*> path;
+  // Terminates: every iteration either returns or follows the blame to another rank of this node, and a rank that was
+  // visited before ends the loop.
   for (;;) {
     if (std::find(path.begin(), path.end(), at) != path.end()) {
-      // They blame each other: the first to report knew nothing of what followed.
+      // They blame each other: the first to report was not affected by the others' failures.
       const RankFacts& earliest = **std::min_element(
           path.begin(), path.end(), [](const auto* a, const auto* b) { return a->failed_ns < b->failed_ns; });
+      // Not null: every rank of the path was left by following its culprit on this node.
       const RankFacts& blamed = *FindRank(ranks, earliest.culprit);
       return Named(blamed, ReasonOf(blamed, earliest.code), noticed_by);
     }

@@ -1,4 +1,4 @@
-// Which rank began: of all that failed, the one whose failure the others only followed. Pure; every rule is a row of
+// Finds the root cause among failed ranks: the rank whose failure made the others fail. Pure; every rule is a row of
 // the test.
 #pragma once
 
@@ -16,21 +16,21 @@ namespace fulldeck::diagnosis {
 struct RankExit {
   int local_rank = 0;
   ExitStatus exit_status;
-  int order = 0;                        // the launcher saw it in this turn; several may share one
-  bool after_stop = false;              // it ended after we had begun to stop the ranks
-  std::optional<double> error_seconds;  // time stamp of its error file
+  int order = 0;                        // the launcher saw it in this turn; several ranks may share one
+  bool after_stop = false;              // it ended after we had started to stop the ranks
+  std::optional<double> error_seconds;  // timestamp of its error file
   base::TimePoint at{};                 // when the launcher saw it
 };
 
-// The first to fail: position in `exits`, nothing when none failed. The answer does not depend on their order.
-//  - What ended before we stopped anything comes before what ended after.
-//  - Else the earlier turn; in one turn a signal (a crash, a kill) comes before an exit code, which is how others
-//    notice; else the lower rank.
-//  - Time stamps of error files come from a clock that may be set, so they decide only between that one and others that
-//    ended within a second of it: a rank that failed first may take a moment longer to end.
+// The first rank to fail, as an index into `exits`; nullopt if none failed. The result does not depend on their order.
+//   - Ranks that ended before we stopped anything come before ranks that ended after.
+//   - Then the earlier turn; within a turn a signal (a crash, a kill) comes before an exit code, which is how other
+//     ranks react; then the lower rank.
+//   - Timestamps of error files come from a clock that may be set, so they only decide between the rank found so and
+//     others that ended within a second of it: a rank that failed first may take longer to exit.
 std::optional<std::size_t> RootCause(const std::vector<RankExit>& exits);
 
-// A group of ranks as one member shows it on the board.
+// A group as one member reports it on the board.
 struct GroupSeen {
   std::uint64_t id = 0;
   std::uint32_t size = 0;
@@ -38,61 +38,63 @@ struct GroupSeen {
   bool in_flight = false;
 };
 
-// All that is known of a rank at the end of an attempt.
+// All facts about a rank at the end of an attempt.
 struct RankFacts {
   int local_rank = 0;
   int rank = 0;                         // in the whole run
-  std::optional<RankExit> exit_status;  // absent: it still runs
-  // As it reported its own failure on the board.
+  std::optional<RankExit> exit_status;  // absent: it is still running
+  // The failure that it reported on the board.
   wire::FailureCode code = wire::FailureCode::kNotReported;
-  int culprit = -1;  // RANK of who began, by its account; -1: not known
+  int culprit = -1;  // global rank that it blames; -1: unknown
   std::uint64_t failed_ns = 0;
   std::string text;
   std::vector<GroupSeen> groups;
-  std::uint64_t left_ns = 0;  // when it left a group last; 0: it has left none
+  std::uint64_t left_ns = 0;  // when it last left a group; 0: never
 };
 
 enum class RootReason {
   kExitCode,
   kSignal,
   kLeftEarly,       // it left while others still communicated with it
-  kDifferentCalls,  // it made another call than the others
-  kNonfinite,       // it gave a value that is not finite
-  kNotArrived,      // others waited for it until their time-out
+  kDifferentCalls,  // it made a different collective than the others
+  kNonfinite,       // it contributed a value that is not finite
+  kNotArrived,      // others waited for it until their timeout
 };
 // "left-early"
 const char* NameOf(RootReason reason);
 
 struct Root {
-  std::vector<int> local_ranks;  // who began; several where they cannot be distinguished, none where it was elsewhere
-  int rank = -1;                 // RANK of the first of them; of another node too
+  // the root cause; several if they cannot be distinguished, none if it is on another node
+  std::vector<int> local_ranks;
+  int rank = -1;  // global rank of the first of them, also for another node
   RootReason reason = RootReason::kExitCode;
-  int noticed_by = 0;  // local rank of the first failure: its exit code is the run's unless the root has one of its own
+  // local rank of the first failure: its exit code is the run's unless the root cause has one of its own
+  int noticed_by = 0;
 
   bool operator==(const Root&) const = default;
 };
 
-// For whom the ranks of this host waited, as it was last seen before one of them failed.
+// Which rank the ranks of this node waited for, as last seen before one of them failed.
 struct LastWait {
-  int awaited = -1;          // RANK
+  int awaited = -1;          // global rank
   std::vector<int> waiting;  // local ranks
-  std::uint64_t group = 0;   // the call to which it had not come
+  std::uint64_t group = 0;   // the collective that it had not reached
   std::uint64_t sequence = 0;
   std::uint64_t at_ns = 0;
 };
 
-// A rank that waited so and then lost a peer, without knowing which, did not see it arrive: its time-out ended the
-// call. Its report gets that culprit. Only what it reports within 2 s after the wait was seen, or 30 s where the
-// awaited rank never came to the call; and not where the awaited rank has left, which says more.
+// A rank that waited like this and then lost an unknown peer did not see the awaited rank arrive: its timeout ended the
+// collective. Its report is assigned that culprit. Applies only to reports within 2 s after the wait was seen, or 30 s
+// if the awaited rank never reached the collective, and not if the awaited rank has left, which is more specific.
 void BlameAwaited(std::vector<RankFacts>& ranks, const LastWait& wait);
 
-// It is known that ranks made different calls, and not which of them began: nobody is blamed who only noticed it. Ranks
-// that have reported more keep that.
+// Ranks are known to have made different collectives, but not which one is odd: ranks that only noticed it are not
+// blamed. Ranks that have reported more specific failures keep them.
 void BlameDifferentCalls(std::vector<RankFacts>& ranks);
 
-// Follows from the first failure what the ranks reported themselves: a rank that says that another one left, made the
-// odd call or did not arrive is not the one that began. Where a rank only knows that its communication failed, or died
-// in a call, the one that had exited with code 0 before is.
+// Follows the ranks' own reports from the first failure: a rank that reports that another one left, made the odd
+// collective or did not arrive is not the root cause. If a rank only reports that its communication failed, or died in
+// a collective, the root cause is the rank that had exited with code 0 before.
 std::optional<Root> RootOf(const std::vector<RankFacts>& ranks, int world_size);
 
 }  // namespace fulldeck::diagnosis

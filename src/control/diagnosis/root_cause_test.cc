@@ -39,7 +39,7 @@ TEST(RootCause, IsTheCrashWhenOthersNoticedInTheSameTurn) {
 
 TEST(RootCause, FollowsErrorFilesOnlyBetweenExitsWithinASecondAndNeverOfWhatWeStopped) {
   EXPECT_EQ(RootCause({End(0, WaitStatus(1), 1, false, 100.5), End(3, WaitStatus(1), 2, false, 100.1)}), 1u);
-  // A clock that was set back, or a program's mistake: the launcher saw who was first.
+  // The clock was set back, or the program is wrong: the launcher's observation decides.
   EXPECT_EQ(RootCause({End(0, WaitStatus(1), 1, false, 3700.0), End(3, WaitStatus(1), 2, true, 100.0)}), 0u);
   RankExit late = End(3, WaitStatus(1), 2, false, 100.0);
   late.at += milliseconds(1'001);
@@ -47,7 +47,7 @@ TEST(RootCause, FollowsErrorFilesOnlyBetweenExitsWithinASecondAndNeverOfWhatWeSt
   EXPECT_EQ(RootCause({End(0, WaitStatus(7), 1), End(3, WaitStatus(1), 2, false, 100.0)}), 0u) << "none to compare";
 }
 
-// Any set of exits has one answer: it depends on nothing but the set, and is never one that we stopped while another
+// Any set of exits has one answer. It depends only on the set, and is never a rank that we stopped if another one
 // failed by itself.
 TEST(RootCause, IsTheSameInAnyOrderOfTheExits) {
   std::mt19937 random(7);
@@ -85,7 +85,7 @@ RankFacts Facts(int rank, std::optional<RankExit> exit_status, wire::FailureCode
 
 TEST(RootOf, IsTheRankThatLeftWithCode0WhileOthersCommunicatedWithIt) {
   using wire::FailureCode;
-  // It was named by the others.
+  // The others blamed it.
   auto root = RootOf({Facts(0, End(0, WaitStatus(1), 2), FailureCode::kPeerLost, 1), Facts(1, End(1, 0, 1)),
                       Facts(2, End(2, SIGTERM, 3, true))},
                      3);
@@ -96,13 +96,13 @@ TEST(RootOf, IsTheRankThatLeftWithCode0WhileOthersCommunicatedWithIt) {
   // The others only know that their communication failed.
   root = RootOf({Facts(0, End(0, WaitStatus(1), 2), FailureCode::kPeerLost), Facts(1, End(1, 0, 1))}, 2);
   EXPECT_THAT(root->local_ranks, ElementsAre(1));
-  // The board shows a call that it did not come to.
+  // The board shows a collective that it did not reach.
   RankFacts waiting = Facts(0, End(0, WaitStatus(1), 2));
   waiting.groups = {{77, 2, 11, true}};
   RankFacts left = Facts(1, End(1, 0, 1));
   left.groups = {{77, 2, 10, false}};
   EXPECT_THAT(RootOf({waiting, left}, 2)->local_ranks, ElementsAre(1));
-  // It left the group, and had not ended yet when the others noticed; who followed it left later.
+  // It left the group and had not exited when the others noticed; ranks that followed it left later.
   RankFacts lost = Facts(0, End(0, WaitStatus(1), 2), FailureCode::kPeerLost, -1, 500);
   lost.groups = {{77, 3, 11, false}};
   RankFacts leaver = Facts(1, End(1, SIGTERM, 3, true));
@@ -112,7 +112,7 @@ TEST(RootOf, IsTheRankThatLeftWithCode0WhileOthersCommunicatedWithIt) {
   root = RootOf({lost, leaver, follower}, 3);
   EXPECT_THAT(root->local_ranks, ElementsAre(1));
   EXPECT_EQ(root->reason, RootReason::kLeftEarly);
-  // An abort ends what the report began; a crash begins by itself.
+  // An abort is a consequence of the reported failure; a crash is a cause of its own.
   root = RootOf({Facts(0, End(0, SIGABRT, 2), FailureCode::kPeerLost), Facts(1, End(1, 0, 1))}, 2);
   EXPECT_THAT(root->local_ranks, ElementsAre(1));
   EXPECT_EQ(root->reason, RootReason::kLeftEarly);
@@ -123,7 +123,7 @@ TEST(RootOf, IsTheRankThatLeftWithCode0WhileOthersCommunicatedWithIt) {
   }
   root = RootOf({Facts(0, End(0, SIGABRT, 2)), Facts(1, End(1, 0, 1))}, 2);
   EXPECT_THAT(root->local_ranks, ElementsAre(0)) << "it reported nothing";
-  // It came to that call, or the one that failed was in none: then it failed by itself.
+  // It reached that collective, or the failed rank was in none: then the latter failed by itself.
   left.groups = {{77, 2, 11, false}};
   EXPECT_THAT(RootOf({waiting, left}, 2)->local_ranks, ElementsAre(0));
   waiting.groups = {{77, 2, 11, false}};
@@ -150,7 +150,7 @@ TEST(RootOf, IsTheOddOneOfAMismatchAndBothOfTwo) {
 
 TEST(RootOf, IsNotTheRankThatGlooAbortsWhenCallsDiffer) {
   using wire::FailureCode;
-  // Nobody knows which one is odd.
+  // It is unknown which rank is odd.
   std::vector<RankFacts> ranks = {Facts(0, End(0, SIGABRT, 1)),
                                   Facts(1, End(1, WaitStatus(1), 2), FailureCode::kPeerLost),
                                   Facts(2, End(2, SIGTERM, 3, true))};
@@ -159,14 +159,14 @@ TEST(RootOf, IsNotTheRankThatGlooAbortsWhenCallsDiffer) {
   ASSERT_TRUE(root.has_value());
   EXPECT_THAT(root->local_ranks, ElementsAre(0, 1, 2));
   EXPECT_EQ(root->reason, RootReason::kDifferentCalls);
-  // The calls on the board have shown it.
+  // The collectives on the board have shown it.
   for (RankFacts& rank : ranks) {
     rank.code = FailureCode::kDifferentCalls;
     rank.culprit = 1;
   }
   BlameDifferentCalls(ranks);
   EXPECT_THAT(RootOf(ranks, 3)->local_ranks, ElementsAre(1));
-  // A rank that crashed first began.
+  // A rank that crashed first is the root cause.
   ranks = {Facts(0, End(0, SIGABRT, 2)), Facts(1, End(1, SIGSEGV, 1)), Facts(2, End(2, SIGTERM, 3, true))};
   BlameDifferentCalls(ranks);
   EXPECT_THAT(RootOf(ranks, 3)->local_ranks, ElementsAre(1));
@@ -174,26 +174,26 @@ TEST(RootOf, IsNotTheRankThatGlooAbortsWhenCallsDiffer) {
 
 TEST(RootOf, FollowsTheReportsToTheirBeginning) {
   using wire::FailureCode;
-  // 0 lost 1, which lost 2, which crashed.
+  // Rank 0 lost 1, which lost 2, which crashed.
   auto root =
       RootOf({Facts(0, End(0, WaitStatus(1), 1), FailureCode::kPeerLost, 1),
               Facts(1, End(1, WaitStatus(1), 2, true), FailureCode::kPeerLost, 2), Facts(2, End(2, SIGSEGV, 2, true))},
              3);
   EXPECT_THAT(root->local_ranks, ElementsAre(2));
-  // 1 did not arrive; 1 in turn lost 0, which had given up. The first to report is right.
+  // Rank 1 did not arrive; 1 in turn lost 0, which had given up. The first to report is right.
   for (const int first : {0, 1}) {
     root = RootOf({Facts(0, End(0, WaitStatus(1), first == 0 ? 1 : 2, first != 0), FailureCode::kTimeout, 1, 100),
                    Facts(1, End(1, WaitStatus(1), first == 1 ? 1 : 2, first != 1), FailureCode::kPeerLost, 0, 200)},
                   2);
     EXPECT_THAT(root->local_ranks, ElementsAre(1)) << first;
   }
-  // All stop at a value that one of them gave.
+  // All stop at a value that one of them contributed.
   root = RootOf({Facts(0, End(0, WaitStatus(1), 1), FailureCode::kNonfinite, 1),
                  Facts(1, End(1, WaitStatus(1), 1), FailureCode::kNonfinite, 1)},
                 2);
   EXPECT_THAT(root->local_ranks, ElementsAre(1));
   EXPECT_EQ(root->reason, RootReason::kNonfinite);
-  // It is a rank of another node.
+  // The root cause is on another node.
   root = RootOf({Facts(0, End(0, WaitStatus(1), 1), FailureCode::kPeerLost, 9)}, 16);
   EXPECT_EQ(root->rank, 9);
   EXPECT_TRUE(root->local_ranks.empty());
@@ -208,7 +208,7 @@ TEST(RootOf, IsTheRankThatTheOthersWaitedForUntilTheirTimeOut) {
   struct Row {
     const char* what;
     std::uint64_t failed_ns;     // of rank 2, the first to end
-    std::uint64_t awaited_call;  // the call of rank 1
+    std::uint64_t awaited_call;  // the collective of rank 1
     std::optional<RankExit> awaited_end;
     bool left;  // rank 1 has left the group
     int root;
@@ -239,7 +239,7 @@ TEST(RootOf, IsTheRankThatTheOthersWaitedForUntilTheirTimeOut) {
     EXPECT_EQ(root->reason, row.reason);
     EXPECT_EQ(root->noticed_by, 2);
   }
-  // A crash is a beginning whoever was waited for, and a rank that did not wait knows nothing of it.
+  // A crash is a root cause whichever rank was awaited, and a rank that did not wait has no evidence.
   std::vector<RankFacts> ranks = {Facts(0, End(0, SIGSEGV, 1), FailureCode::kPeerLost, -1, kSeen), Facts(1, stopped),
                                   Facts(2, End(2, SIGTERM, 3, true))};
   BlameAwaited(ranks, wait);

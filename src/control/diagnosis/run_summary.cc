@@ -9,7 +9,7 @@
 namespace fulldeck::diagnosis {
 namespace {
 
-// Nanoseconds of all ranks together.
+// Nanoseconds, sum over all ranks.
 struct Shares {
   double data = 0;
   double compute = 0;
@@ -23,7 +23,7 @@ void Add(Shares& shares, const RankSnapshot& snapshot, std::uint64_t waited_befo
   double compute = static_cast<double>(loop.compute_ns);
   double communication = static_cast<double>(loop.communication_ns);
   if (loop.communication_ns == 0) {
-    // A loop that does not know which part of its time its collectives took counts them as compute.
+    // A loop that does not report its communication time counts it as compute.
     const std::uint64_t waited = snapshot.waited_ns - std::min(snapshot.waited_ns, waited_before);
     communication = std::min(static_cast<double>(waited), compute);
     compute -= communication;
@@ -49,7 +49,7 @@ void RunSummary::Update(const std::vector<RankSnapshot>& ranks) {
     }
     const auto [found, is_new] = ranks_.try_emplace(snapshot.rank);
     if (is_new) found->second.first = {snapshot.loop->step, snapshot.loop->step_at_ns, snapshot.loop->samples};
-    // A rank that has left its groups no longer shows how long it waited in them.
+    // A rank that has left its groups no longer reports its waiting time in them.
     const std::uint64_t waited = std::max(found->second.last.waited_ns, snapshot.waited_ns);
     found->second.last = snapshot;
     found->second.last.waited_ns = waited;

@@ -1,5 +1,5 @@
-// What a run reached: steps and samples per second, the global batch, and where the ranks' time went, from the figures
-// that the ranks of this node put on the rank board. Pure: it reads no clock and no board.
+// Summary of a run: steps and samples per second, the global batch, and how the ranks spent their time, from the values
+// that the ranks of this node report on the rank board. Pure: reads no clock and no board.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace fulldeck::diagnosis {
 
-// Of one attempt.
+// One per attempt.
 class RunSummary {
  public:
-  // What the ranks show now. Rates are taken from the first to the last snapshot at which a rank's step had changed, so
-  // that the time before the first step, also in collectives, and steps of earlier attempts do not count.
+  // `ranks`: current snapshots. Rates are measured from the first to the last snapshot in which a rank's step had
+  // changed, so that the time before the first step (including collectives) and steps of earlier attempts do not count.
   void Update(const std::vector<RankSnapshot>& ranks);
 
-  // Event "run-summary"; nothing where no rank has reported a step. Fields, each left out where it is not known: steps,
-  // ranks (of this node that reported steps), steps_per_second, samples_per_second, global_batch (samples of a step
-  // over the ranks of this node), data_percent, compute_percent, communication_percent, checkpoint_percent. Where ranks
-  // do not report communication themselves, it is the time in collectives, taken off compute.
+  // Event "run-summary"; nullopt if no rank has reported a step. Fields, omitted if unknown: steps, ranks (of this node
+  // that reported steps), steps_per_second, samples_per_second, global_batch (samples per step over the ranks of this
+  // node), data_percent, compute_percent, communication_percent, checkpoint_percent. If ranks do not report
+  // communication themselves, it is the time in collectives, subtracted from compute.
   std::optional<events::Event> AtTheEnd(int world_size) const;
 
  private:

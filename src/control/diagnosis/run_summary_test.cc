@@ -73,7 +73,7 @@ TEST(RunSummary, SharesOfTimeAddUpAndWaitingInCollectivesIsTakenOffCompute) {
   plain.loop->compute_ns = 90;
   plain.waited_ns = 30;
   summary.Update({reported, plain});
-  // The groups are gone at the end, and what was waited in them is not forgotten.
+  // The groups are gone at the end; the time waited in them still counts.
   plain.waited_ns = 0;
   summary.Update({reported, plain});
   const auto event = summary.AtTheEnd(2);
@@ -86,7 +86,7 @@ TEST(RunSummary, SharesOfTimeAddUpAndWaitingInCollectivesIsTakenOffCompute) {
 
 TEST(RunSummary, WaitingBeforeTheFirstStepIsNoCommunicationOfSteps) {
   RunSummary summary;
-  RankSnapshot waits = At(0, 0, 0, 0);  // 9 s for a rank that starts late
+  RankSnapshot waits = At(0, 0, 0, 0);  // waits 9 s for a rank that starts late
   waits.waited_ns = 9 * kSecond;
   summary.Update({waits});
   RankSnapshot trains = At(0, 60, 20 * kSecond, 0);

@@ -12,10 +12,10 @@ namespace fulldeck::diagnosis {
 namespace {
 
 constexpr std::size_t kMaxNamed = 8;
-// Ranks may warm up alone before they meet; a run that ends has had its time.
+// Ranks may warm up separately before they form a group; at the end of a run the grace is over.
 constexpr std::uint64_t kStepsWithoutGroup = 50;
 constexpr std::uint64_t kStepsWithoutGroupAtTheEnd = 3;
-// Fewer unused tensors (a pooler, a spare head) are common in sound scripts: those are a note.
+// Fewer unused tensors (a pooler, a spare head) are common in correct scripts and only cause a note.
 constexpr double kWithoutGradient = 0.1;
 constexpr std::uint64_t kLabelBatches = 50;
 constexpr std::uint64_t kLabelBatchesAtTheEnd = 10;
@@ -27,7 +27,7 @@ const wire::Observation* Of(const RankObservations& rank, Check check) {
   return observation ? &*observation : nullptr;
 }
 
-// Ranks whose observation is of this kind.
+// Ranks whose observation satisfies `predicate`.
 template <typename Predicate>
 std::vector<std::size_t> Where(const std::vector<RankObservations>& ranks, Check check, Predicate predicate) {
   std::vector<std::size_t> which;
@@ -66,7 +66,7 @@ std::vector<RankObservations> ObservationsOn(const wire::RankBoard& board) {
 }
 
 base::Result<std::set<std::string>> ChecksOff(std::string_view text) {
-  // Of the events "silent-error": of this file, of silent_faults.cc and of the admissions in logs.
+  // Of all events "silent-error": of this file, of silent_faults.cc and of the admissions in logs.
   static const std::vector<std::string> codes = {"A7", "B6", "B8", "B9", "C1", "C6", "D9", "F2", "F6",
                                                  "F7", "G2", "G5", "J1", "J2", "J3", "J4", "J5", "J6"};
   std::set<std::string> off;
@@ -103,7 +103,7 @@ std::vector<events::Event> ScriptFaults::Update(const std::vector<RankObservatio
 
 void ScriptFaults::Name(const char* code, const char* check, const Ranks& ranks, const std::vector<std::size_t>& which,
                         const std::string& evidence, const std::string& fix, Events& found, events::Severity severity) {
-  // A note does not keep the warning of the same check from being given later.
+  // A note does not suppress a later warning of the same check.
   if (which.empty() || !named_.insert(fmt::format("{} {}", check, events::NameOf(severity))).second) return;
   std::vector<std::int64_t> numbers;
   for (const std::size_t index : which) numbers.push_back(ranks[index].rank);
@@ -130,7 +130,7 @@ void ScriptFaults::NoGroup(const Ranks& ranks, bool ended_well, Events& found) {
   const std::uint64_t enough = ended_well ? kStepsWithoutGroupAtTheEnd : kStepsWithoutGroup;
   const auto which = Where(ranks, FULLDECK_BOARD_CHECK_GROUP,
                            [&](const wire::Observation& group) { return group.state == 1 && group.count >= enough; });
-  // Every rank must have trained alone; with one rank on this node its peers are on others.
+  // Every rank must have trained without a group; if this node has one rank, its peers are on other nodes.
   const bool any_group_formed = std::any_of(ranks.begin(), ranks.end(), [](const RankObservations& rank) {
     const wire::Observation* group = Of(rank, FULLDECK_BOARD_CHECK_GROUP);
     return rank.in_group || (group != nullptr && group->state == 2);
@@ -159,7 +159,7 @@ void ScriptFaults::Weights(const Ranks& ranks, Events& found) {
 }
 
 void ScriptFaults::Gradients(const Ranks& ranks, Events& found) {
-  // State 1: gradients of zeros in few steps, as before the first reward of a policy; 2: layers may join later.
+  // State 1: zero gradients in a few steps, as before the first reward of a policy; 2: layers may join later.
   const auto is_certain = [](const wire::Observation& seen) {
     return seen.state == 0 && static_cast<double>(seen.value) >= kWithoutGradient * static_cast<double>(seen.count);
   };
@@ -182,7 +182,7 @@ void ScriptFaults::Labels(const Ranks& ranks, bool ended_well, Events& found) {
   const auto which = Where(ranks, FULLDECK_BOARD_CHECK_LABELS, [&](const wire::Observation& labels) {
     return labels.state == 1 && labels.count >= enough;
   });
-  // One rank with one class can be the way in which the data is shared out.
+  // A single rank with one class may be how the data is sharded.
   if (which.size() < ranks.size()) return;
   const wire::Observation& first = *Of(ranks.front(), FULLDECK_BOARD_CHECK_LABELS);
   for (const RankObservations& rank : ranks) {
@@ -264,7 +264,7 @@ void ScriptFaults::Devices(const Ranks& ranks, Events& found) {
 }
 
 void ScriptFaults::Finite(const Ranks& ranks, Events& found) {
-  // The rank that had it first comes first: with reduced gradients the others only follow.
+  // The first affected rank comes first: with reduced gradients the others only follow.
   std::vector<std::size_t> which;
   std::uint64_t first_step = 0;
   std::string what;

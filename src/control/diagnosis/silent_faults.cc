@@ -10,19 +10,20 @@ namespace {
 
 constexpr std::size_t kFingerprintsKept = 8;
 constexpr std::size_t kMaxNamed = 8;
-// A step without a reduction can be meant; two in a row are not.
+// A single step without a reduction may be intentional; two consecutive ones are not.
 constexpr std::uint64_t kUnreducedSteps = 2;
 
-// One alone: so many steps in so much time, in which no other rank made one.
+// One rank trains alone: at least this many steps in this much time in which no other rank made a step.
 constexpr std::uint64_t kAloneSteps = 10;
 constexpr std::chrono::seconds kAloneTime{5};
 constexpr std::uint64_t kAloneStepsAtTheEnd = 3;
 
-// Others wait: windows of this size, as many in a row, so that a validation or a checkpoint of one rank is none.
+// Others only wait: several consecutive windows of this size, so that a validation or a checkpoint of one rank does not
+// count.
 constexpr std::uint64_t kWindowSteps = 20;
 constexpr std::chrono::seconds kWindowTime{5};
 constexpr int kWindows = 3;
-constexpr double kWaits = 0.8;  // of the time
+constexpr double kWaits = 0.8;  // fraction of the time
 constexpr double kWorks = 0.2;
 
 std::uint64_t StepOf(const RankSnapshot& rank) {
@@ -232,7 +233,7 @@ void SilentFaults::OneAlone(const std::vector<RankSnapshot>& ranks, base::TimePo
     if (!alone_) {
       alone_ = Alone{i, before, now};
     } else if (alone_->index != i) {
-      // Whoever else makes a step begins a new count, with the steps as they are now.
+      // A step of any other rank restarts the count with the current steps.
       alone_.reset();
       for (std::size_t rest = i + 1; rest < ranks.size(); ++rest) last_steps_[rest] = StepOf(ranks[rest]);
       return;
@@ -244,7 +245,7 @@ void SilentFaults::OneAlone(const std::vector<RankSnapshot>& ranks, base::TimePo
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i != index) furthest = std::max(furthest, last_steps_[i]);
   }
-  // A slow rank that still makes the steps that the others have made trains as they did.
+  // A slow rank that repeats steps that the others have already made trains the same as they did.
   if (last_steps_[index] < std::max(alone_->from_step, furthest) + kAloneSteps || !Name("J5")) return;
   found.push_back(Found(
       "J5", ranks, {index},
@@ -280,7 +281,7 @@ void SilentFaults::OthersWait(const std::vector<RankSnapshot>& ranks, base::Time
   const Window before = *window_;
   window_ = WindowFrom(ranks, now);
   const double time = static_cast<double>((now - before.since).count());
-  // The loop's own measure where there is one; a group's includes what overlaps with computing.
+  // Prefer the loop's own measurement; a group's also includes communication that overlaps with computing.
   const bool reported = window_->reported_ns != before.reported_ns;
   std::set<std::size_t> working;
   std::size_t waiting = 0;

@@ -1,12 +1,12 @@
-// Trainings that run and are wrong: what the ranks of this host put on the board is compared, and rows of
-// `fulldeck explain` are named, each once an attempt, in the first steps. Only the ranks of this host are seen; those
-// of several hosts compare among themselves through the store of their group (docs/python.md).
+// Trainings that run but are wrong: compares what the ranks of this node report on the board, and reports failure codes
+// of `fulldeck explain`, each once per attempt, in the first steps. Only the ranks of this node are compared; ranks of
+// several nodes compare themselves through the store of their group (docs/python.md).
 //
 //   J1  ranks trained their first batches on the same data
-//   J2  an epoch that was to be shuffled began in the order of the one before
+//   J2  an epoch that should be shuffled started in the order of the previous one
 //   J3  parameters differ between ranks after the same step
 //   J4  steps without a reduction of the gradients
-//   J5  one rank alone makes steps, or all others only wait for it
+//   J5  only one rank makes steps, or all others only wait for it
 //   G5  two ranks saved to the same file
 #pragma once
 
@@ -24,25 +24,25 @@
 
 namespace fulldeck::diagnosis {
 
-// What one look at the board showed of a rank.
+// One sample of a rank's record on the board.
 struct RankSnapshot {
   int rank = 0;                    // in the whole run
   std::optional<wire::Loop> loop;  // absent: it has reported nothing
-  std::uint64_t waited_ns = 0;     // in collectives until now, all groups together; 0: not reported
+  std::uint64_t waited_ns = 0;     // total time in collectives over all groups; 0: not reported
 };
 
 std::vector<RankSnapshot> TakeSnapshots(const wire::RankBoard& board, base::TimePoint now);
 
-// Pure but for its memory of earlier looks: reads no clock and no board. All looks of one attempt have the same ranks
-// in the same order.
+// Pure except for its memory of earlier snapshots: reads no clock and no board. All snapshots of one attempt have the
+// same ranks in the same order.
 class SilentFaults {
  public:
-  // `world_size` of the run: with more ranks than the looks have, the words say that it is about this host.
+  // `world_size` of the run: if there are more ranks than snapshots, messages mention that they concern this node.
   explicit SilentFaults(int world_size) : world_size_(world_size) {}
 
-  // What is newly found: events "silent-error" with the fields code ("J1") and ranks.
+  // New findings: events "silent-error" with the fields code ("J1") and ranks.
   std::vector<events::Event> Update(const std::vector<RankSnapshot>& ranks, base::TimePoint now);
-  // The same when all ranks have ended well: a training so short that nobody had to wait is judged too.
+  // The same after all ranks have exited with code 0: also judges trainings too short for long waits.
   std::vector<events::Event> CheckAtEnd(const std::vector<RankSnapshot>& ranks, base::TimePoint now);
 
  private:
@@ -64,7 +64,7 @@ class SilentFaults {
     std::uint64_t from_step = 0;
     base::TimePoint since{};
   };
-  struct Window {  // in which the ranks' waiting is measured
+  struct Window {  // in which the ranks' waiting times are measured
     base::TimePoint since{};
     std::vector<std::uint64_t> steps;
     std::vector<std::uint64_t> reported_ns;  // communication_ns
@@ -74,13 +74,13 @@ class SilentFaults {
 
   int world_size_;
   std::set<std::string> named_;
-  // The last few of each rank, by step: a rank that is a step ahead is compared when the others have come.
+  // The last few of each rank, by step: a rank that is one step ahead is compared when the others have arrived.
   std::vector<std::map<std::uint64_t, std::uint64_t>> parameters_;
   std::vector<std::uint64_t> last_steps_;
   std::optional<Alone> alone_;
   std::optional<Window> window_;
-  std::optional<std::size_t> worker_;  // whom the others waited for in the last windows
-  int windows_ = 0;                    // in a row
+  std::optional<std::size_t> worker_;  // the rank that the others waited for in the last windows
+  int windows_ = 0;                    // consecutive
 };
 
 }  // namespace fulldeck::diagnosis

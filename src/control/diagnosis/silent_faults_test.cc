@@ -18,7 +18,7 @@ using testing::UnorderedElementsAre;
 
 constexpr int kRanks = 4;
 
-// Ranks of a training, a poll a second. A sound one unless a test changes it.
+// Ranks of a training, polled once per second. Correct unless a test changes it.
 class Training {
  public:
   explicit Training(int ranks = kRanks, int world_size = kRanks) : faults_(world_size), ranks_(ranks) {
@@ -64,7 +64,7 @@ TEST(SilentFaults, ReportNothingOfASoundTraining) {
   for (std::uint64_t step = 1; step < 3000; step += 7) {
     training.UpdateAll([&](int rank, wire::Loop& loop) {
       const auto number = static_cast<std::uint64_t>(rank);
-      training.StepTo(rank, step + number % 2);  // one is a step ahead
+      training.StepTo(rank, step + number % 2);  // one of them is ahead by a step
       loop.first_batches = number + 1;
       loop.parameters = wire::StepFingerprint{loop.step * 31, loop.step};
       loop.reductions = 2 * loop.step;
@@ -124,7 +124,7 @@ TEST(SilentFaults, CompareParametersOfTheSameStepOnly) {
     loop.parameters = wire::StepFingerprint{static_cast<std::uint64_t>(rank + 1), static_cast<std::uint64_t>(rank)};
   });
   EXPECT_THAT(training.Update(), IsEmpty()) << "all different, each of another step";
-  // They come to step 10 one after the other; rank 0 is at step 20 by then.
+  // They reach step 10 one after the other; rank 0 is at step 20 by then.
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank > 0) training.loop(0).parameters = wire::StepFingerprint{2, 20};
     training.loop(rank).parameters = wire::StepFingerprint{rank == 1 ? 8U : 7U, 10};
@@ -237,7 +237,7 @@ TEST(SilentFaults, JudgeAShortTrainingAtItsEnd) {
   EXPECT_THAT(few.End(), IsEmpty()) << "may be a trial";
 }
 
-// Every rank steps; how much of each second each one waits, in two ways to update it.
+// Every rank steps; how much of each second each one waits, updated in two ways.
 struct WaitCase {
   const char* name;
   std::vector<int> percent;

@@ -1,4 +1,4 @@
-// Short ways to write a finding in both languages.
+// Helpers to write a finding in both languages.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 namespace fulldeck::doctor {
 
-// The same values into both sentences; numbered fields ({0}, {1}) where the order differs.
+// Formats the same values into both strings; use numbered fields ({0}, {1}) if the order differs.
 template <typename... Values>
 base::BilingualText Bilingual(fmt::format_string<const Values&...> english,
                               fmt::format_string<const Values&...> chinese, const Values&... values) {

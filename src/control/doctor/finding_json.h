@@ -1,4 +1,4 @@
-// Findings as bytes, between a check's process and the doctor's.
+// Serializes findings between a check's process and the doctor.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace fulldeck::doctor {
 
 std::string FormatFindings(const std::vector<Finding>& findings);
-// What a dying process wrote may be cut short: an error then.
+// Returns an error if the text is truncated, as from a process that died.
 base::Result<std::vector<Finding>> ParseFindings(std::string_view text);
 
 }  // namespace fulldeck::doctor

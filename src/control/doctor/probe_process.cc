@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kLongestAnswer = std::size_t{4} << 20;
 constexpr std::size_t kKeptOutput = 4096;
 constexpr base::Duration kTick = std::chrono::milliseconds(250);
-// One that sits in the kernel cannot be waited for.
+// A process that is blocked in the kernel may not end at all.
 constexpr base::Duration kKilledTimeout = std::chrono::milliseconds(500);
 
 class Running {
@@ -116,8 +116,8 @@ class Running {
   }
 
   void GiveUp() {
-    if (killed_) return End();  // not even that ended it
-    // This process may have been the one that was late.
+    if (killed_) return End();  // not even SIGKILL ended it
+    // This process itself may have been late, so read pending output first.
     const std::size_t before = result_.lines.size();
     ReadAnswer();
     if (result_.lines.size() != before) return;
@@ -130,7 +130,7 @@ class Running {
 
   void Exited(std::optional<int> status) {
     result_.wait_status = status;
-    // Whatever it started and left behind goes with it.
+    // Also kill the processes that it started.
     kill(-pid_, SIGKILL);
     End();
   }
@@ -154,7 +154,7 @@ class Running {
   pid_t pid_ = 0;
   base::UniqueFd answer_;
   base::UniqueFd output_;
-  std::array<base::EventLoop::Id, 4> watches_{};  // answer, output, exit, sign of life
+  std::array<base::EventLoop::Id, 4> watches_{};  // answer, output, exit, heartbeat
   std::string line_;
   std::size_t received_ = 0;
   bool killed_ = false;

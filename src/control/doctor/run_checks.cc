@@ -27,7 +27,7 @@ using base::Duration;
 using base::TimePoint;
 
 constexpr std::size_t kLongestAnswer = std::size_t{4} << 20;
-// For a process that was killed. One that is still there then waits in the kernel, perhaps for a dead disk.
+// Limit for a killed process. One that still exists then is blocked in the kernel, perhaps by a dead disk.
 constexpr Duration kTimeToDie = std::chrono::milliseconds(500);
 
 TimePoint Now() {
@@ -45,7 +45,7 @@ Finding Unanswered(base::BilingualText evidence) {
                 "用 fulldeck doctor --deep 单独再跑一次；若再次出现，请反馈"));
 }
 
-// One check under way, or a family of them.
+// One running check, or a family of them.
 struct Running {
   std::vector<std::size_t> positions;  // of their reports
   pid_t pid = -1;
@@ -55,10 +55,10 @@ struct Running {
   TimePoint deadline;
 };
 
-// A line for each check.
+// Writes one line per check.
 [[noreturn]] void AnswerAndExit(const std::vector<const Check*>& checks, const MachineUnderTest& machine, int answer,
                                 pid_t doctor) {
-  // What the check leaves behind must be reachable: its own group, and its end with the doctor's.
+  // Its descendants must be reachable: its own process group, and it must not outlive the doctor.
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != doctor) _exit(0);
@@ -83,7 +83,7 @@ class Runner {
   }
 
  private:
-  // Families first: they take the longest.
+  // Families first: they take longest.
   std::vector<std::vector<std::size_t>> InFamilies(const std::vector<std::size_t>& positions) const {
     std::vector<std::vector<std::size_t>> families;
     for (const std::size_t position : positions) {
@@ -150,7 +150,7 @@ class Runner {
     }
   }
 
-  // True at its end.
+  // Returns true at the end of the answer.
   static bool ReadAnswer(Running& one) {
     std::array<char, 16384> chunk;
     for (;;) {
@@ -167,13 +167,13 @@ class Runner {
     const Duration took = Now() - one.started;
     reports_[one.positions.front()].took = took;
     if (late) kill(one.pid, SIGKILL);
-    // It may have closed its answer and gone on; and what it started may still be there.
+    // It may have closed its answer and continued, and processes that it started may still exist.
     const int status = Reap(one.pid);
     kill(-one.pid, SIGKILL);
     const std::vector<std::string_view> lines = base::Split(one.text, '\n');
     for (std::size_t i = 0; i < one.positions.size(); ++i) {
       CheckReport& report = reports_[one.positions[i]];
-      // What ends in a new line was answered, whatever became of the checks after it.
+      // A line that ends with a newline is complete, whatever happened to the checks after it.
       auto findings = i + 1 < lines.size() ? ParseFindings(lines[i]) : base::Error{"no answer"};
       if (findings) {
         report.findings = std::move(*findings);
@@ -191,7 +191,7 @@ class Runner {
     }
   }
 
-  // Its status; that of a killed one where the kernel does not let it die.
+  // Its wait status; that of a killed process if the kernel does not let it end.
   static int Reap(pid_t pid) {
     for (const bool killed : {false, true}) {
       const TimePoint until = Now() + kTimeToDie;

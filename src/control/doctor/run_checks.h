@@ -1,5 +1,5 @@
-// Runs checks, each (or each family of them) in a process of its own: one that crashes, hangs or waits in the kernel
-// costs its own answer and nothing else.
+// Runs checks, each (or each family) in its own process: a check that crashes, hangs or blocks in the kernel loses only
+// its own result.
 #pragma once
 
 #include <span>
@@ -12,14 +12,14 @@ namespace fulldeck::doctor {
 
 struct CheckReport {
   const Check* check = nullptr;
-  std::vector<Finding> findings;  // none: the question does not arise here
+  std::vector<Finding> findings;  // empty: the check does not apply here
   base::Duration took{};
 };
 
-// Those of `checks` that suit the machine (only_deep ones with --deep alone), in their order; the reports point into
-// `checks`. Several run at a time; the deep ones one after the other, as they measure. A check that takes longer than
-// its limit is killed and "cannot tell", and so is one that dies; nothing of it is left running, unless the kernel
-// holds it. To be called with a single thread: it forks.
+// Runs those of `checks` that apply to the machine (only_deep ones only with --deep), in their order; the reports point
+// into `checks`. Several run at the same time; deep ones run one after the other, because they measure. A check that
+// exceeds its limit is killed and reported as "cannot tell", as is one that dies; none of its processes is left
+// running, unless it is blocked in the kernel. Call it from a single-threaded process: it forks.
 std::vector<CheckReport> RunChecks(std::span<const Check> checks, const MachineUnderTest& machine, int at_a_time = 4);
 
 }  // namespace fulldeck::doctor

@@ -32,7 +32,7 @@ std::vector<Finding> ExitSilently(const MachineUnderTest&) {
 std::vector<Finding> ReportMuch(const MachineUnderTest&) {
   return std::vector<Finding>(1000, Warn(Bilingual("{}", "{}", std::string(500, 'x')), Bilingual("do", "做"), "H1"));
 }
-// Starts a program, notes its pid below the root, and waits for ever.
+// Starts a program, records its pid below the root, and waits forever.
 std::vector<Finding> Hang(const MachineUnderTest& machine) {
   base::SpawnOptions options;
   options.arguments = {"/bin/sleep", "600"};
@@ -84,7 +84,7 @@ TEST(RunChecks, EndsACheckThatHangsWithWhatItStarted) {
   int child = 0;
   std::ifstream(fake.tree.path() / "child") >> child;
   ASSERT_GT(child, 1);
-  // Who inherits it may take its time to reap it.
+  // Its new parent may take a while to reap it.
   const wire::ProcessIdentity started{child, 0};
   for (int i = 0; i < 2000 && wire::IsAlive(started); ++i) usleep(5000);
   EXPECT_FALSE(wire::IsAlive(started)) << "what the check had started lives on";

@@ -1,5 +1,5 @@
-// How long a step takes that is repeated, as far as the card decides it: times in which this thread lost its processor
-// to another are left out. One thread.
+// Measures how long a repeated step takes, as far as the card determines it: excludes times in which this thread lost
+// its CPU. Not thread safe.
 #pragma once
 
 #include <sys/resource.h>
@@ -29,7 +29,7 @@ class StepTimes {
     return (undisturbed_.size() >= kWanted && sum_ >= kShortest) || (all_.size() >= kWanted && sum_ >= kLongest);
   }
 
-  // Seconds, as a mean: a card that rests after its work, some steps at a time, is slow too.
+  // Mean, in seconds: a card that pauses after its work, every few steps, is slow too.
   double Typical() const {
     const std::vector<double>& times = undisturbed_.size() >= kFewest ? undisturbed_ : all_;
     if (times.empty()) return 0;
@@ -39,7 +39,7 @@ class StepTimes {
  private:
   static constexpr std::size_t kWanted = 12;
   static constexpr std::size_t kFewest = 3;
-  static constexpr double kShortest = 0.05;  // seconds in all, so that a rest is among them
+  static constexpr double kShortest = 0.05;  // seconds in total, so that a pause is included
   static constexpr double kLongest = 1;
 
   static long Preempted() {

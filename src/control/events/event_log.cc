@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 
-// Bytes that are not UTF-8 (a rank's own text) become U+FFFD instead of an exception.
+// Bytes that are not UTF-8 (for example in a rank's own text) become U+FFFD; without this, dump() throws.
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -3,8 +3,8 @@
 //   {"version":1,"time":1763323200.125,"monotonic_ns":81235,"id":"card-idle","severity":"warning","card":"gcu:3",
 //    "rank":3,"message":"gcu:3 is idle: …"}
 //
-// `time` is seconds since 1970; order events by monotonic_ns, which no clock change moves. A log that cannot be written
-// never disturbs a run: the first failure is returned once, and later events are dropped.
+// `time` is seconds since 1970; order events by monotonic_ns, which clock adjustments do not affect. A log that
+// cannot be written does not affect the run: the first failure is returned once, and later events are dropped.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,17 @@
 
 namespace fulldeck::events {
 
-// One line without its newline. `wall_seconds` since 1970.
+// One line without its newline. `wall_seconds` is the time since 1970.
 std::string ToJsonLine(const Event& event, double wall_seconds, base::TimePoint at);
 
 // One thread.
 class EventLog {
  public:
-  // A run's log never grows beyond this; the last line says so (id "events-truncated").
+  // A run's log never grows beyond this; its last line then has the id "events-truncated".
   static constexpr std::size_t kMaxBytes = 16 << 20;
 
-  // Appends to `path`, which is created with mode 0600 and must not be a symbolic link. Several files get the same
-  // lines.
+  // Appends to `path`, which is created with mode 0600 and must not be a symbolic link. May be called for several
+  // files; all of them get the same lines.
   base::Result<void> Open(const std::string& path);
 
   // The error of the first file that failed since the last call, if any; that file gets no further events.

@@ -18,8 +18,8 @@
 namespace fulldeck::launcher {
 namespace {
 
-// What a source reports of processes counts only if its pids are those of our namespace: in a container drivers report
-// those of the node.
+// Process lists count only if their pids belong to this pid namespace: in a container, drivers report the pids of the
+// node.
 std::optional<std::vector<int>> CertainHolders(const device::Card& card, bool has_pids_of_the_host) {
   if (!card.telemetry.holders) return std::nullopt;
   std::vector<int> pids;
@@ -30,8 +30,8 @@ std::optional<std::vector<int>> CertainHolders(const device::Card& card, bool ha
   return pids;
 }
 
-// "3 123456 87.5 ,4711,4712 ,0:4711:99:5000 1 1 12 40 0 0": card, time, per cent, holders, work by slot, pid, start and
-// nanoseconds, then the fields of the progress; "-" for what is not known.
+// "3 123456 87.5 ,4711,4712 ,0:4711:99:5000 1 1 12 40 0 0": card, time, percent, holders, work (slot, pid, start time,
+// nanoseconds), then the fields of the progress; "-" for unknown values.
 std::string FormatReading(int card, base::TimePoint at, const device::Card& seen,
                           const diagnosis::CardProgress& progress, bool has_pids_of_the_host) {
   const device::Telemetry& telemetry = seen.telemetry;
@@ -113,7 +113,7 @@ bool WriteAll(int pipe, std::string_view text) {
   const base::TimePoint began = clock.Now();
   bool requested = false;
   for (;;) {
-    // Progress first: what a card does after a step must not be taken for what it did before.
+    // Invariant: progress is read before the card. Work after a step is then never counted as work before it.
     const base::TimePoint at = clock.Now();
     std::vector<diagnosis::CardProgress> so_far;
     for (std::size_t i = 0; i < cards.size(); ++i) so_far.push_back(progress(i));
@@ -175,7 +175,7 @@ base::Result<std::unique_ptr<CardWatch>> CardWatch::Start(
 CardWatch::~CardWatch() {
   loop_.Remove(watch_);
   if (pid_ <= 0) return;
-  // Its vendor helpers have parent-death signals of their own.
+  // The vendor helper processes have parent-death signals of their own.
   kill(pid_, SIGKILL);
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }

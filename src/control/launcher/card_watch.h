@@ -1,5 +1,5 @@
-// Readings of the run's cards, taken in a process of its own: vendors' libraries hang, crash and reap children, and the
-// supervisor must not. The process ends with the supervisor and when the watch does.
+// Reads the run's cards in a child process: vendor libraries can hang, crash, or reap children, which the supervisor
+// must not be exposed to. The child ends with the supervisor or when the watch is destroyed.
 #pragma once
 
 #include <functional>
@@ -16,22 +16,22 @@
 
 namespace fulldeck::launcher {
 
-// What a watch reports; neither may destroy it.
+// Callbacks of a watch. A callback must not destroy the watch.
 struct CardWatchEvents {
   std::function<void(const diagnosis::CardReading&)> reading;
-  // All cards were read once more. `requested`: for the first time since RequestReading() was called.
+  // All cards were read once more. `requested`: first complete round since RequestReading() was called.
   std::function<void(bool requested)> round;
 };
 
-// One thread: the loop's.
+// Not thread safe: use only on the loop's thread.
 class CardWatch {
  public:
-  // Simulated cards, which cost little to read, are read this often in the first minute; real ones, and all of them
-  // later, once a second.
+  // Interval for simulated cards during the first minute; they are cheap to read. Real cards, and all cards after the
+  // first minute, are read once per second.
   static constexpr std::chrono::milliseconds kFastInterval{100};
 
-  // Reads from now on. `progress` of a card (by its position in `cards`) is called in the process that reads, before
-  // each reading: it may look at memory that this process shares with others, and at nothing else.
+  // Starts reading. `progress` (argument: position in `cards`) is called in the child process before each reading. It
+  // may only access memory that the child shares with other processes.
   static base::Result<std::unique_ptr<CardWatch>> Start(
       base::EventLoop& loop, const std::vector<device::Card>& cards, const base::Environment& environment,
       const std::function<diagnosis::CardProgress(std::size_t)>& progress, CardWatchEvents events);
@@ -39,11 +39,12 @@ class CardWatch {
   CardWatch(const CardWatch&) = delete;
   CardWatch& operator=(const CardWatch&) = delete;
 
-  // Reads once more now; the round that follows says that it was requested for. False when nobody reads any more.
+  // Requests one more reading immediately; the next round is reported as requested. Returns false if the child process
+  // is gone.
   bool RequestReading();
 
   pid_t pid() const { return pid_; }
-  // Somebody else has reaped it.
+  // Another caller has already reaped the process.
   void Reaped() { pid_ = -1; }
 
  private:

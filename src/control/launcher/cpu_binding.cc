@@ -10,7 +10,7 @@ std::string CpuFile(int cpu, const char* file) {
   return "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/" + file;
 }
 
-// The processors of `rank_cpus` and those that the kernel groups with its first one in `file`.
+// Those of `rank_cpus` that the kernel lists in `file` together with the first one.
 std::vector<int> GroupOf(const std::vector<int>& rank_cpus, const char* file, const base::SystemRoot& root,
                          const device::HostTopology& host) {
   if (rank_cpus.empty()) return {};

@@ -1,4 +1,4 @@
-// The processors that a rank is bound to, by --numa-binding. Reads the kernel's topology below a SystemRoot.
+// Computes the CPU cores that a rank is bound to (--numa-binding). Reads the kernel's topology below a SystemRoot.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace fulldeck::launcher {
 
-// Empty: the rank is not bound. Without a mode a rank is bound to its NUMA node where there are several nodes, so that
-// it computes beside its card, and is left alone where there is one.
+// Empty: the rank is not bound. Without a mode, a rank is bound to the NUMA node of its card if the machine has more
+// than one NUMA node; otherwise it is not bound.
 std::vector<int> CpusFor(job::NumaBinding mode, const job::RankPlacement& placement, const device::HostTopology& host,
                          const base::SystemRoot& root);
 

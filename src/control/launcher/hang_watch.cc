@@ -31,11 +31,11 @@ Duration Ticks(std::uint64_t ticks) {
   return Duration(static_cast<std::int64_t>(ticks) * (1'000'000'000 / per_second));
 }
 
-// Of all threads, what its ended children took included; and the state of the main thread.
+// Adds the CPU time of all threads and of reaped children, and the state of the main thread.
 bool AddStat(const base::SystemRoot& root, const std::string& folder, ProcessSample& sample, bool is_rank) {
   const auto text = root.ReadFile(folder + "/stat", 4096);
   if (!text) return false;
-  // The name in brackets may hold anything, brackets too.
+  // The name in parentheses may contain any character, including parentheses.
   const auto bracket = text->rfind(") ");
   if (bracket == std::string::npos) return false;
   const std::vector<std::string_view> fields = base::Split(std::string_view(*text).substr(bracket + 2), ' ');
@@ -71,7 +71,7 @@ void AddStatus(const base::SystemRoot& root, const std::string& folder, ProcessS
   }
 }
 
-// `process`: "/proc/4711"; `task`: that of the thread, or of the process for its main thread.
+// `process`: "/proc/4711"; `task`: the folder of the thread, or of the process for its main thread.
 diagnosis::ThreadWait WaitOf(const base::SystemRoot& root, const std::string& process, const std::string& task,
                              char state) {
   return diagnosis::ClassifyWait(
@@ -85,7 +85,7 @@ char StateOf(const base::SystemRoot& root, const std::string& task) {
   return bracket == std::string::npos || bracket + 2 >= text->size() ? '?' : (*text)[bracket + 2];
 }
 
-// Of the system call that a thread is in.
+// Argument `index` of the system call that a thread is in.
 std::uint64_t ArgumentOf(const std::vector<std::string_view>& syscall, std::size_t index) {
   if (index + 1 >= syscall.size()) return 0;
   std::string_view word = syscall[index + 1];
@@ -93,12 +93,12 @@ std::uint64_t ArgumentOf(const std::vector<std::string_view>& syscall, std::size
   return base::ParseInteger<std::uint64_t>(word, 16).value_or(0);
 }
 
-// The TCP connections that a process can see. Read when the first is asked for.
+// The TCP connections that a process can see. Read on first use.
 class Connections {
  public:
   Connections(const base::SystemRoot& root, std::string process) : root_(root), process_(std::move(process)) {}
 
-  // Whether a descriptor of that process is one of them: connected, or about to be.
+  // Whether a descriptor of that process is a TCP connection that is established or being established.
   bool Has(int descriptor) {
     const std::string link = root_.ReadLink(process_ + "/fd/" + std::to_string(descriptor)).value_or("");
     constexpr std::string_view kSocket = "socket:[";
@@ -129,7 +129,7 @@ class Connections {
   std::optional<std::set<std::string, std::less<>>> inodes_;
 };
 
-// What epoll_wait or poll watches. Nothing where that is not readable.
+// The descriptors that epoll_wait or poll watches; empty if they cannot be read.
 std::vector<int> WatchedDescriptors(const base::SystemRoot& root, const std::string& process, pid_t pid,
                                     const std::vector<std::string_view>& syscall, std::string_view call) {
   constexpr std::size_t kMost = 256;
@@ -148,7 +148,7 @@ std::vector<int> WatchedDescriptors(const base::SystemRoot& root, const std::str
     std::array<pollfd, kMost> entries{};
     const std::size_t count = std::min<std::size_t>(ArgumentOf(syscall, 1), kMost);
     const iovec here{entries.data(), count * sizeof(pollfd)};
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in the other process
     const iovec there{reinterpret_cast<void*>(ArgumentOf(syscall, 0)), here.iov_len};
     if (count == 0 || process_vm_readv(pid, &here, 1, &there, 1, 0) != static_cast<ssize_t>(here.iov_len))
       return watched;
@@ -157,7 +157,7 @@ std::vector<int> WatchedDescriptors(const base::SystemRoot& root, const std::str
   return watched;
 }
 
-// Whether the thread waits for a TCP connection, alone or among others.
+// Whether the thread waits for a TCP connection, possibly among other descriptors.
 bool WaitsForAConnection(const base::SystemRoot& root, const std::string& process, pid_t pid, const std::string& task,
                          const diagnosis::ThreadWait& wait, Connections& connections) {
   if (wait.kind != diagnosis::WaitKind::kIo) return false;
@@ -168,8 +168,8 @@ bool WaitsForAConnection(const base::SystemRoot& root, const std::string& proces
   return std::any_of(watched.begin(), watched.end(), [&](int descriptor) { return connections.Has(descriptor); });
 }
 
-// Whether a thread that the main thread may wait for is in I/O. Event loops and servers wait all the time, whatever the
-// program does: of these one that has a connection, as the loop of an asynchronous upload has.
+// Whether a thread that the main thread may wait for is in I/O. Event loops and servers always wait, whatever the
+// program does; such a thread counts only if it has a connection, as the loop of an asynchronous upload does.
 bool IsWorkerInIo(const base::SystemRoot& root, const std::string& process, pid_t pid, const std::string& task,
                   const diagnosis::ThreadWait& wait, Connections& connections) {
   if (wait.kind != diagnosis::WaitKind::kIo || wait.call.starts_with("accept")) return false;
@@ -195,13 +195,13 @@ void AddThreads(const base::SystemRoot& root, const std::string& folder, pid_t p
   }
 }
 
-// Whether a child does I/O that the main thread, which waits so, may wait for.
+// Whether a child does I/O that the main thread, given its own wait, may be waiting for.
 bool IsChildInIo(const base::SystemRoot& root, pid_t child, const diagnosis::ThreadWait& main) {
   using diagnosis::WaitKind;
-  // As in subprocess.run of a program that copies a checkpoint to a store.
+  // As in subprocess.run of a program that copies a checkpoint to remote storage.
   const bool waited_for = main.call == "wait4" || main.call == "waitid";
-  // With a timeout Python's subprocess sleeps between two looks at the child, and others wait for it in a thread. But
-  // idle workers of a data loader wait for a pipe all the time: only connections count.
+  // With a timeout, Python's subprocess sleeps between polls of the child; other programs wait for it in a thread. But
+  // idle data loader workers always wait for a pipe, so only connections count.
   if (!waited_for && main.kind != WaitKind::kSleep && main.kind != WaitKind::kLock) return false;
   const std::string folder = "/proc/" + std::to_string(child);
   Connections connections(root, folder);
@@ -229,8 +229,8 @@ std::optional<ProcessSample> SampleProcess(const base::SystemRoot& root, pid_t p
   ProcessSample sample;
   const std::string folder = "/proc/" + std::to_string(pid);
   if (!AddStat(root, folder, sample, true)) return std::nullopt;
-  // Whoever waits for a CPU wants to work, however long the queue is. Kernels without schedstat do not tell the main
-  // thread from the others: then all of the process's time is taken for its.
+  // Time spent waiting for a CPU counts as CPU time: the thread is runnable, however long the queue is. Kernels without
+  // schedstat do not separate the main thread from the others; then the time of the whole process is used for it.
   sample.main_thread = sample.cpu;
   if (const auto line = root.ReadLine(folder + "/schedstat")) {
     const std::vector<std::string_view> figures = base::Split(*line, ' ');
@@ -293,7 +293,7 @@ void HangWatch::AddProcesses(std::vector<RankNow>& ranks, base::TimePoint now) {
     descendants_.assign(ranks.size(), {});
     const std::vector<TreeProcess> all = Descendants(getpid());
     for (const Rank& rank : group_.ranks()) {
-      // Parents come before their children in a walk down from us.
+      // The walk lists parents before their children.
       std::vector<pid_t> own = {rank.pid};
       for (const TreeProcess& process : all) {
         if (std::find(own.begin(), own.end(), process.parent) != own.end()) own.push_back(process.pid);

@@ -22,7 +22,7 @@ namespace {
 using diagnosis::ProcessSample;
 using diagnosis::WaitKind;
 
-// A child that does one thing and is killed at the end.
+// A child process that runs one function and is killed at the end.
 class Child {
  public:
   explicit Child(const std::function<void()>& does) : pid_(fork()) {
@@ -38,7 +38,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // What is seen of it once `enough` holds, or last within 20 s.
+  // The first sample for which `enough` holds, or the last one after 20 s.
   ProcessSample Sample(const std::function<bool(const ProcessSample&)>& enough) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (true) {
@@ -72,7 +72,7 @@ void Receive() {
   recv(SilentSocket(), &byte, 1, 0);
 }
 
-// To a server that says nothing.
+// A connection to a server that never sends.
 int SilentConnection() {
   const int server = socket(AF_INET, SOCK_STREAM, 0);
   const int client = socket(AF_INET, SOCK_STREAM, 0);
@@ -100,7 +100,7 @@ void ReadPipe() {
   if (pipe(ends) == 0 && read(ends[0], &byte, 1) < 0) _exit(2);
 }
 
-// A program that makes a child, and then waits.
+// A process that creates a child and then waits.
 std::function<void()> WithChildThat(const std::function<void()>& does, const std::function<void(pid_t)>& waits) {
   return [=] {
     const pid_t parent = getpid();
@@ -170,7 +170,7 @@ TEST(SampleProcess, ShowsIoOfThreadsAndChildrenThatTheMainThreadMayWaitFor) {
       return seen.wait.kind == WaitKind::kLock || seen.wait.kind == WaitKind::kSleep;
     });
     EXPECT_FALSE(sample.a_worker_in_io) << row.what;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what is not there cannot be waited for
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // lets the child begin to wait
     EXPECT_FALSE(child.Sample([](const ProcessSample&) { return true; }).a_worker_in_io) << row.what;
   }
 }

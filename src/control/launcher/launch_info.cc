@@ -53,7 +53,7 @@ std::string RendezvousTokenOf(std::string_view text) {
   };
   const std::string id = field("run_id");
   const std::string directory = field("directory");
-  // The folder of a run of several nodes is named RUN.NODE (run_plan.cc).
+  // The folder of a multi-node run is named RUN.NODE (run_plan.cc).
   const bool one_node = directory.find("." + field("host"), directory.rfind('/') + 1) == std::string::npos;
   const bool has_token = document.is_object() && document.contains("environment") &&
                          document["environment"].is_object() && document["environment"].contains(wire::kTokenVariable);
@@ -72,7 +72,7 @@ std::vector<std::string> LauncherArguments() {
   const auto text = base::SystemRoot().ReadFile("/proc/self/cmdline", kMaxBytes);
   if (!text) return arguments;
   for (const std::string_view argument : base::Split(*text, '\0')) arguments.emplace_back(argument);
-  // The last one ends with a zero, too.
+  // The last argument also ends with a zero byte.
   if (!arguments.empty() && arguments.back().empty()) arguments.pop_back();
   return arguments;
 }

@@ -30,8 +30,8 @@ namespace {
 
 using base::Severity;
 
-// Beyond the ranks' grace and the kernel's time to kill them: to hear from other hosts, to report, and to write the
-// last of the logs.
+// Added to the ranks' grace period and the kernel's time to kill them: time to hear from other nodes, to report, and to
+// flush the logs.
 constexpr std::chrono::milliseconds kSupervisorTimeout{10'000};
 
 bool IsIgnored(int signal_number) {
@@ -46,10 +46,10 @@ CrashCleanupInfo* MakeCleanupInfo() {
   return static_cast<CrashCleanupInfo*>(memory);
 }
 
-// What the caller had open beyond the standard streams, a lock or the end of a pipe, is not for the ranks, nor for a
-// run in the background that outlives the caller. The front of a run in the foreground keeps it: `exec flock --no-fork
-// LOCK fulldeck run ...` holds the lock for as long as the run lives. Our own descriptors close on exec, which
-// distinguishes them.
+// Descriptors of the caller beyond the standard streams (a lock, the end of a pipe) must not reach the ranks or a
+// background run that outlives the caller. The front of a foreground run keeps them: `exec flock --no-fork LOCK
+// fulldeck run ...` holds the lock as long as the run lives. They are recognized by the missing close-on-exec flag,
+// which all our descriptors have.
 void CloseCallersDescriptors() {
   std::vector<int> open_ones;
   for (const std::string& name : base::SystemRoot().List("/proc/self/fd")) {
@@ -62,11 +62,12 @@ void CloseCallersDescriptors() {
   }
 }
 
-// Undoes what a careless parent leaves to its children.
+// Resets inherited signal dispositions and closed standard descriptors.
 void ResetInheritedState() {
-  // With SIGCHLD ignored the kernel reaps behind our back, and nobody ever hears of the end of a rank.
+  // If SIGCHLD is ignored, the kernel reaps children itself, and the exit of a rank is never reported.
   signal(SIGCHLD, SIG_DFL);
-  // A closed standard stream would be given to the next file that is opened, and that file to the ranks.
+  // A closed standard descriptor would be reused for the next file that is opened, and the ranks would inherit that
+  // file.
   for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(standard, F_GETFD) >= 0) continue;
     [[maybe_unused]] const int opened = open("/dev/null", O_RDWR);
@@ -101,8 +102,8 @@ int Supervise(const job::LaunchFlags& flags, const base::Environment& environmen
   return supervisor.Run();
 }
 
-// The supervisor is gone and did not say goodbye: everything of the run is ours now. Logs only when all is done, since
-// stderr may be a pipe that nobody reads.
+// The supervisor died without cleaning up. Invariant: every process of the run is now a descendant of this subreaper,
+// in the run's cgroup, or both. Kill first and log last: stderr may be a pipe that is not read.
 void CleanUpAfterSupervisor(const CrashCleanupInfo& note, const std::string& why) {
   const int killed = SignalDescendants(getpid(), SIGKILL);
   if (note.cgroup[0] != '\0') job::KillCgroup(note.cgroup);
@@ -128,7 +129,7 @@ void CleanUpAfterSupervisor(const CrashCleanupInfo& note, const std::string& why
   }
 }
 
-// Waits for the supervisor and passes signals on.
+// Forwards signals to the supervisor until it exits.
 int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, CrashCleanupInfo& note) {
   base::EventLoop loop(base::SteadyClock::Instance(), base::EventLoop::ChildEvents::kSigchld);
   std::optional<int> status;
@@ -139,16 +140,18 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, CrashCleanupInfo& n
   const auto watching = loop.OnSignals(TakenSignals(flags), [&](int signal_number) {
     if (status) return;
     const bool stop = std::find(stops.begin(), stops.end(), signal_number) != stops.end();
+    // Invariant: counted before the signal is sent, so the supervisor sees a count that includes the signal that it
+    // handles.
     if (stop) ++note.stops_forwarded;
     kill(supervisor, stop ? signal_number : ForwardedAs(signal_number));
     if (!stop) return;
-    // One that was stopped can act on it then. One that hangs, in the kernel or in a debugger, is waited for no longer
-    // than it needs to stop the ranks; whoever asks a second time does not want to wait for their grace.
+    // A stopped supervisor is continued so that it can handle the signal. An unresponsive one (in the kernel, under a
+    // debugger) gets the time that it needs to stop the ranks. A second stop request skips the grace period.
     kill(supervisor, SIGCONT);
     const base::Duration wait =
         (gives_up_at ? std::chrono::milliseconds(0) : flags.grace) + kKillTimeout + kSupervisorTimeout;
     const base::TimePoint deadline = loop.clock().Now() + wait;
-    // More signals make it shorter, never longer.
+    // Invariant: a later signal can only shorten the deadline.
     if (gives_up_at && *gives_up_at <= deadline) return;
     gives_up_at = deadline;
     loop.Remove(timeout);
@@ -156,7 +159,7 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, CrashCleanupInfo& n
       gave_up_after = signal_number;
       kill(supervisor, SIGKILL);
       base::Log(Severity::kError, fmt::format("the supervisor (pid {}) did not answer: it was killed", supervisor));
-      // One that hangs in the kernel does not end by that either; its ranks have to.
+      // A supervisor that hangs in the kernel does not end by SIGKILL either; its ranks must still be ended.
       loop.After(kKillTimeout, [&] { loop.Stop(); });
     });
   });
@@ -167,6 +170,7 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, CrashCleanupInfo& n
   });
   if (!child) return RefuseRun(wire::ExitCode::kFailed, child.error().message);
   loop.Run();
+  // The supervisor survived SIGKILL (it is blocked in the kernel). Its ranks are still descendants of this process.
   if (!status) {
     CleanUpAfterSupervisor(note, "");
     return 128 + gave_up_after;
@@ -182,14 +186,17 @@ int WaitFor(pid_t supervisor, const job::LaunchFlags& flags, CrashCleanupInfo& n
 // `started_notice` is valid in a detached run: a byte is written to it once the ranks have started.
 int RunBoth(const job::LaunchFlags& flags, const base::Environment& environment,
             const std::optional<job::ClusterPlace>& cluster, base::UniqueFd started_notice) {
+  // Invariant: the front is a subreaper before the supervisor exists. Whenever the supervisor dies, its children become
+  // children of the front, which can find and kill them.
   const auto subreaper = BecomeSubreaper();
   if (!subreaper) return RefuseRun(wire::ExitCode::kFailed, subreaper.error().message);
   signal(SIGPIPE, SIG_IGN);
-  // A log at the limit of its size is an error of that file, and no reason to end; for ranks neither.
+  // A log that reaches the file size limit is an error of that file and must not kill the launcher. The ranks inherit
+  // this.
   signal(SIGXFSZ, SIG_IGN);
   CrashCleanupInfo* note = MakeCleanupInfo();
 
-  // Blocked before the fork: a signal that comes in between waits for whoever reads it.
+  // Block before the fork: a signal that arrives in between stays pending until a handler reads it.
   const std::vector<int> signals = TakenSignals(flags);
   sigset_t set;
   sigemptyset(&set);
@@ -201,9 +208,10 @@ int RunBoth(const job::LaunchFlags& flags, const base::Environment& environment,
   const pid_t supervisor = fork();
   if (supervisor < 0) return RefuseRun(wire::ExitCode::kFailed, base::ErrnoError("fork").message);
   if (supervisor == 0) {
-    // A session of its own: the terminal's Ctrl-C reaches the front alone, which passes it on.
+    // A session of its own: the terminal's Ctrl-C reaches only the front, which forwards it.
     setsid();
     prctl(PR_SET_PDEATHSIG, ProxyDiedSignal());
+    // The front may have died before the prctl; then no signal will come.
     if (getppid() != front) _exit(1);
     CloseCallersDescriptors();
     const auto own_subreaper = BecomeSubreaper();
@@ -218,6 +226,7 @@ int RunBoth(const job::LaunchFlags& flags, const base::Environment& environment,
 
 }  // namespace
 
+// The mapping is initially zero: a field that the supervisor's death left half-written is still terminated.
 void SetCleanupField(char* field, std::size_t size, const std::string& text) {
   const std::size_t length = std::min(text.size(), size - 1);
   std::memcpy(field, text.data(), length);
@@ -260,7 +269,7 @@ int RunLauncherProxy(const job::LaunchFlags& flags, const base::Environment& env
   ResetInheritedState();
   if (!flags.detach) return RunBoth(flags, environment, cluster, base::UniqueFd());
 
-  // The background process holds the pipe's write end until its ranks have started, or it ends.
+  // The background process holds the write end of the pipe until its ranks have started or it exits.
   auto pipe = base::MakePipe();
   if (!pipe) return RefuseRun(wire::ExitCode::kFailed, pipe.error().message);
   const pid_t background = fork();

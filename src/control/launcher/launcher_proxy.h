@@ -1,7 +1,7 @@
-// The front: the process that the user's shell sees. It forks the supervisor, passes signals on to it, and waits. Both
-// are subreapers, and the supervisor gets a signal when the front dies: whichever of the two is killed, the other one
-// ends every process of the run. Both killed at once is covered by the run's cgroup, where there is one (`fulldeck
-// stop`).
+// The front: the process that the user's shell sees. It forks the supervisor, forwards signals to it, and waits for it.
+// Both are subreapers, and the supervisor gets a signal when the front dies: if either of them is killed, the other one
+// ends every process of the run. If both are killed, only the run's cgroup (if one could be created) identifies the
+// processes of the run; `fulldeck stop` uses it.
 #pragma once
 
 #include <atomic>
@@ -15,9 +15,9 @@
 
 namespace fulldeck::launcher {
 
-// What the two tell each other, in memory that both have (zero at first): the supervisor, what to clean up when it is
-// killed; the front, how often somebody asked it to stop. A cluster's manager may signal every process of a job, so
-// that the supervisor gets a signal itself and once more from the front: that is one request.
+// Memory shared by front and supervisor, initially zero. The supervisor writes what to clean up if it is killed. The
+// front counts stop requests: a scheduler may signal every process of a job, so that the supervisor receives the signal
+// directly and again from the front; that is one request.
 struct CrashCleanupInfo {
   std::atomic<int> stops_forwarded;
   char cgroup[1024];
@@ -26,22 +26,22 @@ struct CrashCleanupInfo {
 };
 void SetCleanupField(char* field, std::size_t size, const std::string& text);
 
-// Standard input, output and error become /dev/null, so that whoever started us may close them.
+// Redirects standard input, output and error to /dev/null, so that the process that started us can close them.
 void ReleaseTerminal();
 
-// Sent to the supervisor by the kernel when the front dies.
+// The signal that the kernel sends to the supervisor when the front dies.
 int ProxyDiedSignal();
 
-// By which signal the front passes SIGUSR1 and SIGUSR2 on, so that the supervisor can tell them from a copy that came
-// straight to it (signal_deduplicator.h). Every other signal is passed on as it is.
+// The signal that the front uses to forward SIGUSR1 and SIGUSR2, so that the supervisor can distinguish a forwarded
+// signal from a direct copy (signal_deduplicator.h). All other signals are forwarded unchanged.
 int ForwardedAs(int signal_number);
 
-// The signals that stop a run: those that the flags name, without SIGHUP where it was ignored at the start (nohup).
+// The signals that stop a run: those that the flags name, except SIGHUP if it was ignored at the start (nohup).
 std::vector<int> StopSignals(const job::LaunchFlags& flags);
-// Those and the signals that are passed on to the ranks: all that the launcher takes from outside.
+// Stop signals plus the signals that are forwarded to the ranks: every signal that the launcher handles.
 std::vector<int> TakenSignals(const job::LaunchFlags& flags);
 
-// Runs `flags` to the end and returns the exit code. With --detach it returns once the ranks have started.
+// Runs `flags` to completion and returns the exit code. With --detach it returns once the ranks have started.
 int RunLauncherProxy(const job::LaunchFlags& flags, const base::Environment& environment,
                      const std::optional<job::ClusterPlace>& cluster);
 

@@ -66,7 +66,7 @@ bool HasChildren() {
 
 int SignalDescendants(pid_t ancestor, int signal_number, const std::vector<pid_t>& spared) {
   std::set<pid_t> reached;
-  constexpr int kWalks = 50;  // a fork bomb gets no more of our time; the caller comes back
+  constexpr int kWalks = 50;  // bound for a fork bomb; the caller tries again later
   for (int walk = 0; walk < kWalks; ++walk) {
     bool found_new = false;
     for (const TreeProcess& process : DescendantsExcept(ancestor, spared)) {

@@ -1,5 +1,5 @@
-// The descendants of this process. As a subreaper it is the parent of every orphan among them, so that whatever a rank
-// started, daemons included, is found from here; nothing is found by name.
+// The descendants of this process. Because the launcher is a subreaper, orphaned descendants are reparented to it. All
+// processes that a rank started, including daemons, are therefore found by walking the tree; none is searched by name.
 #pragma once
 
 #include <sys/types.h>
@@ -12,28 +12,28 @@
 
 namespace fulldeck::launcher {
 
-// From now on orphans below this process become its children. Kept over exec, not over fork.
+// Makes this process the new parent of orphaned descendants. Survives exec, but is not inherited by fork.
 base::Result<void> BecomeSubreaper();
 
 struct TreeProcess {
   pid_t pid = 0;
   pid_t parent = 0;
-  char state = '?';     // as /proc/PID/stat gives it: R S D T Z …
+  char state = '?';     // as in /proc/PID/stat: R S D T Z …
   std::string command;  // short name, printable
 };
 
-// Every living descendant of `ancestor`, zombies left out. Reads /proc once.
+// Every living descendant of `ancestor`, without zombies. Reads /proc once.
 std::vector<TreeProcess> Descendants(pid_t ancestor);
 
-// Whether this process has any child, zombies counted. Much cheaper than a walk; without a child a subreaper has no
-// descendant either.
+// Whether this process has any child, including zombies. Much cheaper than a walk. A subreaper without children has no
+// descendants either.
 bool HasChildren();
 
-// Sends the signal to every living descendant except `spared` and their descendants, again and again until a walk finds
-// none that was not signaled yet: a tree that forks cannot outrun it. Returns how many it reached.
+// Sends the signal to every living descendant except `spared` and their descendants. Repeats until a walk finds no
+// process that was not signaled yet, so that a forking tree cannot escape. Returns the number of signaled processes.
 int SignalDescendants(pid_t ancestor, int signal_number, const std::vector<pid_t>& spared = {});
 
-// Whether the process catches the signal itself (SigCgt): neither ignored nor left to the default action.
+// Whether the process has a handler for the signal (SigCgt).
 bool CatchesSignal(pid_t pid, int signal_number);
 
 }  // namespace fulldeck::launcher

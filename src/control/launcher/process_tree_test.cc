@@ -41,7 +41,7 @@ std::size_t CountOf(const std::string& command) {
 
 TEST(ProcessTree, FindsGrandchildrenAndDaemonsAndKillsThemAll) {
   ASSERT_TRUE(BecomeSubreaper().ok());
-  // A grandchild, and a daemon: its parents are gone and it has a session of its own.
+  // A grandchild, and a daemon: its parents are gone, and it has its own session.
   StartShell("sleep 1000 & (setsid sleep 1001 &) ; sleep 1002");
   ASSERT_TRUE(Eventually([] { return CountOf("sleep") == 3; }));
   EXPECT_GE(SignalDescendants(getpid(), SIGKILL), 4);

@@ -26,13 +26,13 @@ std::string FirstBytes(const std::string& path) {
   return got > 0 ? std::string(bytes, static_cast<std::size_t>(got)) : "";
 }
 
-// The interpreter that a script names in its first line; empty when it names none.
+// The interpreter in the first line of a script; empty if there is none.
 std::string NamedInterpreter(const std::string& path) {
   const std::string bytes = FirstBytes(path);
   if (!bytes.starts_with("#!")) return "";
   std::string_view line = std::string_view(bytes).substr(2, bytes.find('\n') - 2);
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-  // A '\r' belongs to the name, for the kernel too.
+  // A '\r' belongs to the name, as it does for the kernel.
   return std::string(line.substr(0, line.find_first_of(" \t")));
 }
 
@@ -41,7 +41,7 @@ bool IsFile(const std::string& path) {
   return stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
 }
 
-// Files beside a missing one, for a suggestion.
+// Files in the same folder as a missing one, for a suggestion.
 std::string Suggestion(const std::string& path) {
   const auto slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
@@ -77,13 +77,13 @@ base::Result<std::string> FindExecutable(const std::string& name, const base::En
   return name;
 }
 
-// "python3" where none is to be taken from there.
+// Returns "python3" if the folder's Python must not be used.
 std::string PythonNextTo(const std::string& folder) {
   const std::string name = "python3";
   for (const char* shared : {"", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin"}) {
     if (folder == shared) return name;
   }
-  // Whoever may write into the folder decides which Python runs.
+  // Any user who can write to the folder could choose which Python runs.
   struct stat status {};
   if (stat(folder.c_str(), &status) != 0 || (status.st_uid != 0 && status.st_uid != geteuid()) ||
       (status.st_mode & S_IWOTH) != 0) {
@@ -93,7 +93,7 @@ std::string PythonNextTo(const std::string& folder) {
   return IsFile(path) && access(path.c_str(), X_OK) == 0 ? path : name;
 }
 
-// Neither named .py nor with Python in its first line.
+// Whether the file is executable, is not named .py and has no Python in its first line.
 bool RunsDirectly(const std::string& script) {
   if (script.ends_with(".py") || !IsFile(script) || access(script.c_str(), X_OK) != 0) return false;
   const std::string bytes = FirstBytes(script);
@@ -113,7 +113,7 @@ base::Result<std::vector<std::string>> ResolveProgram(const job::LaunchFlags& fl
   std::vector<std::string> line;
   const bool direct = flags.no_python || (!flags.module && !flags.run_path && RunsDirectly(script));
   if (direct) {
-    // A bare name that is an executable file here was meant as that file; exec would look for it on PATH only.
+    // A bare name that is an executable file in this folder means that file; exec would only search PATH.
     const bool here = script.find('/') == std::string::npos && !flags.no_python;
     auto program = FindExecutable(here ? "./" + script : script, environment);
     if (!program) return program.error();

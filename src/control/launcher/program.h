@@ -1,4 +1,4 @@
-// The program line of a rank: which interpreter, script, module or binary, found and checked before anything starts.
+// The command line of a rank: interpreter, script, module or binary, resolved and checked before anything starts.
 #pragma once
 
 #include <string>
@@ -10,20 +10,22 @@
 
 namespace fulldeck::launcher {
 
-// arguments[0] is a path that can be executed. A script runs as PYTHON -u script …, where PYTHON is $PYTHON_EXEC, else
-// the one next to fulldeck, else python3 of PATH; a file with an exec bit that is not Python runs directly, as does
-// everything under --no-python. The error says what is missing: the script, its exec bit, its interpreter, Python.
-// `own_folder`: where fulldeck itself stands. A Python of that folder comes before the one of PATH, so that the
-// fulldeck of a virtual environment runs scripts in that environment, as its torchrun does; not in the system's own
-// folders, where a Python stands next to everything.
+// Returns a command line whose arguments[0] is an executable path. A script runs as PYTHON -u script …, where PYTHON is
+// $PYTHON_EXEC, otherwise the one next to fulldeck, otherwise python3 of PATH. An executable file that is not Python
+// runs directly, as does everything under --no-python. The error names what is missing: the script, its exec bit, its
+// interpreter, or Python.
+//
+// `own_folder`: the folder of the fulldeck binary. A Python in that folder is preferred over the one of PATH, so that
+// the fulldeck of a virtual environment runs scripts in that environment, as its torchrun does. System folders such as
+// /usr/bin are excluded, because they always contain a Python.
 base::Result<std::vector<std::string>> ResolveProgram(const job::LaunchFlags& flags,
                                                       const base::Environment& environment,
                                                       const std::string& own_folder);
 
-// The interpreter of a resolved line; empty if the rank is not a Python program.
+// The interpreter of a resolved command line; empty if the rank is not a Python program.
 std::string PythonOf(const std::vector<std::string>& resolved, const job::LaunchFlags& flags);
 
-// The same line for one local rank: the older launch mode adds --local-rank=N after the script.
+// The command line of one local rank: the legacy launch mode adds --local-rank=N after the script.
 std::vector<std::string> ProgramOfRank(const std::vector<std::string>& resolved, const job::LaunchFlags& flags,
                                        int local_rank);
 

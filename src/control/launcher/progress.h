@@ -1,4 +1,4 @@
-// The one line that shows how far a run is, from the rank board. Pure.
+// Formats the progress line of a run from the rank board. Pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fulldeck::launcher {
 
-// "step 120/1000, loss 0.512, 81.3 samples/s, 3 min; slowest rank 5 at 118"; empty when no rank has told a step.
+// "step 120/1000, loss 0.512, 81.3 samples/s, 3 min; slowest rank 5 at 118"; empty if no rank has reported a step.
 std::string ProgressLine(const wire::RankBoard& board, base::Duration since_start);
 
 }  // namespace fulldeck::launcher

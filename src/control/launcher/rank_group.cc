@@ -48,7 +48,7 @@ job::AttemptContext ContextOf(const RunPlan& plan, const nodes::AttemptStart& st
   return context;
 }
 
-// The first line of a rank's own output.
+// The first line of a rank's log.
 std::string FirstLine(const RunPlan& plan, const nodes::AttemptStart& start, const Rank& rank) {
   const PlannedRank& planned = plan.ranks[static_cast<std::size_t>(rank.local_rank)];
   return fmt::format("fulldeck: rank {} of {}, local rank {} on host {}: {}{}\n", rank.rank, start.world_size,
@@ -74,7 +74,8 @@ base::SpawnOptions OptionsFor(const RunPlan& plan, const job::AttemptContext& co
   options.descriptors = {{STDOUT_FILENO, rank.files.stdout_file.get()},
                          {STDERR_FILENO, rank.files.stderr_file.get()},
                          {kBoardDescriptor, board_fd}};
-  // A terminal cannot be read from another session; a pipe or file can. In the background it stays the caller's.
+  // A terminal cannot be read from another session; a pipe or file can. A detached run leaves standard input to the
+  // caller.
   if (!plan.flags.detach && isatty(STDIN_FILENO) == 0) options.descriptors.emplace_back(STDIN_FILENO, STDIN_FILENO);
   options.parent_death_signal = SIGKILL;
   options.cpus = planned.bound_to;
@@ -102,7 +103,7 @@ base::Result<RankGroup> RankGroup::Prepare(const RunPlan& plan, const nodes::Att
     rank.rank = start.first_rank + rank.local_rank;
     auto files = plan.directory->MakeRankFiles(start.attempt, rank.local_rank);
     if (!files && start.attempt > 0 && IsOutOfRoom(files.error())) {
-      // The training goes on from its checkpoint; that its output cannot be kept is no reason to end it.
+      // Training continues from its checkpoint; lost output is not a reason to end it.
       files = plan.directory->RankFilesWithoutOutput(start.attempt, rank.local_rank);
       rank.has_no_log = true;
     }
@@ -237,7 +238,7 @@ std::vector<diagnosis::RankFacts> RankGroup::Facts() const {
       if (failure.local_rank == rank.local_rank) facts.exit_status = failure;
     }
     auto error = board_.ReadError(rank.local_rank);
-    // One from long before its end is one that the program has recovered from.
+    // The program has recovered from an error that is much older than its exit.
     const auto age = error && rank.exit_status ? wire::Age(error->at_ns, rank.ended) : std::nullopt;
     if (error && (!age || *age < kErrorBelongsToTheEnd)) {
       facts.code = error->code;
@@ -247,7 +248,7 @@ std::vector<diagnosis::RankFacts> RankGroup::Facts() const {
     }
     for (int slot = 0; slot < FULLDECK_BOARD_GROUPS; ++slot) {
       const auto group = board_.ReadCollective(rank.local_rank, slot);
-      // Of a message its peer alone is waited for, and a meeting is no call of the group.
+      // A send or receive involves only one peer, and a rendezvous is not a collective of the group.
       if (!group || group->operation == FULLDECK_BOARD_SEND || group->operation == FULLDECK_BOARD_RECEIVE ||
           group->operation == FULLDECK_BOARD_MEETING) {
         continue;

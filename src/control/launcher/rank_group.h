@@ -1,5 +1,4 @@
-// The rank processes of one attempt. Passive: it starts and signals them, and is told when one ends; it waits for
-// nothing.
+// The rank processes of one attempt. Passive: starts and signals them, and is notified when one ends; never blocks.
 #pragma once
 
 #include <sys/types.h>
@@ -25,25 +24,25 @@ struct Rank {
   int rank = 0;  // in the whole run
   pid_t pid = -1;
   RankFiles files;
-  bool has_no_log = false;  // no room on the disk at a restart: its output goes nowhere
+  bool has_no_log = false;  // the disk was full at a restart: its output is discarded
   std::optional<diagnosis::RankExit> exit_status;
-  bool stopped = false;  // by SIGSTOP and its like
+  bool stopped = false;  // by SIGSTOP, SIGTSTP or the like
   base::TimePoint ended{};
 };
 
-// Whether Gloo ended it because a peer sent more than its own call takes. Ranks make different calls then, and this
-// one's may be the right one.
+// Whether Gloo ended the rank because a peer sent more data than its own collective takes. The ranks then make
+// different collectives, and this rank's may be the correct one.
 bool WasSentTooMuch(const Rank& rank);
 
 class RankGroup {
  public:
-  // Makes files and board; starts nothing.
+  // Creates the files and the rank board; starts no process.
   static base::Result<RankGroup> Prepare(const RunPlan& plan, const nodes::AttemptStart& start);
 
-  // Starts every rank. On an error none runs any more, and the message names the rank.
+  // Starts every rank. On error no rank is left running, and the message names the rank that failed.
   base::Result<void> Start(const RunPlan& plan, const std::optional<RunCgroup>& cgroup);
 
-  // errno of the first rank that is not in the run's cgroup; 0 where all are, or there is none.
+  // errno of the first rank that could not be placed in the run's cgroup; 0 if all were, or if there is no cgroup.
   int cgroup_error() const { return cgroup_error_; }
 
   const nodes::AttemptStart& start() const { return start_; }
@@ -51,23 +50,23 @@ class RankGroup {
   const std::vector<Rank>& ranks() const { return ranks_; }
   const wire::RankBoard& board() const { return board_; }
 
-  // nullptr when no rank has, or had, that pid.
+  // nullptr if no rank has or had that pid.
   Rank* Find(pid_t pid);
   int alive() const;
-  // The status is as waitpid gives it.
+  // `wait_status`: as returned by waitpid.
   void Ended(Rank& rank, int wait_status, int order, bool after_stop, base::TimePoint now);
   void StoppedOrContinued(Rank& rank, bool stopped, base::TimePoint now);
-  // Puts on the board whether the rank's card works.
+  // Writes to the board whether the rank's card works.
   void ShowCardUse(int local_rank, wire::CardUse use);
 
-  // To the process group of every living rank. A stopped one is continued, so that it can act on it.
+  // Signals the process group of every living rank. A stopped rank is continued so that it can handle the signal.
   void Signal(int signal_number) const;
 
-  // All that failed, for RootCause; error files are read.
+  // All failed ranks, for RootCause. Reads their error files.
   std::vector<diagnosis::RankExit> Failures() const;
-  // Every rank as it ended and as it stands on the board, for RootOf.
+  // Every rank with its exit status and its record on the board, for RootOf.
   std::vector<diagnosis::RankFacts> Facts() const;
-  // The furthest step that any rank has put on the board; absent when none has.
+  // The highest step that any rank has reported on the board; nullopt if none has.
   std::optional<std::uint64_t> BestStep() const;
 
  private:

@@ -1,5 +1,5 @@
-// Decides what a run does after an attempt failed. Pure: reads no clock, starts nothing, keeps no state between calls,
-// so that every rule is a row of the table in the test.
+// Decides what a run does after a failed attempt. Pure: reads no clock, starts no process, keeps no state between
+// calls, so that every rule is a row of the table in the test.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace fulldeck::launcher {
 
 struct AttemptRecord {
   std::chrono::milliseconds lived{0};
-  std::optional<std::uint64_t> best_step;  // the furthest step on the board; absent when no rank writes one
+  std::optional<std::uint64_t> best_step;  // the highest step on the board; absent if no rank reports steps
 };
 
 enum class AfterFailure { kRestart, kGiveUp, kCrashLoop };
@@ -21,12 +21,13 @@ struct RestartDecision {
   std::chrono::milliseconds delay{0};  // before the next attempt
 };
 
-// An attempt made progress when it got further than every attempt before it; without steps, when it lived for a minute.
+// An attempt made progress if it reached a higher step than every attempt before it or, without steps, lived for at
+// least a minute.
 bool MadeProgress(const std::vector<AttemptRecord>& attempts, std::size_t which);
 
-// `attempts` are all so far, the failed one last. Without restarts left the run gives up; with some left, three
-// attempts in a row without progress are a crash loop. The delay is 0.1 s after progress; without any it is 1 s, and
-// doubles with each such attempt.
+// `attempts`: all attempts so far, the failed one last. Without restarts left, the run gives up. With restarts left,
+// three attempts in a row without progress are a crash loop. The delay is 0.1 s after progress; otherwise 1 s, doubled
+// with each further attempt without progress.
 RestartDecision AfterAttempt(const std::vector<AttemptRecord>& attempts, int max_restarts);
 
 }  // namespace fulldeck::launcher

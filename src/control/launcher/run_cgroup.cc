@@ -18,7 +18,7 @@ struct Hierarchy {
   std::string controllers;  // "freezer"; empty for v2
 };
 
-// Where cgroup file systems are mounted, from /proc/self/mounts.
+// Mount points of cgroup file systems, from /proc/self/mounts.
 std::vector<Hierarchy> MountedHierarchies(const base::SystemRoot& root) {
   std::vector<Hierarchy> found;
   const auto mounts = root.ReadFile("/proc/self/mounts");
@@ -39,7 +39,7 @@ bool HasController(const Hierarchy& hierarchy, std::string_view controller) {
   return false;
 }
 
-// The cgroup of this process in the hierarchy of `controller` (empty: v2), as a path below its mount.
+// The cgroup of this process in the hierarchy of `controller` (empty: v2), relative to its mount.
 std::optional<std::string> OwnPath(const base::SystemRoot& root, std::string_view controller) {
   const auto text = root.ReadFile("/proc/self/cgroup");
   if (!text) return std::nullopt;
@@ -55,7 +55,7 @@ std::optional<std::string> OwnPath(const base::SystemRoot& root, std::string_vie
   return std::nullopt;
 }
 
-// Folder of this process's own cgroup. A container may show a path that is not below its mount: then the mount itself.
+// Folder of this process's own cgroup. In a container the path may not exist below the mount; then the mount itself.
 std::optional<std::string> OwnFolder(const base::SystemRoot& root, std::string_view controller) {
   const auto path = OwnPath(root, controller);
   if (!path) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<std::uint64_t> ReadKey(const base::SystemRoot& root, const std::st
   return std::nullopt;
 }
 
-// Bigger figures than any machine's memory mean "no limit" in cgroup v1.
+// cgroup v1 represents "no limit" as a value larger than any machine's memory.
 constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60;
 
 }  // namespace

@@ -26,11 +26,11 @@ base::Result<void> MakeFolders(const std::string& path) {
   }
 }
 
-// In a folder such as /tmp everybody may make folders, and whoever made LOG_DIR there can put links in the place of
-// what a run keeps in it. `absolute` has no links. Folders that others may write to without the sticky bit, or that
-// belong to a colleague, are the caller's choice: there the script itself can be replaced.
+// In a folder such as /tmp every user may create folders, and whoever created LOG_DIR there can replace files of the
+// run with links. `absolute` contains no links. Folders that are writable for others without the sticky bit, or that
+// belong to another user, are the caller's choice: there the script itself can be replaced.
 base::Result<void> CheckOwners(const std::string& absolute) {
-  bool shared = false;  // whether everybody may make folders in the one before
+  bool shared = false;  // whether the parent folder is writable for every user
   for (std::size_t end = absolute.find('/', 1);; end = absolute.find('/', end + 1)) {
     const std::string part = absolute.substr(0, end);
     struct stat status {};
@@ -50,7 +50,8 @@ base::Result<base::UniqueFd> OpenToAppend(const std::string& path) {
   return file;
 }
 
-// Makes FOLDER/name. FOLDER is reached through no link, whoever may have put one there since it was made.
+// Creates FOLDER/name. FOLDER is opened without following links, because another user may have replaced it since its
+// creation.
 base::Result<void> MakeFolderIn(const std::string& folder, const std::string& name) {
   const base::UniqueFd parent(base::OpenWithoutLinks(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!parent.valid()) return base::ErrnoError(base::Printable(folder));
@@ -126,7 +127,7 @@ base::Result<std::string> PrivateLogFolder(const std::string& temporary) {
   if (!parents) return CannotLog(parents.error());
   std::string folder = temporary + "/fulldeck_runs-" + std::to_string(geteuid());
   if (wire::MakePrivateFolder(folder, "TMPDIR")) {
-    // One that is ours may have been open to readers before.
+    // A folder of this user may have been readable for others before.
     struct stat status {};
     const bool closed = lstat(folder.c_str(), &status) == 0 &&
                         ((status.st_mode & 077) == 0 || chmod(folder.c_str(), status.st_mode & 0700) == 0);

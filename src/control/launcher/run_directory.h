@@ -1,10 +1,10 @@
-// The folder of a run and the files in it:
-//   LOG_DIR/RUN_ID/logs/train.log                    all ranks, merged
-//   LOG_DIR/RUN_ID/events.jsonl                      what happened, one JSON object per line (events/event_log.h)
+// The folder of a run and its files:
+//   LOG_DIR/RUN_ID/logs/train.log                    output of all ranks, merged
+//   LOG_DIR/RUN_ID/events.jsonl                      events, one JSON object per line (events/event_log.h)
 //   LOG_DIR/RUN_ID/launch.json                       how it was started (launch_info.h)
-//   LOG_DIR/RUN_ID/stacks-N.txt                      stacks that somebody asked for
-//   LOG_DIR/RUN_ID/attempt_0/3/{stdout,stderr}.log   of local rank 3, as it wrote them
-//   LOG_DIR/RUN_ID/attempt_0/3/error.json, crash.txt, stacks.txt where there are any
+//   LOG_DIR/RUN_ID/stacks-N.txt                      stacks that were requested
+//   LOG_DIR/RUN_ID/attempt_0/3/{stdout,stderr}.log   output of local rank 3, unchanged
+//   LOG_DIR/RUN_ID/attempt_0/3/error.json, crash.txt, stacks.txt if present
 #pragma once
 
 #include <string>
@@ -20,13 +20,13 @@ struct RankFiles {
   base::UniqueFd stdout_file, stderr_file;  // append, close-on-exec
 };
 
-// Whether a file could not be made because its disk, or the user's share of it, is full.
+// Whether a file could not be created because the disk or the user's quota is full.
 bool IsOutOfRoom(const base::Error& error);
 
 class RunDirectory {
  public:
-  // Makes LOG_DIR/NAME, or NAME_2, NAME_3 … when there is one already. The error says which folder cannot be written.
-  // `for_others`: whether others may look into it, as far as the umask lets them.
+  // Makes LOG_DIR/NAME, or NAME_2, NAME_3 … if it exists already. The error names the folder without write permission.
+  // `for_others`: whether other users may read it, as far as the umask allows.
   static base::Result<RunDirectory> Make(const std::string& log_dir, const std::string& name, bool for_others = true);
 
   const std::string& path() const { return path_; }  // absolute
@@ -36,20 +36,21 @@ class RunDirectory {
 
   base::Result<RankFiles> MakeRankFiles(int attempt, int local_rank) const;
 
-  // The files of a rank whose output goes nowhere, for a restart on a disk that has no room left.
+  // The files of a rank whose output is discarded, for a restart on a full disk.
   base::Result<RankFiles> RankFilesWithoutOutput(int attempt, int local_rank) const;
 
  private:
   std::string path_;
 };
 
-// TMPDIR/fulldeck_runs-UID, where a run in torchrun's place keeps its logs: made with mode 0700, and used only while it
-// belongs to this user and nobody else can write to it. Else TMPDIR/fulldeck_runs-UID.XXXXXX, a new one.
+// TMPDIR/fulldeck_runs-UID, where a run in place of torchrun keeps its logs. Created with mode 0700, and used only
+// while it belongs to this user and no other user can write to it. Otherwise a new folder
+// TMPDIR/fulldeck_runs-UID.XXXXXX.
 base::Result<std::string> PrivateLogFolder(const std::string& temporary);
 
-// 20261115-091500-k3fq: local time and chance.
+// 20261115-091500-k3fq: local time and a random suffix.
 std::string NewRunId();
-// Whether it has that shape: no name that a user chose, which may be the token of a rendezvous.
+// Whether the id has that shape. If not, the user chose it, and it may be a rendezvous token.
 bool IsGeneratedRunId(std::string_view id);
 
 }  // namespace fulldeck::launcher

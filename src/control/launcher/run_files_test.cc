@@ -47,7 +47,7 @@ TEST(RunDirectory, WritesNothingBehindALinkThatSomebodyPutInItsPlace) {
   const auto is_empty = [&] { return std::filesystem::is_empty(elsewhere.string()); };
   const auto run = RunDirectory::Make(folder.string() + "/logs", "run");
   ASSERT_TRUE(run.ok());
-  // Below a log folder that is open to everybody, anybody can rename what lies in it.
+  // In a log folder that is writable for all users, any user can rename its entries.
   std::filesystem::create_directory_symlink(elsewhere.string(), run->attempt_folder(0));
   EXPECT_FALSE(run->MakeRankFiles(0, 0).ok());
   std::filesystem::rename(run->path(), run->path() + "-renamed");
@@ -71,11 +71,11 @@ TEST(PrivateLogFolder, IsOnlyEverAFolderThatNobodyElseCanUse) {
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(*first, usual);
   EXPECT_EQ(mode(usual), 0700U);
-  // Of an earlier version: closed to readers.
+  // Created by an earlier version: readers are locked out now.
   ASSERT_EQ(chmod(usual.c_str(), 0755), 0);
   EXPECT_EQ(*PrivateLogFolder(temporary.string()), usual);
   EXPECT_EQ(mode(usual), 0700U);
-  // Everybody can write there, or it leads elsewhere: a new one instead.
+  // Writable for others, or a link: a new folder is used instead.
   ASSERT_EQ(chmod(usual.c_str(), 0777), 0);
   const auto second = PrivateLogFolder(temporary.string());
   ASSERT_TRUE(second.ok());
@@ -108,7 +108,7 @@ TEST(LaunchInfo, KnowsTheRunIdThatIsTheTokenOfARendezvous) {
   EXPECT_EQ(RendezvousTokenOf("no note"), "");
 }
 
-// Printed again with its indents, such a document would grow with the square of its size.
+// If it were printed again with indentation, such a document would grow with the square of its size.
 TEST(LaunchInfo, OfAnybodyElseMayBeNestedHoweverDeep) {
   const auto document = [](int depth) {
     return R"({"secrets":{"salt":"s","marks":["m"]},"run":{"run_id":"our-token","host":"b","directory":"/x/a.b"},"x":)" +

@@ -37,7 +37,7 @@ std::string UserName() {
   return entry != nullptr ? entry->pw_name : std::to_string(getuid());
 }
 
-// Two files a rank, and some for the launcher itself; a rank has its board under a high number.
+// Two files per rank, and some for the launcher itself. In a rank the board has a high descriptor number.
 base::Result<void> RaiseDescriptorLimit(int ranks) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return base::ErrnoError("RLIMIT_NOFILE");
@@ -89,7 +89,7 @@ std::string DescribeOwner(const std::optional<job::LeaseOwner>& owner) {
   return fmt::format("run {} (user {}, pid {})", owner->run_id, owner->user, owner->pid);
 }
 
-// The first `wanted` cards that no other run has; all that are free when `wanted` is absent.
+// The first `wanted` cards that no other run holds; all free cards if `wanted` is absent.
 base::Result<std::vector<device::Card>> LeaseCards(RunPlan& plan, const std::vector<device::Card>& candidates,
                                                    std::optional<std::size_t> wanted, bool may_skip) {
   std::vector<device::Card> leased;
@@ -112,7 +112,7 @@ base::Result<std::vector<device::Card>> LeaseCards(RunPlan& plan, const std::vec
     for (const std::string& sentence : taken) plan.notes.push_back(sentence + "; it is left out of this run");
     return leased;
   }
-  // A simulated server costs nothing: a run can have one of its own.
+  // A simulated server costs nothing, so every run can have its own.
   const bool simulated = !candidates.empty() && candidates.front().simulated;
   return Error{fmt::format(
       "{} card{} asked for and {} free: {}. Wait for it, stop it (fulldeck ps, fulldeck stop), name other cards with "
@@ -124,7 +124,7 @@ base::Result<std::vector<device::Card>> LeaseCards(RunPlan& plan, const std::vec
           : "")};
 }
 
-// Makes the chosen cards those that torch sees, in their order.
+// Makes torch see exactly the chosen cards, in their order.
 void NarrowVisibility(RunPlan& plan, std::vector<device::Card>& chosen) {
   if (plan.flags.virtual_local_rank) return;
   plan.visible_devices = job::NarrowedVisibility(plan.environment, chosen);
@@ -136,7 +136,7 @@ void NarrowVisibility(RunPlan& plan, std::vector<device::Card>& chosen) {
                                    plan.visible_devices->first, plan.visible_devices->second));
 }
 
-// A policy that fails over cards must not hold because there are none.
+// A policy that fails because of cards must not be silently satisfied when there are none.
 base::Result<void> CheckIdleCardPolicy(const job::LaunchFlags& flags, const std::vector<device::Card>& cards) {
   const bool strict = flags.idle_card == job::IdleCardPolicy::kFail || flags.idle_card == job::IdleCardPolicy::kRequire;
   if (!strict || !cards.empty()) return {};
@@ -156,7 +156,7 @@ base::Result<void> CheckIdleCardPolicy(const job::LaunchFlags& flags, const std:
 base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlace>& cluster, ExitCode* code) {
   device::InventoryReader reader({.root = base::SystemRoot(), .environment = plan.environment});
   *code = ExitCode::kBadEnvironment;
-  // On the processors nobody has to wait for the cards' libraries.
+  // A CPU run does not need to wait for the card libraries.
   const auto choice = job::ParseDeviceChoice(plan.flags.devices);
   const bool on_cpu =
       ((choice && choice->cpu) || plan.flags.nproc_kind == "cpu") && !plan.environment.Get(wire::kSimulateVariable);
@@ -188,7 +188,7 @@ base::Result<void> PlanCards(RunPlan& plan, const std::optional<job::ClusterPlac
                     ranks, cards.size(), cards.size()));
   }
   if (!cards.empty() && !plan.flags.ignore_leases && !plan.flags.dry_run) {
-    // A fixed number of ranks needs that many cards; without one the run takes what is free.
+    // A fixed number of ranks needs that many cards; otherwise the run takes what is free.
     const bool named = choice && !choice->indices.empty();
     std::optional<std::size_t> wanted;
     if (plan.flags.nproc || named) wanted = std::min(cards.size(), static_cast<std::size_t>(ranks));
@@ -216,8 +216,8 @@ base::Result<RunDirectory> MakeRunDirectory(const RunPlan& plan, const std::stri
   const bool for_others = plan.flags.style != job::LaunchStyle::kTorchrun;
   if (plan.flags.log_dir) return RunDirectory::Make(*plan.flags.log_dir, name, for_others);
   if (for_others) return RunDirectory::Make("fulldeck_runs", name);
-  // torchrun writes nothing into the working directory, so neither does its stand-in. In a folder that all users share
-  // nobody else is to read the logs, or to put links in their place.
+  // torchrun writes nothing to the working directory, so neither does its replacement. In a folder that all users
+  // share, other users must not be able to read the logs or to replace them with links.
   const std::string temporary = plan.environment.Get("TMPDIR").value_or("");
   const auto folder = PrivateLogFolder(temporary.empty() ? "/tmp" : temporary);
   if (!folder) return folder.error();
@@ -236,7 +236,7 @@ std::string CollectivesKey(const RunPlan& plan) {
   return key;
 }
 
-// A name for a folder: the run id may be any text that the user chose.
+// A folder name; the run id may be any string that the user chose.
 std::string FolderName(const std::string& run_id) {
   std::string name = run_id.substr(0, 100);
   for (char& letter : name) {

@@ -1,5 +1,5 @@
-// Everything about a run that is decided before its first rank starts: program, cards with their leases, processors,
-// run directory, agent. Made in the supervisor; a refusal costs nothing but its message.
+// Everything about a run that is decided before its first rank starts: program, cards with their leases, CPU cores, run
+// folder, agent. Made in the supervisor; a rejected run has no side effects except its message.
 #pragma once
 
 #include <memory>
@@ -24,10 +24,10 @@ namespace fulldeck::launcher {
 struct PlannedRank {
   job::RankPlacement placement;
   std::optional<device::Card> card;
-  std::vector<int> bound_to;  // processors; empty: not bound
+  std::vector<int> bound_to;  // CPU cores; empty: not bound
 };
 
-// The board's descriptor in a rank: above what programs use by number, below every usual limit.
+// The descriptor of the rank board in a rank: above the numbers that programs use explicitly, below every usual limit.
 inline constexpr int kBoardDescriptor = 198;
 
 struct RunPlan {
@@ -37,20 +37,20 @@ struct RunPlan {
   std::string host_name;
   std::string user;
   std::vector<std::string> program;  // of a rank, resolved
-  std::vector<PlannedRank> ranks;    // by local rank
+  std::vector<PlannedRank> ranks;    // indexed by local rank
   bool cpu_requested = false;
-  // The visible-device list that makes LOCAL_RANK the index of the rank's card, when the run does not use all cards
-  // from the first one on: name and value. Never set when the caller's own list already does.
+  // Name and value of the visible-device variable that makes LOCAL_RANK the index of the rank's card. Set only if the
+  // run does not use all cards from the first one on, and never if the caller's own list already has this effect.
   std::optional<std::pair<std::string, std::string>> visible_devices;
   std::optional<std::string> agent_library;
   std::optional<std::string> python_hook;
-  std::optional<net::MasterPort> named_port;  // the port that the user named for rank 0, held
+  std::optional<net::MasterPort> named_port;  // the port that the user chose for rank 0, reserved
   std::optional<RunDirectory> directory;
-  // Secret that the ranks of this run have in common and no other user knows, as the default key of the collectives.
-  // Empty for several launchers without FULLDECK_TOKEN: ranks of two of them on one node must meet, and share nothing
-  // else that is secret.
+  // Secret shared by the ranks of this run and unknown to other users; the default key of the collectives. Empty with
+  // several launchers and no FULLDECK_TOKEN: ranks of two launchers on one node must find each other, and share no
+  // other secret.
   std::string collectives_key;
-  std::vector<std::string> notes;  // whole sentences to be said before the start
+  std::vector<std::string> notes;  // complete sentences to print before the start
   job::CardLeases leases;
 };
 
@@ -59,16 +59,16 @@ struct Refusal {
   std::string message;
 };
 
-// `flags` are complete: the cluster's values are in. On a refusal nothing is left behind.
+// `flags` must be complete, including the scheduler's values. A rejected run leaves no files or leases behind.
 base::Result<std::unique_ptr<RunPlan>> MakeRunPlan(const job::LaunchFlags& flags, const base::Environment& environment,
                                                    const std::optional<job::ClusterPlace>& cluster,
                                                    wire::ExitCode* code_of_refusal);
 
-// One line a rank: which card, serial, processors, threads.
+// One line per rank: its card, serial number, CPU cores, threads.
 std::vector<std::string> DescribePlacement(const RunPlan& plan);
 
-// What local rank 0 would find in its environment beyond the caller's, or different from it. What is known only at the
-// start (addresses, ports, folders) is left out.
+// The variables that local rank 0 would get in addition to, or different from, the caller's environment. Omits values
+// that are known only at the start (addresses, ports, folders).
 std::vector<std::string> DescribeEnvironment(const RunPlan& plan);
 
 // "gcu 3 (serial X)" or "processors of the host".

@@ -1,7 +1,8 @@
-// Tells a signal that somebody sent to the launcher from one that a cluster's manager sent to every process of the job,
-// the ranks too (Slurm's scancel --signal): that one must not reach the ranks a second time, when they may already be
-// ending and no longer catch it. The front passes what it gets on by a signal of its own kind (launcher_proxy.h), so
-// the supervisor knows which copy came straight to it. Pure: told the time, sends nothing. One object a signal.
+// Distinguishes a signal that was sent only to the launcher from one that a scheduler sent to every process of the job,
+// including the ranks (Slurm's scancel --signal). The latter must not be forwarded: the ranks would get it a second
+// time, when they may already be exiting and no longer handle it. The front forwards its copy as a different signal
+// (launcher_proxy.h), so the supervisor can identify the copy that it received directly. Pure: takes the time as an
+// argument, sends nothing. One object per signal.
 #pragma once
 
 #include <chrono>
@@ -13,21 +14,22 @@ namespace fulldeck::launcher {
 
 class SignalDeduplicator {
  public:
-  // After a copy from the front, wait this long for a straight one before the ranks are signaled.
+  // After a copy from the front, wait this long for a direct copy before signaling the ranks.
   static constexpr std::chrono::milliseconds kDirectSignalWait{100};
-  // A front that is kept from running passes its copy on so much later at most.
+  // Upper bound on the delay of the front's copy if the front was not scheduled.
   static constexpr std::chrono::seconds kCounts{5};
 
-  // A straight copy. True when a copy from the front was waiting for it: the ranks have the signal, do not pass it on.
+  // A direct copy arrived. True if a copy from the front was waiting for it: the ranks have the signal; do not forward
+  // it.
   bool CameDirectly(base::TimePoint now);
-  // From the front. True when a straight copy came before: the ranks have it. Else pass it on after kDirectSignalWait,
-  // unless CameDirectly says otherwise until then.
+  // A copy from the front arrived. True if a direct copy came before: the ranks have the signal. Otherwise forward it
+  // after kDirectSignalWait, unless CameDirectly returns true before.
   bool CameFromProxy(base::TimePoint now);
-  // kDirectSignalWait is over.
+  // kDirectSignalWait has elapsed.
   void Forwarded() { waiting_ = false; }
 
  private:
-  std::optional<base::TimePoint> direct_;  // not yet matched by the front's
+  std::optional<base::TimePoint> direct_;  // not yet matched by the front's copy
   bool waiting_ = false;
 };
 

@@ -25,9 +25,10 @@ using wire::ExitCode;
 
 constexpr milliseconds kKillInterval{200};
 constexpr milliseconds kConsoleTimeout{2'000};
-// A cluster's manager that ends a job signals every process of it, ranks first: our own copy follows within this.
+// A scheduler that ends a job signals every process of it, ranks first. The launcher's own copy follows within this
+// time.
 constexpr milliseconds kDirectSignalTimeout{100};
-// While other ranks tell their calls.
+// Polling interval while other ranks may still report their collectives.
 constexpr milliseconds kCallsPollInterval{50};
 constexpr milliseconds kWatchTimeout{200};
 
@@ -45,7 +46,7 @@ Supervisor::~Supervisor() = default;
 
 void Supervisor::LogLine(const std::string& line) {
   logs_->LogLine("fulldeck: " + line);
-  // Until it is in the background a detached run speaks to its caller as well.
+  // A detached run also logs to its caller until it is in the background.
   if (started_notice_.valid()) base::Log(base::Severity::kInfo, line);
 }
 
@@ -110,7 +111,7 @@ base::Result<void> Supervisor::Prepare() {
   const auto signals = WatchSignals();
   if (!signals) return signals.error();
   const auto no_color = plan_->environment.Get(wire::kNoColorVariable);
-  // A console holds its pipe open for as long as it lives, and a detached run must let go of its caller's.
+  // A console keeps its pipe open as long as it lives; a detached run must release the one of its caller.
   const bool detach = plan_->flags.detach;
   logs_ = std::make_unique<logs::LogFollower>(
       loop_, logs::LogFollowerOptions{.merged_path = plan_->directory->merged_log(),
@@ -165,6 +166,9 @@ base::Result<void> Supervisor::Prepare() {
   return {};
 }
 
+// Reaps every child of this process, including orphans of the ranks; only ~CardWatch reaps its own process. Invariant:
+// a rank without exit_status has not been reaped, so its pid cannot have been reused and may be signaled. Exits that
+// are reaped in the same call have no known order; they share `turn_`.
 void Supervisor::Reap() {
   ++turn_;
   for (;;) {
@@ -174,7 +178,7 @@ void Supervisor::Reap() {
     if (card_watch_ && pid == card_watch_->pid()) OnCardWatchEnded();
     Rank* rank = group_ ? group_->Find(pid) : nullptr;
     if (rank == nullptr || rank->exit_status) continue;
-    // Our own doing: a stopped rank was let run to tell its stacks.
+    // A collection continued this rank for its stacks; the kernel reports our own action.
     if ((WIFSTOPPED(status) || WIFCONTINUED(status)) && stacks_ && stacks_->WasContinuedByUs(pid)) continue;
     if (WIFSTOPPED(status)) {
       group_->StoppedOrContinued(*rank, true, loop_.clock().Now());
@@ -200,6 +204,8 @@ void Supervisor::Reap() {
     const std::vector<Rank>& ranks = group_->ranks();
     const auto failed = [](const Rank& rank) { return rank.exit_status && !rank.exit_status->exit_status.ok(); };
     if (std::any_of(ranks.begin(), ranks.end(), failed)) {
+      // If all failed ranks died of a stop signal, the launcher's own copy may still be in transit. Wait for it before
+      // calling this a failure.
       if (!OnlyStopSignalsKilled()) {
         StopAfterFailure();
       } else if (direct_signal_timer_ == 0) {
@@ -240,6 +246,8 @@ void Supervisor::StopAfterFailure() {
   BeginStop(SIGTERM, plan_->flags.grace);
 }
 
+// Invariant: an attempt leaves kRunning once, here or in CheckAllGone. Every exit that is reaped later counts as our
+// doing (after_stop).
 void Supervisor::BeginStop(int signal_number, milliseconds grace) {
   if (phase_ != Phase::kRunning) return;
   phase_ = Phase::kStopping;
@@ -269,6 +277,8 @@ void Supervisor::KillEverything() {
   KillAgain();
 }
 
+// Repeats until no child is left (then CheckAllGone ends the attempt and removes the timer) or kKillTimeout has
+// expired: a forking tree can outrun a single pass.
 void Supervisor::KillAgain() {
   if (cgroup_) cgroup_->Kill();
   SignalDescendants(getpid(), SIGKILL);
@@ -295,14 +305,16 @@ void Supervisor::CheckAllGone() {
   if (WaitForLastReading()) return;
   const bool watched = card_watch_ != nullptr;
   card_watch_.reset();
+  // Invariant: as a subreaper this process is the parent of every orphan below it. Without children there is no process
+  // of the attempt left.
   if (!HasChildren()) return AttemptOver();
   if (swept_ || killed_) return;
   if (watched) {
-    // What the watch had asked a vendor's library dies with it, in a moment.
+    // A vendor helper of the watch dies with it shortly.
     loop_.After(kWatchTimeout, [this] { CheckAllGone(); });
     return;
   }
-  // Every rank has ended, and something that they started has not.
+  // Every rank has ended, but a process that they started is still running.
   swept_ = true;
   if (phase_ == Phase::kRunning) {
     const std::vector<TreeProcess> left = Descendants(getpid());
@@ -323,6 +335,8 @@ void Supervisor::CheckAllGone() {
   SignalDescendants(getpid(), SIGTERM);
 }
 
+// Invariant: when this is called, no process of the attempt is left, or gave_up_killing_ is set and the remaining ones
+// were reported. A restart therefore never runs next to the previous attempt.
 void Supervisor::AttemptOver() {
   loop_.Remove(kill_timer_);
   kill_timer_ = 0;
@@ -350,7 +364,7 @@ void Supervisor::AttemptOver() {
 void Supervisor::DecideAlone() {
   const std::vector<diagnosis::RankExit> failures = group_->Failures();
   const auto root = diagnosis::RootCause(failures);
-  // A rank that died of the signal that we got too was stopped together with us.
+  // A rank that died of the same signal as the launcher received was stopped together with it.
   const bool began_by_itself =
       root && !failures[*root].after_stop && failures[*root].exit_status.signal_number() != user_signal_;
   if (user_signal_ != 0 && !began_by_itself) {

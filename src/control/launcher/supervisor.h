@@ -1,6 +1,6 @@
-// The supervisor: parent of the ranks, one thread, one loop. It starts an attempt, watches it, stops everything at the
-// first failure, reports, starts again where that was asked for, and leaves nothing behind. What to do is decided by
-// pure functions (restart_policy.h, root_cause.h, card_usage.h); this carries it out.
+// The supervisor: parent of the ranks; one thread, one loop. It starts an attempt, watches it, stops all ranks at the
+// first failure, reports it, restarts if configured, and cleans up. Decisions are made by pure functions
+// (restart_policy.h, root_cause.h, card_usage.h); this class carries them out.
 #pragma once
 
 #include <functional>
@@ -33,7 +33,7 @@
 
 namespace fulldeck::launcher {
 
-// After SIGKILL the kernel needs a moment; a process that is still there then cannot be killed.
+// Time that the kernel needs to end a process after SIGKILL. A process that still exists afterwards cannot be killed.
 inline constexpr std::chrono::milliseconds kKillTimeout{1'500};
 
 class Supervisor {
@@ -42,7 +42,7 @@ class Supervisor {
              base::UniqueFd started_notice);
   ~Supervisor();
 
-  // Until the run is over. The exit code of the launcher.
+  // Blocks until the run is over. Returns the exit code of the launcher.
   int Run();
 
  private:
@@ -88,7 +88,7 @@ class Supervisor {
   std::vector<diagnosis::StackTarget> StackTargets() const;
   void CollectStacks(std::vector<diagnosis::StackTarget> targets,
                      std::function<void(const std::vector<diagnosis::RankStacks>&)> then);
-  // `then` gets a description of where its main thread is; it is not called if the rank is gone.
+  // `then` gets a description of where the rank's main thread is; it is not called if the rank is gone.
   void SampleStackOf(int local_rank, std::function<void(const std::string& place)> then);
   void ReportWaiting(const diagnosis::HangVerdict& verdict);
   diagnosis::HangContext HangContextNow() const;
@@ -96,22 +96,22 @@ class Supervisor {
   void LogStacks(const diagnosis::HangVerdict& verdict, const std::vector<diagnosis::RankStacks>& ranks);
   void ActOnHang();
   void ReportDesync();
-  // After a rank that Gloo ended for a message of another size: whether others are still to tell their calls.
+  // After Gloo ended a rank for a message of the wrong size: whether other ranks may still report their collectives.
   bool SomeMayReportCalls();
   void StopAfterFailure();
   std::string DescribeLastCall(const Rank& rank) const;
   void Tick();
   void KeepLeases();
   void NameSilentFaults(bool ended_well);
-  // Of ranks whose log files had no room; `last`: with the final count.
+  // For ranks whose log files could not be written; `last`: with the final count.
   void ReportLostLogs(bool last);
-  // `from_rank`: the code is a rank's own, and not a verdict of fulldeck.
+  // `from_rank`: the code is a rank's own exit code, not a verdict of fulldeck.
   void Finish(int exit_code, bool from_rank = false);
 
   void LogLine(const std::string& line);
-  // Prints the event's message and records it. Everything a test should see goes through here.
+  // Prints the event's message and records it. Everything that tests check must go through here.
   void Report(const events::Event& event);
-  // Appends to events.jsonl only, for what the console shows by other means.
+  // Appends to events.jsonl only, for events that the console shows by other means.
   void Record(events::Event event);
   base::Result<void> OpenEventLog();
   std::string NameOf(const Rank& rank) const;
@@ -135,20 +135,21 @@ class Supervisor {
   std::unique_ptr<nodes::NodeGroup> nodes_;
   std::optional<net::MasterPort> port_;
   std::optional<RankGroup> group_;
-  std::optional<diagnosis::CardUsage> card_usage_;                // of this attempt, until its verdict was given
-  std::vector<std::vector<int>> card_ranks_;                      // local ranks of each of its cards
-  std::map<std::pair<int, std::uint64_t>, int> rank_of_process_;  // that were seen in a rank's tree: pid, start time
-  std::vector<bool> idle_reported_, idle_later_reported_;         // by card
-  bool all_cards_worked_ = false;                                 // reported
+  std::optional<diagnosis::CardUsage> card_usage_;  // of this attempt, until its verdict was given
+  std::vector<std::vector<int>> card_ranks_;        // local ranks of each of its cards
+  // processes that were seen in a rank's tree: pid, start time
+  std::map<std::pair<int, std::uint64_t>, int> rank_of_process_;
+  std::vector<bool> idle_reported_, idle_later_reported_;  // by card
+  bool all_cards_worked_ = false;                          // was reported
   enum class LastReading { kNotRequested, kRequested, kDone };
   LastReading last_reading_ = LastReading::kNotRequested;
   std::unique_ptr<CardWatch> card_watch_;
   std::unique_ptr<HangWatch> hang_watch_;
-  std::optional<diagnosis::HangVerdict> hang_alarm_;  // said, and not over yet
+  std::optional<diagnosis::HangVerdict> hang_alarm_;  // reported and not over yet
   base::TimePoint hang_alarm_at_{};
-  std::optional<base::TimePoint> alarm_quiet_since_;  // nobody waits any more since then
+  std::optional<base::TimePoint> alarm_quiet_since_;  // no rank has been waiting since then
   std::optional<diagnosis::LastWait> last_wait_;      // of this attempt, before any rank failed
-  std::optional<diagnosis::HangVerdict> waiting_;     // the stall of which the event "waiting" is reported or under way
+  std::optional<diagnosis::HangVerdict> waiting_;     // the stall whose event "waiting" was or is being reported
   struct SampledPlace {
     int local_rank = -1;
     base::TimePoint at{};
@@ -156,9 +157,9 @@ class Supervisor {
   };
   SampledPlace sampled_place_;  // the latest
   std::unique_ptr<diagnosis::StackCollection> stacks_;
-  std::optional<diagnosis::HangVerdict> desync_;          // ranks that made different calls, of this attempt
-  std::vector<std::uint64_t> lost_log_bytes_;             // by local rank, as it was reported
-  bool collecting_ = false;                               // stacks_ has not answered yet
+  std::optional<diagnosis::HangVerdict> desync_;          // ranks that made different collectives, of this attempt
+  std::vector<std::uint64_t> lost_log_bytes_;             // by local rank, as last reported
+  bool collecting_ = false;                               // stacks_ has not completed yet
   std::string waiting_text_;                              // for the progress line
   std::optional<diagnosis::SilentFaults> silent_faults_;  // of this attempt
   std::optional<diagnosis::ScriptFaults> script_faults_;  // of this attempt
@@ -172,15 +173,15 @@ class Supervisor {
   base::TimePoint stop_began_{};
   base::TimePoint kill_began_{};
   std::vector<AttemptRecord> attempts_;
-  int turn_ = 0;         // counts calls of Reap, to order endings
-  int user_signal_ = 0;  // the signal with which somebody asked us to stop
+  int turn_ = 0;         // counts calls of Reap, to order exits
+  int user_signal_ = 0;  // the signal with which the user stopped the run
   bool proxy_died_ = false;
   bool idle_failed_ = false;
   bool hung_ = false;  // this attempt is stopped because of a hang
   bool could_not_start_ = false;
-  bool crash_loop_ = false;  // of several hosts, known to the coordinator
-  bool killed_ = false;      // SIGKILL has been sent to everything
-  bool swept_ = false;       // what the ranks left behind was asked to end
+  bool crash_loop_ = false;  // multi-node: as reported by the coordinator
+  bool killed_ = false;      // SIGKILL has been sent to all processes
+  bool swept_ = false;       // processes that outlived the ranks were asked to exit
   bool gave_up_killing_ = false;
   struct UserSignal {  // SIGUSR1, SIGUSR2
     SignalDeduplicator deduplicator;
@@ -188,14 +189,15 @@ class Supervisor {
     bool warned = false;
   };
   UserSignal user_signals_[2];
-  std::optional<nodes::NodeFailure> elsewhere_;  // another host began
+  std::optional<nodes::NodeFailure> elsewhere_;  // the root cause is on another node
   base::EventLoop::Id kill_timer_ = 0;
   base::EventLoop::Id last_reading_timer_ = 0;
   base::EventLoop::Id hang_timer_ = 0;
   base::EventLoop::Id stacks_timer_ = 0;
-  base::EventLoop::Id calls_timer_ = 0;  // while others may tell their calls
+  base::EventLoop::Id calls_timer_ = 0;  // while other ranks may report their collectives
   std::optional<base::TimePoint> calls_awaited_since_;
-  base::EventLoop::Id direct_signal_timer_ = 0;  // while a rank died of a stop signal that may be on its way to us too
+  // a rank died of a stop signal that may also be on its way to the launcher
+  base::EventLoop::Id direct_signal_timer_ = 0;
   int exit_code_ = 0;
 };
 

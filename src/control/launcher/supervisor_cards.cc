@@ -17,10 +17,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For a last reading when the ranks have ended; a vendor's library may hang.
+// Limit for a last reading after the ranks have ended; a vendor library may hang.
 constexpr milliseconds kLastReadingTimeout{1'000};
 constexpr int kDeepestTree = 64;
-// Intervals with work after which it is said of a run that goes on; a burst at its start must not be.
+// Intervals with work before a running training is reported as busy; a burst at its start must not be.
 constexpr int kConvincing = 10;
 
 }  // namespace
@@ -68,7 +68,7 @@ void Supervisor::WatchCards() {
   card_watch_ = std::move(*watch);
 }
 
-// Runs in the process that reads the cards.
+// Runs in the child process that reads the cards.
 diagnosis::CardProgress Supervisor::ProgressOn(const std::vector<int>& local_ranks) const {
   diagnosis::CardProgress progress;
   progress.model_on_cpu = true;
@@ -95,9 +95,9 @@ diagnosis::CardProgress Supervisor::ProgressOn(const std::vector<int>& local_ran
   return progress;
 }
 
-// A process belongs to the rank that it descends from. One that left its rank's tree (setsid and a second fork) was
-// adopted by this process, and is placed by the environment that it was started with. One that has ended is known if it
-// was seen before.
+// A process belongs to the rank that it descends from. A process that left its rank's tree (setsid and a second fork)
+// is reparented to this process and assigned by its initial environment. A process that has exited is known if it was
+// seen before.
 std::optional<int> Supervisor::RankOfProcess(int pid, std::uint64_t start_ticks) {
   for (const job::RegisteredRank& rank : record_.ranks) {
     if (rank.process.pid != pid) continue;
@@ -169,7 +169,7 @@ void Supervisor::OnCardRound() {
   const job::IdleCardPolicy policy = plan_->flags.idle_card;
   const auto has = [&](auto condition) { return std::any_of(verdicts.begin(), verdicts.end(), condition); };
   const bool idle = has([](const diagnosis::CardVerdict& verdict) { return verdict.usage == diagnosis::Usage::kIdle; });
-  // The other reasons may pass.
+  // Other reasons for "unknown" may be temporary.
   const bool never_known = has([](const diagnosis::CardVerdict& verdict) { return verdict.reason == "no-telemetry"; });
   const bool fails =
       (idle && policy != job::IdleCardPolicy::kWarn) || (never_known && policy == job::IdleCardPolicy::kRequire);
@@ -177,7 +177,7 @@ void Supervisor::OnCardRound() {
   LogLine(fmt::format("error: stopping the run, as --idle-card {} asks",
                       policy == job::IdleCardPolicy::kRequire ? "require" : "fail"));
   idle_failed_ = true;
-  // Not from within the watch, which ends with the attempt.
+  // Deferred: stopping the attempt destroys the watch that is calling.
   loop_.After(milliseconds(0), [this] { BeginStop(SIGTERM, plan_->flags.grace); });
 }
 
@@ -191,7 +191,7 @@ void Supervisor::OnCardWatchEnded() {
           "cannot know any more whether every card works: the process that reads the cards has ended"});
 }
 
-// Once for each card.
+// Reports each idle card once.
 void Supervisor::ReportIdleCards(const std::vector<diagnosis::CardVerdict>& verdicts) {
   for (std::size_t card = 0; card < verdicts.size(); ++card) {
     if (verdicts[card].usage != diagnosis::Usage::kIdle || idle_reported_[card]) continue;
@@ -200,7 +200,7 @@ void Supervisor::ReportIdleCards(const std::vector<diagnosis::CardVerdict>& verd
   }
 }
 
-// When every rank has ended: what their cards' counters say now. True while it is waited for.
+// When every rank has ended: reads the counters of their cards once more. True while the reading is pending.
 bool Supervisor::WaitForLastReading() {
   if (!card_usage_ || !card_watch_ || phase_ != Phase::kRunning || last_reading_ == LastReading::kDone) return false;
   if (last_reading_ == LastReading::kRequested) return true;
@@ -214,7 +214,7 @@ bool Supervisor::WaitForLastReading() {
   return true;
 }
 
-// The verdict on the attempt. A failure or a stop has reasons of its own: then it is only recorded.
+// The verdict on the attempt. A failed or stopped attempt has its own reason; the verdict is then only recorded.
 void Supervisor::EndCardWatch(bool ended_well) {
   loop_.Remove(last_reading_timer_);
   last_reading_timer_ = 0;
@@ -238,7 +238,7 @@ void Supervisor::EndCardWatch(bool ended_well) {
       Record(event);
     }
   }
-  // That every card works was printed while the run was under way.
+  // That every card works was already printed during the run.
   if (ended_well && !(all_work && all_cards_worked_)) {
     Report(summary);
   } else {

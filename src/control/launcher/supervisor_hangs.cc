@@ -1,4 +1,4 @@
-// Supervisor: ranks that wait for one that does not come. docs/hangs.md
+// Supervisor: ranks that wait for one that does not arrive. See docs/hangs.md.
 #include "launcher/supervisor.h"
 
 #include <fmt/format.h>
@@ -25,28 +25,28 @@ constexpr std::size_t kFramesOfCulprit = 24;
 constexpr std::size_t kFramesOfOthers = 8;
 constexpr std::size_t kLinesOfCulprit = 60;
 constexpr std::size_t kLinesOfOthers = 16;
-// What a collection did to a stopped rank is reported to us by the kernel within this.
+// The kernel reports what a collection did to a stopped rank within this time.
 constexpr milliseconds kEchoOfCollection{500};
-// A place that was sampled for the verdict serves the report as well for so long.
+// A sampled place can be reused for the report for this long.
 constexpr milliseconds kPlaceIsFresh{3'000};
-// A rank whose call ended by a time-out takes up to this to end itself.
+// A rank whose collective timed out takes up to this long to exit.
 constexpr milliseconds kMayBeFailing{5'000};
-// How long the ranks that lost a peer have for telling which call they were in.
+// How long ranks that lost a peer have to report which collective they were in.
 constexpr milliseconds kCallsTimeout{3'000};
-// A failure that a rank reported so long ago is one that it has recovered from.
+// A rank has recovered from a failure that it reported longer ago than this.
 constexpr milliseconds kFailureIsFresh{10'000};
 
 bool SameStall(const HangVerdict& a, const HangVerdict& b) {
   return a.awaited.group_id == b.awaited.group_id && a.awaited.sequence == b.awaited.sequence;
 }
 
-// Where the main thread is, by functions; empty: not known.
+// Where the main thread is, by functions; empty: unknown.
 std::string PlaceOf(const RankStacks& rank) {
   const diagnosis::ThreadStack* thread = rank.main_thread();
   return rank.complete() && thread != nullptr ? thread->FunctionKey() : "";
 }
 
-// Whether its interpreter waits again when a signal has ended a wait.
+// Whether its interpreter resumes a wait that a signal interrupted.
 bool IsPython(pid_t pid) {
   const std::string program = base::SystemRoot().ReadLink("/proc/" + std::to_string(pid) + "/exe").value_or("");
   return program.substr(program.rfind('/') + 1).starts_with("python");
@@ -68,13 +68,13 @@ void Supervisor::WatchHangs() {
   waiting_.reset();
   sampled_place_ = {};
   waiting_text_.clear();
-  // Ranks that are alone wait for nobody.
+  // A single rank waits for no other.
   if (group_->start().world_size < 2) return;
   hang_watch_ = std::make_unique<HangWatch>(*group_, [this](int local_rank) -> std::optional<base::TimePoint> {
     const auto card = plan_->ranks[static_cast<std::size_t>(local_rank)].placement.card;
     return card && card_usage_ ? card_usage_->Worked(static_cast<std::size_t>(*card)) : std::nullopt;
   });
-  // On hosts with thousands of ranks the looks are further apart.
+  // With thousands of ranks on a node, the polls are further apart.
   const auto pause = kPollInterval + milliseconds(plan_->ranks.size() / 4);
   hang_timer_ = loop_.After(pause, [this] { CheckForHangs(); });
 }
@@ -142,7 +142,7 @@ void Supervisor::CheckForHangs() {
   hang_timer_ = loop_.After(pause, [this] { CheckForHangs(); });
 }
 
-// What a failing rank makes the others look like is no longer who waits for whom.
+// A failing rank changes what the others wait for, so only waits before the failure are remembered.
 void Supervisor::RememberWait(const HangVerdict& verdict) {
   const bool waits = verdict.kind == VerdictKind::kWaiting || verdict.kind == VerdictKind::kHang ||
                      verdict.kind == VerdictKind::kStopped;
@@ -158,8 +158,8 @@ void Supervisor::RememberWait(const HangVerdict& verdict) {
                           verdict.awaited.sequence, static_cast<std::uint64_t>(now.time_since_epoch().count())};
 }
 
-// Whether the run moves again. When a time-out ends the call nobody waits any more either, though the awaited rank has
-// not come: then it counts only if no rank fails of it.
+// Whether the run makes progress again. If a timeout ended the collective, no rank waits any more although the awaited
+// rank has not arrived; the alarm is then over only if no rank fails because of it.
 bool Supervisor::IsOver(const HangVerdict& alarm, const HangVerdict& now_seen) {
   if (now_seen.kind != VerdictKind::kNothing) {
     alarm_quiet_since_.reset();
@@ -180,16 +180,16 @@ bool Supervisor::IsOver(const HangVerdict& alarm, const HangVerdict& now_seen) {
   return false;
 }
 
-// It moves on by some steps when we let it run for its stacks: that is no end of the stall.
+// A stopped rank advances by some steps while it is continued for its stacks; that does not end the stall.
 bool Supervisor::IsStillStopped(const HangVerdict& verdict) const {
   if (verdict.kind != VerdictKind::kStopped) return false;
   const Rank& culprit = group_->ranks()[static_cast<std::size_t>(verdict.culprit)];
   return culprit.stopped && !culprit.exit_status;
 }
 
-// Somebody may have continued a rank while we did so too, for its stacks, and took the kernel's word for an echo.
+// A user may continue a rank while a collection has continued it, too; the kernel's report was then taken for our own.
 void Supervisor::NoticeContinuedRanks() {
-  // A rank that a collection has just stopped again obeys only when it gets a processor.
+  // A rank that a collection has just stopped again stops only when it gets a CPU.
   if (stacks_) return;
   for (Rank& rank : group_->ranks()) {
     if (!rank.stopped || rank.exit_status) continue;
@@ -211,7 +211,7 @@ std::vector<diagnosis::StackTarget> Supervisor::StackTargets() const {
     target.rank = rank.rank;
     target.process = record_.ranks[static_cast<std::size_t>(rank.local_rank)].process;
     const auto reported = group_->board().ReadProcess(rank.local_rank);
-    // A wrapper's child is not ours to signal.
+    // Do not signal a process that is not the rank itself, such as the child of a wrapper.
     if (reported && reported->process.pid == target.process.pid &&
         reported->process.start_ticks == target.process.start_ticks) {
       target.signal = reported->stack_signal;
@@ -257,13 +257,13 @@ void Supervisor::SampleStackOf(int local_rank, std::function<void(const std::str
   });
 }
 
-// Once for each stall, with the place of the awaited rank.
+// Reports each stall once, with the place of the awaited rank.
 void Supervisor::ReportWaiting(const HangVerdict& verdict) {
   waiting_ = verdict;
   const auto index = static_cast<std::size_t>(std::max(0, verdict.culprit));
   const Rank& awaited = group_->ranks()[index];
-  // A stopped rank is not continued for this, and a rank that has exited is nowhere. The rank may be healthy: a wait
-  // that the signal for its stack would end is left alone.
+  // A stopped rank is not continued for this, and a rank that has exited has no stack. The rank may be healthy: if the
+  // signal for its stack would end its wait, it is not sent.
   if (verdict.culprit < 0 || awaited.stopped || awaited.exit_status ||
       (diagnosis::EndsAtASignal(verdict.wait) && !IsPython(awaited.pid))) {
     return Report(diagnosis::WaitingEvent(verdict, HangContextNow(), ""));
@@ -283,7 +283,7 @@ void Supervisor::RaiseHangAlarm(const HangVerdict& verdict) {
   Report(diagnosis::HangEvent(verdict, HangContextNow()));
   CollectStacks(StackTargets(), [this, verdict](const std::vector<RankStacks>& ranks) {
     LogStacks(verdict, ranks);
-    // Not from here: to act is to end the collection that calls us.
+    // Deferred: acting on the hang destroys the collection that is calling.
     loop_.After(milliseconds(0), [this] { ActOnHang(); });
   });
 }
@@ -302,7 +302,7 @@ void Supervisor::LogStacks(const HangVerdict& verdict, const std::vector<RankSta
           fmt::format(
               "stacks of {} of {} ranks after {}{}", complete, ranks.size(), base::FormatSeconds(took),
               saved ? ", whole in " + base::Printable(*saved) : "; they cannot be saved: " + saved.error().message)});
-  // Ranks in the same place are shown once.
+  // Ranks at the same place are shown once.
   std::map<std::string, std::vector<int>> places;
   for (const RankStacks& one : ranks) {
     const std::string place = PlaceOf(one);
@@ -372,7 +372,7 @@ void Supervisor::ReportDesync() {
   for (const Rank& rank : group_->ranks()) names.push_back(NameOf(rank));
   desync_ = verdict;
   if (!verdict) {
-    // The ranks may have left their groups already; what the group reported stays.
+    // The ranks may have left their groups already; the error that the group reported remains on the board.
     for (const Rank& rank : group_->ranks()) {
       const auto error = group_->board().ReadError(rank.local_rank);
       if (!error || error->code != wire::FailureCode::kDifferentCalls) continue;

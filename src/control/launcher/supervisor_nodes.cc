@@ -1,4 +1,4 @@
-// Supervisor: what it says to the launchers of other hosts, and hears from them.
+// Supervisor: communication with the launchers of other nodes.
 #include "launcher/supervisor.h"
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ void Supervisor::JoinNodes() {
   options.last_call_timeout = flags.last_call_timeout;
   if (flags.silence_limit) options.silence_limit = *flags.silence_limit;
   options.stop_timeout = flags.grace + kKillTimeout + milliseconds(3'000);
-  // Every user of a cluster can see the ids of its jobs.
+  // Every user of a cluster can see the job ids.
   const auto cluster = job::ReadCluster(plan_->environment);
   const bool is_job_id = cluster && *cluster && !options.token.empty() && (*cluster)->job_id == options.token;
   if (options.token.empty() || is_job_id) {
@@ -70,7 +70,7 @@ void Supervisor::JoinNodes() {
     ReportFailure();
     if (user_signal_ != 0) return Finish(128 + user_signal_);
     if (crash_loop_) return Finish(static_cast<int>(ExitCode::kCrashLoop));
-    // A local rank may exit with one of fulldeck's own codes; from other hosts such a code is taken for a verdict.
+    // A local rank may exit with one of fulldeck's own codes; from other nodes such a code is treated as a verdict.
     const int code = std::max(failure->exit_code, 1);
     const auto began = FindRoot();
     Finish(code, !wire::IsVerdict(code) || (!hung_ && !idle_failed_ && began && ExitCodeOf(*began) == code));

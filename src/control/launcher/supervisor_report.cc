@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/files/unique_fd.h"
+#include "diagnosis/error_file.h"
 #include "diagnosis/failure_report.h"
 #include "launcher/program.h"
 
@@ -88,7 +89,8 @@ void Supervisor::ReportFailure() {
   const auto root = FindRoot();
   if (!root) return;
   const Rank& noticed = group_->ranks()[static_cast<std::size_t>(root->noticed_by)];
-  // What ended after we had begun to stop is our doing: somebody stopped this launcher, and no rank began.
+  // A rank that ended after we began to stop was ended by us: this launcher was stopped, and no local rank is the root
+  // cause.
   if (elsewhere_ && noticed.exit_status->after_stop) return;
   const Rank& rank =
       root->local_ranks.empty() ? noticed : group_->ranks()[static_cast<std::size_t>(root->local_ranks.front())];
@@ -141,16 +143,16 @@ void Supervisor::ReportFailure() {
   CopyErrorFile(rank.exit_status && !rank.exit_status->exit_status.ok() ? rank : noticed);
 }
 
-// Whoever started us under an error file of its own finds the root cause there.
+// A caller that set TORCHELASTIC_ERROR_FILE for the launcher finds the root cause there.
 void Supervisor::CopyErrorFile(const Rank& rank) const {
   const auto target = plan_->environment.Get("TORCHELASTIC_ERROR_FILE");
   if (!target || target->empty()) return;
   std::string text = diagnosis::ReadTail(rank.files.error_path, std::size_t{1} << 20);
   if (text.empty()) {
-    text = fmt::format("{{\"message\": \"{} {}\", \"timestamp\": {}}}\n", NameOf(rank),
-                       rank.exit_status->exit_status.ToString(), std::time(nullptr));
+    text = diagnosis::FormatErrorFile(NameOf(rank) + " " + rank.exit_status->exit_status.ToString(),
+                                      std::time(nullptr));
   }
-  // A pipe that nobody reads must not hold up the report.
+  // A pipe that is not read must not block the report.
   const base::UniqueFd file(open(target->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));
   if (file.valid()) [[maybe_unused]]
     const auto written = write(file.get(), text.data(), text.size());

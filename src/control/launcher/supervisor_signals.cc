@@ -1,4 +1,4 @@
-// Supervisor: signals that people and cluster managers send.
+// Supervisor: signals from users and schedulers.
 #include "launcher/supervisor.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The front is dead and nobody waits for us: little time for the ranks to save themselves.
+// The front is dead, so the ranks get only a short grace period.
 constexpr milliseconds kGraceWithoutProxy{300};
 
 }  // namespace

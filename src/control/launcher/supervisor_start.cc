@@ -154,7 +154,7 @@ void Supervisor::Register() {
   } else {
     SetCleanupField(cleanup_info_.registry_entry, sizeof cleanup_info_.registry_entry, *path);
   }
-  // For support, later; the run does not need it.
+  // For later analysis; the run does not depend on it.
   const auto noted = WriteLaunchInfo(plan_->environment, record_);
   if (!noted && start.attempt == 0) LogLine("warning: " + noted.error().message);
 }

@@ -21,7 +21,7 @@ std::string FolderOf(const std::string& file) {
   return folder.empty() ? "." : folder;
 }
 
-// The strings of `_base_ = …` with their lines; an expression gives nothing.
+// The strings of `_base_ = …` with their lines; expressions are skipped.
 std::vector<std::pair<std::string, int>> BasesOf(const Script& script) {
   std::vector<std::pair<std::string, int>> bases;
   for (const Assignment& assignment : script.assignments()) {
@@ -60,7 +60,7 @@ class Checking {
     }
     Take(std::move(hits));
     for (const auto& [base, line] : BasesOf(script)) {
-      // mmseg::_base_/… lies in a package.
+      // mmseg::_base_/… is in a package.
       if (base.find("::") != std::string::npos || base.find("://") != std::string::npos) continue;
       const std::string path =
           (base.starts_with("/") ? std::filesystem::path(base) : std::filesystem::path(FolderOf(file)) / base)

@@ -1,5 +1,5 @@
-// `fulldeck doctor --script`: reads a script and its configs, follows a config's `_base_`, and says which traps stand
-// in them. Nothing is run or imported.
+// `fulldeck doctor --script`: reads a script and its configs, follows a config's `_base_`, and reports the traps in
+// them. Nothing is executed or imported.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 namespace fulldeck::lint {
 
 struct ScriptReport {
-  std::vector<std::string> files;  // that were read, in order
+  std::vector<std::string> files;  // files that were read, in order
   std::vector<TrapHit> hits;       // by file, then by line
 };
 
-// The first file is the script; an error when it cannot be read. A config that is not there is a hit.
+// The first file is the script; an error if it cannot be read. A missing config is a hit.
 base::Result<ScriptReport> CheckScript(const std::vector<std::string>& files, const ScriptMachine& machine);
 
-// A configuration of Accelerate; nothing for any other text.
+// Traps in a configuration of Accelerate; empty for any other text.
 std::vector<TrapHit> TrapsInYaml(const std::string& text, const std::string& file, const ScriptMachine& machine);
 
 }  // namespace fulldeck::lint

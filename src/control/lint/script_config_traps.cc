@@ -16,7 +16,7 @@ bool IsConfig(const Script& script) {
   });
 }
 
-// Every `key=text` of dict(…) and `"key": text` of {…}.
+// Calls `see` for every `key=text` of dict(…) and `"key": text` of {…}.
 void EachEntry(const Script& script, const std::function<void(std::string_view key, Range value)>& see) {
   for (const Call& call : script.calls()) {
     if (call.callee != "dict") continue;

@@ -6,7 +6,7 @@
 namespace fulldeck::lint {
 namespace {
 
-// What raises where there is no CUDA. The rest (is_available, device_count, empty_cache, manual_seed …) does nothing.
+// Calls that raise without CUDA. Others (is_available, device_count, empty_cache, manual_seed …) do nothing.
 constexpr std::array<std::string_view, 24> kCudaCalls = {"set_device",
                                                          "synchronize",
                                                          "current_device",
@@ -81,7 +81,7 @@ void FindCuda(ScriptReading& reading) {
     } else if (const Argument* device = Script::Find(call, "device", std::nullopt)) {
       cuda = NamesDevice(script, device->value, "cuda") && !script.Has(device->value, "if");
     }
-    // A class that says itself what its cuda() does.
+    // A class that implements cuda() itself.
     if (cuda && script.NameOfFunction(script.FunctionOf(call.statement)) == "cuda") continue;
     if (cuda && !reading.OnlyWithCuda(call.statement)) reading.Hit("cuda-call", call.line);
   }
@@ -92,7 +92,7 @@ void FindWrapperArguments(ScriptReading& reading) {
   for (const Call& call : script.calls()) {
     if (call.method == "convert_sync_batchnorm" || call.callee == "torch.nn.SyncBatchNorm") {
       const std::string_view function = script.NameOfFunction(script.FunctionOf(call.statement));
-      const bool converts = function.find("sync") != std::string_view::npos;  // layer by layer, in its own way
+      const bool converts = function.find("sync") != std::string_view::npos;  // converts layer by layer itself
       if (!converts && !reading.OnlyWithCuda(call.statement)) reading.Hit("sync-batchnorm", call.line);
     }
     if (call.method != "DistributedDataParallel") continue;
@@ -119,7 +119,7 @@ std::string TextOf(const Script& script, const Argument* argument) {
   return text;
 }
 
-// `torch.save(model, path)`, a model because it is used as one beside, and a load of the same path.
+// `torch.save(model, path)` with a load of the same path. A name is a model if it is used as one elsewhere.
 void FindWholeModels(ScriptReading& reading) {
   const Script& script = reading.script;
   const auto is_load = [](const Call& call) { return call.callee == "torch.load"; };
@@ -151,7 +151,7 @@ void FindLoads(ScriptReading& reading) {
     const Argument* where = Script::Find(call, "map_location", 1);
     if (!reading.distributed || reading.OnlyWithCuda(call.statement)) continue;
     if (where == nullptr) {
-      // A rank that loads alone hurts nobody.
+      // A load on a single rank is harmless.
       if (!reading.OnlyOnOneRank(call.statement)) reading.Hit("load-without-map", call.line);
       continue;
     }

@@ -15,7 +15,7 @@ bool NamesEvaluation(std::string_view name) {
   return ContainsAny(name, {"val", "test", "eval", "infer", "predict", "generate", "sample"});
 }
 
-// The targets of the statement, and the call itself.
+// Searches the targets of the statement and the call itself.
 bool StatementMentions(const Script& script, int statement, const std::function<bool(std::string_view)>& fits) {
   return statement >= 0 && script.Mentions(script.statements()[static_cast<std::size_t>(statement)].tokens, fits);
 }
@@ -136,7 +136,7 @@ void FindForwards(ScriptReading& reading) {
   }
 }
 
-// In the two branches of one if?
+// Whether the statements are in different branches of the same if.
 bool AreAlternatives(const Script& script, int one, int other) {
   const auto& statements = script.statements();
   for (int at = other; at >= 0; at = statements[static_cast<std::size_t>(at)].parent) {
@@ -148,7 +148,7 @@ bool AreAlternatives(const Script& script, int one, int other) {
   return false;
 }
 
-// Is this value a model, or a layer, made anew?
+// Whether this value is a newly created model or layer.
 bool Recreates(const Script& script, Range value) {
   return std::any_of(script.calls().begin(), script.calls().end(), [&](const Call& call) {
     if (call.callee_tokens.empty() || call.callee_tokens.begin != value.begin ||
@@ -192,7 +192,7 @@ void FindReplacements(ScriptReading& reading) {
 void FindSeeds(ScriptReading& reading) {
   const Script& script = reading.script;
   if (!reading.distributed || reading.in_framework) return;
-  // Somewhere a seed and a rank meet.
+  // Whether any statement combines a seed with a rank.
   const auto is_seed = [](std::string_view name) { return ContainsAny(name, {"seed"}); };
   const auto is_rank = [](std::string_view name) { return ContainsAny(name, {"rank", "process_index"}); };
   for (const Statement& statement : script.statements()) {
@@ -224,7 +224,7 @@ void FindSaves(ScriptReading& reading) {
     const bool saves =
         call.callee == "torch.save" || call.method == "save_pretrained" || call.callee == "safetensors.torch.save_file";
     if (!saves || reading.OnlyOnOneRank(call.statement)) continue;
-    // A buffer is no file.
+    // A buffer is not a file.
     if (const Argument* where = Script::Find(call, "f", 1)) {
       const auto is_buffer = [](std::string_view name) { return ContainsAny(name, {"buf", "bytesio", "stream"}); };
       if (script.Mentions(where->value, is_buffer)) continue;

@@ -10,12 +10,12 @@ namespace {
 
 constexpr std::array<std::string_view, 12> kHeaderWords = {"if",  "elif",    "else", "for",  "while", "try",
                                                            "def", "finally", "with", "case", "class", "except"};
-// Words behind which a bracket is no call.
+// Words after which a bracket is not a call.
 constexpr std::array<std::string_view, 24> kNoCallees = {
     "if",  "elif", "while", "in",   "and",  "or",     "not", "return", "yield", "await", "lambda", "assert",
     "del", "else", "is",    "from", "with", "except", "for", "raise",  "case",  "match", "import", "async"};
 
-// Of one block before a statement: the nearest. A file of nothing else must not take all day.
+// Per block before a statement: only the nearest ones, to bound the time for files that consist only of exits.
 constexpr std::ptrdiff_t kMaxExits = 64;
 
 template <typename List>
@@ -89,7 +89,7 @@ void Script::ReadStatements() {
   }
 }
 
-// Of a header: the colon that its block stands behind; the line's end where there is none.
+// For a header: the colon that precedes its block; the end of the line if there is none.
 std::size_t Script::ColonOf(Range line) const {
   int lambdas = 0;
   for (std::size_t i = line.begin; i < line.end; ++i) {
@@ -324,7 +324,7 @@ bool Script::HasStars(const Call& call) {
   return std::any_of(call.arguments.begin(), call.arguments.end(), [](const Argument& one) { return one.stars != 0; });
 }
 
-// ---- what stands in a range ----
+// ---- contents of a range ----
 
 std::optional<std::string> Script::Text(Range range) const {
   while (range.end > range.begin + 1 && tokens_[range.begin].Is("(") && match_[range.begin] == range.end - 1) {

@@ -1,6 +1,6 @@
-// A Python script as the doctor reads it: its statements with the blocks that they stand in, its calls with their
-// arguments, and the full names of what it imports. Enough to ask "is this call made on rank 0 alone?"; it is no
-// parser, and takes what is no Python as it comes.
+// The structure of a Python script for the doctor: its statements with their blocks, its calls with their arguments,
+// and the full names of its imports. Sufficient to decide whether a call is made only on rank 0. It is not a parser,
+// and accepts invalid Python.
 #pragma once
 
 #include <functional>
@@ -24,10 +24,10 @@ struct Range {
 struct Statement {
   Range tokens;
   int line = 0;
-  int parent = -1;         // the header (if, for, def …) of the block that it stands in; -1: the file
-  int partner = -1;        // of else, elif, except, finally: the if, elif, for, try … before it
-  std::string_view word;   // its first word, behind `async`: "if", "def", "return", a name
-  bool is_header = false;  // its tokens go up to the colon
+  int parent = -1;         // the header (if, for, def …) of the enclosing block; -1: the file
+  int partner = -1;        // of else, elif, except, finally: the preceding if, elif, for, try …
+  std::string_view word;   // its first word after `async`: "if", "def", "return", a name
+  bool is_header = false;  // its tokens end with the colon
 };
 
 struct Argument {
@@ -37,11 +37,11 @@ struct Argument {
 };
 
 struct Call {
-  // As imported: "torch.distributed.init_process_group". Of something that is no plain name the first part is empty:
+  // As imported: "torch.distributed.init_process_group". If the callee is not a plain name, the first part is empty:
   // ".cuda" for make().cuda().
   std::string callee;
-  std::string method;     // what stands behind the last dot: "init_process_group"
-  Range callee_tokens;    // of the plain name; empty where there is none
+  std::string method;     // the part after the last dot: "init_process_group"
+  Range callee_tokens;    // of the plain name; empty if there is none
   Range arguments_range;  // between the brackets
   std::vector<Argument> arguments;
   int statement = -1;
@@ -57,7 +57,7 @@ struct Assignment {
 
 class Script {
  public:
-  // `source` is copied.
+  // Copies `source`.
   explicit Script(std::string source);
   Script(const Script&) = delete;
   Script& operator=(const Script&) = delete;
@@ -66,34 +66,34 @@ class Script {
   const std::vector<Statement>& statements() const { return statements_; }
   const std::vector<Call>& calls() const { return calls_; }
   const std::vector<Assignment>& assignments() const { return assignments_; }
-  // Without surrounding space; empty when there is none.
+  // Without surrounding whitespace; empty if there is no such line.
   std::string_view Line(int number) const;
 
-  // A dotted name with its first part as it was imported: dist.barrier → torch.distributed.barrier.
+  // A dotted name with its first part replaced by what was imported: dist.barrier → torch.distributed.barrier.
   std::string FullName(Range dotted) const;
-  // Was this module, or something out of it, imported anywhere?
+  // Whether this module, or something from it, is imported anywhere.
   bool Imports(std::string_view module) const;
 
-  // nullptr when there is none.
+  // nullptr if there is no such argument.
   static const Argument* Find(const Call& call, std::string_view keyword, std::optional<std::size_t> position);
   static bool HasStars(const Call& call);
-  // Of a range that is one string that is no f-string, or several in a row.
+  // The string in a range that consists of one or more adjacent string literals without f-strings.
   std::optional<std::string> Text(Range range) const;
   std::optional<long> Number(Range range) const;
-  // Does a name satisfy this, also one in an f-string, and a string that is itself a name ("RANK")? It sees them in
-  // small letters.
+  // Whether `fits` accepts a name in the range, including names in f-strings and strings that are themselves names
+  // ("RANK"). Names are passed in lower case.
   bool Mentions(Range range, const std::function<bool(std::string_view)>& fits) const;
-  bool MentionsSubstring(Range range, std::string_view part) const;  // a name that holds this, in small letters
-  bool MentionsText(Range range, std::string_view text) const;       // a string that is exactly this
-  bool Has(Range range, std::string_view word) const;                // a word that is no string
+  bool MentionsSubstring(Range range, std::string_view part) const;  // a name that contains this, in lower case
+  bool MentionsText(Range range, std::string_view text) const;       // a string that equals this
+  bool Has(Range range, std::string_view word) const;                // a token outside strings
 
-  // What decides whether the statement is reached: conditions of if, elif, while (of those before an else too), the
-  // heads of with and for, and the if of an early return before it.
+  // The expressions that decide whether the statement is reached: conditions of if, elif and while (including those
+  // before an else), the heads of with and for, and the if of an early return before it.
   std::vector<Range> ConditionsOf(int statement) const;
-  // The def that it stands in; -1: none.
+  // The enclosing def; -1: none.
   int FunctionOf(int statement) const;
   std::string_view NameOfFunction(int def) const;
-  // Is `statement` in the block of `header`, at any depth?
+  // Whether `statement` is in the block of `header`, at any depth.
   bool IsInside(int statement, int header) const;
   // Decorators of a def.
   std::vector<Range> DecoratorsOf(int def) const;
@@ -111,17 +111,17 @@ class Script {
 
   const std::string source_;
   std::vector<Token> tokens_;
-  std::vector<std::size_t> match_;  // of an opening bracket: its closing one, or the end
+  std::vector<std::size_t> match_;  // for an opening bracket: its closing one, or the end
   std::vector<std::string_view> lines_;
   std::vector<Statement> statements_;
-  std::vector<int> statement_of_;  // of each token
+  std::vector<int> statement_of_;  // by token
   std::vector<Call> calls_;
   std::vector<Assignment> assignments_;
   std::map<std::string, std::string, std::less<>> imported_;
   std::vector<std::string> modules_;
   std::vector<std::vector<int>> children_;  // of the file, then of each statement
-  std::vector<std::vector<int>> exits_;     // those of them that may end the block: if …: return, assert
-  // While reading statements: the blocks that are open, with the indentation of their headers.
+  std::vector<std::vector<int>> exits_;     // children that may leave the block: if …: return, assert
+  // While reading statements: the open blocks with the indentation of their headers.
   struct Open {
     int header;
     int column;

@@ -25,7 +25,7 @@ std::vector<std::string_view> VisibilityVariables() {
   return names;
 }
 
-// `os.environ["NAME"]` as a target: the name.
+// For a target `os.environ["NAME"]`: the name.
 std::optional<std::string_view> VariableOf(const Script& script, Range target) {
   const auto& tokens = script.tokens();
   if (target.end < target.begin + 4) return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<std::string_view> VariableOf(const Script& script, Range target) {
   return tokens[target.end - 2].content;
 }
 
-// The value of a variable when it is the same in every run: "29500", str(29500).
+// Whether the value of a variable is the same in every run: "29500", str(29500).
 bool IsConstant(const Script& script, Range value) {
   if (script.Text(value)) return true;
   const auto& tokens = script.tokens();
@@ -79,7 +79,7 @@ void FindModulo(ScriptReading& reading) {
       return script.MentionsSubstring(value->value, "device_count");
     });
     if (counts && end < tokens.size() && tokens[end].Is("(")) end += 2;
-    // `rank % cards == 0` asks, and chooses nothing.
+    // `rank % cards == 0` is a test and selects no card.
     const bool compared = end < tokens.size() && (tokens[end].Is("==") || tokens[end].Is("!="));
     if ((counts || counted) && !compared) reading.Hit("rank-modulo", tokens[i].line);
   }
@@ -99,7 +99,7 @@ void FindVariables(ScriptReading& reading) {
         script.MentionsText(assignment.value, *variable) || reading.DependsOn(assignment.statement, *variable);
     if (keeps) continue;
     if (is_visibility(*variable)) {
-      // Hiding all cards is a choice of the processors.
+      // Hiding all cards selects the CPU.
       const auto text = script.Text(assignment.value);
       if (!text || (!text->empty() && *text != "-1")) reading.Hit("visibility-changed", line);
     } else if (*variable == "MASTER_PORT" && IsConstant(script, assignment.value)) {
@@ -146,7 +146,7 @@ void FindLocalRankArgument(ScriptReading& reading) {
     if (!local_rank) continue;
     const Argument* otherwise = Script::Find(call, "default", std::nullopt);
     if (otherwise != nullptr && !script.Number(otherwise->value) && !script.Has(otherwise->value, "-")) continue;
-    // Is it used, and not only read?
+    // Whether it is used, and not only parsed.
     const auto& tokens = script.tokens();
     for (std::size_t i = 1; i < tokens.size(); ++i) {
       if (tokens[i].Is("local_rank") && tokens[i - 1].Is(".")) {
@@ -182,7 +182,7 @@ void FindStarts(ScriptReading& reading) {
   }
 }
 
-// Does the handler do no more than say so and set a few constants?
+// Whether the handler only prints a message and sets a few constants.
 bool GoesOn(const Script& script, int handler) {
   constexpr std::array<std::string_view, 8> kPrinting = {"print", "warning", "warn",      "info",
                                                          "error", "debug",   "exception", "log"};

@@ -6,7 +6,7 @@
 namespace fulldeck::lint {
 namespace {
 
-// Strings within expressions of f-strings, and so on: as deep as nobody writes.
+// Strings within expressions of f-strings, and so on: deeper than in any real code.
 constexpr int kMaxNesting = 16;
 
 bool IsNameStart(char c) {
@@ -117,7 +117,7 @@ class Reader {
     tokens_.back().formatted = formatted;
   }
 
-  // From the first quote to behind the last. One that is not closed ends with its line, or with the file.
+  // From the first quote to after the last one. An unterminated string ends with its line or with the file.
   void SkipString(bool formatted, int nesting, std::size_t* content, std::size_t* content_end) {
     const char quote = Now();
     const bool triple = Now(1) == quote && Now(2) == quote;
@@ -177,7 +177,7 @@ class Reader {
   const std::string_view source_;
   std::size_t at_ = 0;
   int line_ = 1;
-  int column_ = 0;  // of white space at the beginning of a line
+  int column_ = 0;  // of whitespace at the start of a line
   int depth_ = 0;   // of brackets
   std::vector<Token> tokens_;
 };

@@ -78,7 +78,7 @@ bool ScriptReading::OnlyWithCuda(int statement) const {
     if (script.Has(own, word)) return true;
   }
   for (const Range& condition : script.ConditionsOf(statement)) {
-    // `with torch.cuda.stream(…):` matches nothing.
+    // `with torch.cuda.stream(…):` is not a condition.
     if (script.tokens()[condition.begin].Is("with") || script.tokens()[condition.begin].Is("for")) continue;
     if (script.Mentions(condition, matches)) return true;
   }
@@ -96,7 +96,7 @@ bool ScriptReading::OnlyOnOneRank(int statement, int depth) const {
   for (const Range& decorator : script.DecoratorsOf(function)) {
     if (script.Mentions(decorator, NamesARank)) return true;
   }
-  // A function whose callers all know their rank; one that nobody calls here belongs to somebody else.
+  // A function whose callers all test the rank. A function without callers in this file belongs to other code.
   const std::string_view name = script.NameOfFunction(function);
   if (name.empty() || NamesARank(name)) return true;
   bool called = false;
@@ -106,7 +106,7 @@ bool ScriptReading::OnlyOnOneRank(int statement, int depth) const {
     if (!OnlyOnOneRank(call.statement, depth - 1)) return false;
   }
   if (called) return true;
-  // Started by name: mp.spawn(main, …).
+  // Called by name: mp.spawn(main, …).
   for (const Call& call : script.calls()) {
     for (const Argument& argument : call.arguments) {
       if (argument.value.end == argument.value.begin + 1 && script.tokens()[argument.value.begin].Is(name))

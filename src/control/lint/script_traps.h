@@ -1,9 +1,9 @@
-// Known traps in training scripts and their configs: what is written there that fails on this machine, or trains and is
-// wrong without a word. A trap is one rule of data/lint/rules.toml with its fix, and one function that finds its places
-// in a script; docs/doctor-script.md shows the rules.
+// Known traps in training scripts and their configs: code that fails on this machine, or that trains but is silently
+// wrong. A trap is one rule of data/lint/rules.toml with its fix, and one function that finds its occurrences in a
+// script; docs/doctor-script.md has the table.
 //
-// Reads, never runs. A trap that is not seen may still be there; one that is told must be there: scripts that are sound
-// must give nothing.
+// Reads scripts, never runs them. False negatives are acceptable; false positives are not: a correct script must give
+// no hits.
 #pragma once
 
 #include <set>
@@ -19,63 +19,63 @@
 
 namespace fulldeck::lint {
 
-// What traps ask about the machine.
+// Facts about the machine that traps depend on.
 struct ScriptMachine {
-  bool has_cuda = false;  // cards that torch calls cuda
+  bool has_cuda = false;  // cards that torch addresses as cuda
   int cards = 0;
-  int visible = 0;          // of them
-  int ranks = 1;            // that a run here would have
-  std::string device_type;  // of the cards for torch: "gcu"; "cpu" where there are none, empty where nobody knows
+  int visible = 0;          // visible ones among `cards`
+  int ranks = 1;            // number of ranks of a run here
+  std::string device_type;  // torch's device type of the cards: "gcu"; "cpu" without cards, empty if unknown
 };
 ScriptMachine MachineOf(const device::Inventory& inventory, int ranks);
 
 enum class Severity {
-  kWarn,  // works, and will hurt
+  kWarn,  // works, with a disadvantage
   kFail,  // fails, or trains wrongly without an error
 };
 
 struct Trap {
-  std::string id;   // "no-sampler": short, kept for ever, the name in --json
-  std::string row;  // in the catalogue of failures
+  std::string id;   // "no-sampler": short, stable, the name in --json
+  std::string row;  // failure code in the catalogue
   Severity severity = Severity::kWarn;
-  bool without_cuda = false;  // only where there is no card that torch calls cuda
+  bool without_cuda = false;  // applies only if torch addresses no card as cuda
   base::BilingualText what;   // what is wrong with it
   base::BilingualText fix;
 };
 // In the order of the file. Any thread.
 std::span<const Trap> Traps();
-// CHECKs that there is one.
+// CHECKs that it exists.
 const Trap& FindTrap(std::string_view id);
 
 struct TrapHit {
   const Trap* trap = nullptr;
-  std::string file;            // as it was named
-  int line = 0;                // 0: the file as a whole
-  std::string text;            // the line itself, printable and capped
-  base::BilingualText detail;  // numbers and names of this place; may be empty
+  std::string file;            // as passed by the user
+  int line = 0;                // 0: the whole file
+  std::string text;            // the line, printable and capped
+  base::BilingualText detail;  // numbers and names of this occurrence; may be empty
 };
 
-// One file, with what its traps ask.
+// One file, with the facts that its traps need.
 class ScriptReading {
  public:
   ScriptReading(const Script& script, std::string file, std::string folder, const ScriptMachine& machine);
 
   const Script& script;
   const std::string file;
-  const std::string folder;  // in which relative paths of a config lie
+  const std::string folder;  // base of relative paths in a config
   const ScriptMachine& machine;
 
-  bool distributed = false;   // makes a process group, or wraps a model
-  bool in_framework = false;  // MMEngine, Accelerate, Lightning, DeepSpeed …: what goes on in the loop is its affair
-  std::vector<std::string_view> wrapped;  // names that a DistributedDataParallel was given to
+  bool distributed = false;               // creates a process group or wraps a model
+  bool in_framework = false;              // MMEngine, Accelerate, Lightning, DeepSpeed …: the framework owns the loop
+  std::vector<std::string_view> wrapped;  // names that were passed to a DistributedDataParallel
 
-  // By a condition that asks for CUDA, or for another kind of device.
+  // Whether a condition tests for CUDA or for another device type.
   bool OnlyWithCuda(int statement) const;
-  // By a condition that asks who this rank is; `depth` callers up.
+  // Whether a condition tests the rank; follows callers up to `depth` levels.
   bool OnlyOnOneRank(int statement, int depth = 3) const;
-  // By a condition that names this variable.
+  // Whether a condition mentions this variable.
   bool DependsOn(int statement, std::string_view variable) const;
-  // What the plain name `name` was given in this file.
+  // The values assigned to the plain name `name` in this file.
   std::vector<const Assignment*> ValuesOf(std::string_view name) const;
 
   void Hit(std::string_view trap, int line, base::BilingualText detail = {});
@@ -85,13 +85,13 @@ class ScriptReading {
   std::set<std::pair<const Trap*, int>> seen_;  // with the line
 };
 
-// Each finds the places of the traps that it is named after.
-void FindDeviceTraps(ScriptReading& reading);  // nccl, torch.cuda, device_ids, vendors' guesses, maps of devices
-void FindRankTraps(ScriptReading& reading);    // ranks, ports, variables, numbers of processes
+// Each function finds the occurrences of one group of traps.
+void FindDeviceTraps(ScriptReading& reading);  // nccl, torch.cuda, device_ids, vendors' guesses, device maps
+void FindRankTraps(ScriptReading& reading);    // ranks, ports, variables, process counts
 void FindLoopTraps(ScriptReading& reading);    // samplers, seeds, saves, wrappers
-void FindConfigTraps(ScriptReading& reading);  // MMEngine's configs in Python
+void FindConfigTraps(ScriptReading& reading);  // MMEngine's Python configs
 
-// All of them, by line.
+// All hits, ordered by line.
 std::vector<TrapHit> TrapsIn(const Script& script, const std::string& file, const std::string& folder,
                              const ScriptMachine& machine);
 

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Files in fixtures/script-traps say in a comment where which trap is: "# trap: no-sampler".
+// Files in fixtures/script-traps mark their traps with a comment: "# trap: no-sampler".
 constexpr std::string_view kMark = "# trap: ";
 
 const ScriptMachine kEightGcu = {false, 8, 8, 8, "gcu"};

@@ -82,12 +82,15 @@ std::string AppendedLog::LossNotice() const {
   return "fulldeck: " + Lines(unreported_loss_in_file_) + " missing here: " + std::strerror(last_error_) + "\n";
 }
 
+// Invariant: buffer_ holds whole lines, except that it may begin with the rest of a line that is partly in the file
+// (torn_). After a loss no line enters the buffer before the notice about it, so the notice is at the place of the
+// missing lines.
 void AppendedLog::PutLine(std::string_view prefix, std::string_view text, std::string_view mark) {
   const std::size_t bytes = prefix.size() + text.size() + mark.size() + 1;
   FULLDECK_CHECK(bytes <= kBuffer);
   if (unreported_loss_in_file_ > 0) {
     const std::string note = LossNotice();
-    // Only with room for a line behind it, or a disk that stays full would be filled with notes.
+    // Only if there is room for a line after it; otherwise a disk that stays full would fill up with notes.
     if (MakeRoom(note.size() + bytes)) {
       buffer_ += note;
       unreported_loss_in_file_ = 0;

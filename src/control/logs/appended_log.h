@@ -1,8 +1,9 @@
-// A file that lines of several streams are appended to, whole lines in large writes. Keeps the run going when the disk
-// is full: lines wait in a bounded buffer, writing is tried again a second later, and what found no room is counted and
-// said in the file at the place where it is missing. Not for what must never be lost: the ranks' own files are that.
+// A file to which lines of several streams are appended, whole lines in large writes. A full disk does not stop the
+// run: lines wait in a bounded buffer, the write is retried a second later, and lines that did not fit are counted.
+// The file contains a note with the count at the place where they are missing. Not for data that must never be lost:
+// that is in the ranks' own files.
 //
-// A write may wait as long as the kernel makes writers of this file system wait.
+// A write may block for as long as the kernel blocks writers of this file system.
 #pragma once
 
 #include <cstddef>
@@ -21,28 +22,28 @@ class AppendedLog {
   static constexpr std::size_t kBuffer = 256 * 1024;
   static constexpr base::Duration kRetryAfter = std::chrono::seconds(1);
 
-  // The file is made when it does not exist. A failure to open it is like a failure to write.
+  // The file is created if it does not exist. A failure to open it is treated like a failure to write.
   AppendedLog(std::string path, const base::Clock& clock);
-  // Writes what is left, as far as that is possible now.
+  // Writes the buffered lines, as far as that is possible now.
   ~AppendedLog();
   AppendedLog(const AppendedLog&) = delete;
   AppendedLog& operator=(const AppendedLog&) = delete;
 
-  // Adds `prefix`, `text`, `mark` and a newline; together they are shorter than kBuffer. None holds a newline.
+  // Appends `prefix`, `text`, `mark` and a newline. Together they must be shorter than kBuffer, and none may contain
+  // a newline.
   void PutLine(std::string_view prefix, std::string_view text, std::string_view mark);
 
-  // Writes the buffer out; after a failure not before kRetryAfter is over.
+  // Writes the buffer out; after a failure not before kRetryAfter has passed.
   void Flush();
 
-  // Tries once more, now. Lines that still cannot be written are given up, and the count of all that were lost since
-  // the last Finish is the next warning. The file may be used on.
+  // Retries once more, now. Lines that still cannot be written are dropped, and the next warning counts all lines
+  // lost since the last Finish. The file can still be used afterwards.
   void Finish();
 
   bool failing() const { return error_ != 0; }
   std::uint64_t lost_lines() const { return lost_lines_; }
 
-  // A sentence for the user, once each: writing failed for the first time, or lines were lost. Empty when there is
-  // none.
+  // A sentence for the user, each reported once: the first write failure, or lost lines. Empty if there is none.
   std::string TakeWarning();
 
  private:
@@ -56,9 +57,9 @@ class AppendedLog {
   const base::Clock& clock_;
   base::UniqueFd file_;
   std::string buffer_;
-  bool torn_ = false;      // what was written last does not end a line
-  bool repaired_ = false;  // the buffer begins with the newline that ends a torn line whose rest was given up
-  int error_ = 0;          // why the last write failed; 0 when it did not
+  bool torn_ = false;      // the last byte written does not end a line
+  bool repaired_ = false;  // the buffer begins with the newline that ends a torn line, whose rest was dropped
+  int error_ = 0;          // why the last write failed; 0: it succeeded
   int last_error_ = 0;
   bool failure_reported_ = false;
   base::TimePoint retry_at_;

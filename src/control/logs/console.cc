@@ -145,7 +145,7 @@ void Console::SetProgress(std::string_view text) {
 void Console::AddProgress() {
   const bool wanted = !progress_.empty();
   if (wanted ? !progress_changed_ && progress_stands_ : !progress_stands_) return;
-  // The last column stays free: some terminals go to the next line as soon as it is filled.
+  // The last column stays free: some terminals wrap as soon as it is filled.
   const std::string cut = wanted ? CutToColumns(progress_, TerminalColumns(fd_) - 1) : std::string();
   queue_.append("\r").append(cut).append("\x1b[K");
   progress_stands_ = wanted;
@@ -182,6 +182,8 @@ void Console::Written(std::size_t bytes) {
   }
 }
 
+// Invariant: when this returns and bytes are still queued on a console that is on, wait_ is set, so that the loop
+// continues the output.
 void Console::Flush() {
   while (on()) {
     if (queued() == 0 && terminal_) AddProgress();

@@ -37,7 +37,7 @@ class ConsoleTest : public ::testing::Test {
     pipe_ = std::move(*made);
   }
 
-  // Each line is one of those that were put, in their order, or says how many are missing just there.
+  // Each line is one of the lines that were put, in order, or reports how many are missing at that place.
   static void ExpectWholeLinesAndHonestCounts(const std::string& text, int total) {
     int next = 0;
     for (const std::string& line : LinesOf(text)) {

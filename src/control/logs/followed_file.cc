@@ -25,7 +25,7 @@ bool HoldsAnyOf(std::string_view line, const std::vector<std::string>& texts) {
 }  // namespace
 
 base::Result<base::UniqueFd> FollowedFile::Open(const std::string& path) {
-  // Not blocking: a path that turns out to be a named pipe must not hold the loop.
+  // Non-blocking: a path that turns out to be a named pipe must not block the loop.
   base::UniqueFd file(base::OpenWithoutLinks(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.valid()) return base::ErrnoError("cannot follow " + path);
   struct stat status {};

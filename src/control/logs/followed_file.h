@@ -1,5 +1,5 @@
-// One stream of one rank while it is followed: reads its file, cuts the bytes into lines and hands each to those who
-// want it. Knows no loop; LogFollower says when to read and what time it is.
+// One stream of one rank while it is followed: reads its file, splits the bytes into lines and passes each to the
+// destinations. It uses no event loop: LogFollower calls it to read and passes the time in.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace fulldeck::logs {
 
-// One thread. The destinations outlive it; each may be null.
+// One thread. The destinations must outlive it; each may be null.
 class FollowedFile final : private LineSplitter::Sink {
  public:
   static constexpr base::Duration kIdleBeforeShown = std::chrono::milliseconds(500);
@@ -40,20 +40,20 @@ class FollowedFile final : private LineSplitter::Sink {
   std::uint64_t offset() const { return offset_; }
   Console* console() const { return to_.console; }
 
-  // Reads once, at most buffer.size() bytes, and passes the lines on. True when there may be more.
+  // Reads once, at most buffer.size() bytes, and passes the lines on. Returns true if there may be more.
   bool ReadSome(std::vector<char>& buffer, std::size_t at_most, base::TimePoint now);
 
-  // The file is over: the unfinished line is a line.
+  // The file is complete: the unfinished line counts as a line.
   void Finish();
 
-  // Shows on the console what is due by now. True when something is left to be shown later.
+  // Shows on the console what is due by now. Returns true if something remains to be shown later.
   bool ShowPending(base::TimePoint now);
   bool HasPending() const;
 
-  // The rank's log was deleted, by somebody; it is read on as long as it is open.
+  // Warns if another program has deleted the rank's log. Reading continues as long as the file is open.
   void CheckDeleted();
 
-  // Sentences for the user, each reported once a file. Empty when there is none.
+  // Sentences for the user, each reported once per file. Empty if there is none.
   std::string TakeWarning();
 
  private:
@@ -72,9 +72,9 @@ class FollowedFile final : private LineSplitter::Sink {
 
   base::TimePoint now_;
   base::TimePoint last_bytes_;
-  base::TimePoint rewrite_due_;  // when the console may be shown the next state of a line that is written over
-  std::size_t shown_ = 0;        // bytes of the unfinished line that the console has seen
-  std::string overwritten_;      // the latest state that it has not
+  base::TimePoint rewrite_due_;  // when the console may show the next state of a line that is being overwritten
+  std::size_t shown_ = 0;        // bytes of the unfinished line that the console has shown
+  std::string overwritten_;      // the latest overwritten state that the console has not shown
 
   std::string warning_;
   bool reported_cut_ = false;

@@ -6,12 +6,12 @@
 namespace fulldeck::logs {
 namespace {
 
-// Finds one byte again and again, and looks at every place only once.
+// Finds successive occurrences of one byte; visits each position only once.
 class Finder {
  public:
   Finder(std::string_view text, char wanted) : text_(text), wanted_(wanted) {}
 
-  // The first place at `from` or behind it; the size of the text when there is none.
+  // The first occurrence at or after `from`; the size of the text if there is none.
   std::size_t NextAt(std::size_t from) {
     if (!known_ || found_ < from) {
       const void* place = std::memchr(text_.data() + from, wanted_, text_.size() - from);

@@ -1,5 +1,5 @@
-// Many processes that write as fast as they can, and a follower that must lose nothing and stay small.
-// FULLDECK_FLOOD=RANKS,MEGABYTES makes it larger: 64,100 is the figure that we promise.
+// Many processes write as fast as they can; the follower must lose nothing and stay small.
+// FULLDECK_FLOOD=RANKS,MEGABYTES makes the test larger: 64,100 is the size that fulldeck guarantees.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/prctl.h>
@@ -28,7 +28,7 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-// What a rank does: lines of many lengths, written in pieces that end anywhere.
+// What a rank does: writes lines of many lengths, in chunks that end anywhere.
 [[noreturn]] void WriteLikeARank(const std::string& path, int rank, std::size_t bytes) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int file = open(path.c_str(), O_WRONLY | O_APPEND);
@@ -50,7 +50,7 @@ constexpr bool kSanitized = false;
   _exit(0);
 }
 
-// A line of /proc/self/status, in megabytes.
+// The value of a line of /proc/self/status, in megabytes.
 long StatusMegabytes(const std::string& name) {
   std::istringstream status(testing_support::ContentOf("/proc/self/status"));
   for (std::string word; status >> word;) {
@@ -60,7 +60,7 @@ long StatusMegabytes(const std::string& name) {
   return -1;
 }
 
-// Earlier tests of this process were not small.
+// Earlier tests of this process used memory, too.
 long MegabytesBefore() {
   malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << "5";
@@ -79,7 +79,7 @@ TEST(LogFlood, LosesAndTearsNoLineAndStaysSmall) {
   const testing_support::WithoutSigpipe without_sigpipe;
   const fulldeck::testing::TemporaryFolder folder;
   const auto path_of = [&](int rank) { return folder.string() + "/" + std::to_string(rank); };
-  // Nobody reads the console: the worst one.
+  // The worst case: the console is never read.
   auto console = base::MakePipe();
   ASSERT_TRUE(console.ok());
 

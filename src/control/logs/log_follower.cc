@@ -25,14 +25,21 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kChunk = 128 * 1024;
 constexpr base::Duration kTurn = milliseconds(4);
-constexpr int kChunksInATurn = 64;  // whatever the clock says
-// Ranks that write many small lines would wake the launcher for each of them.
+constexpr int kChunksInATurn = 64;  // even if the clock does not advance
+// Ranks that write many small lines would otherwise wake the launcher for each of them.
 constexpr base::Duration kBetweenNotices = milliseconds(10);
 constexpr base::Duration kUnwatchedPollInterval = milliseconds(100);
 constexpr base::Duration kUnfinishedPollInterval = milliseconds(100);
 
 }  // namespace
 
+// No byte of a followed file is missed: Follow adds the inotify watch before it queues the first read, so a byte is
+// either there at that read or causes a notice; an overflow of the notices queues every file; files without a watch
+// are polled. Notices that arrive while the watch rests stay in the kernel.
+//
+// The loop is never held: a turn ends after kTurn or kChunksInATurn, and next_turn is set as long as `ready` is not
+// empty. `ready` holds each entry at most once (waits_for_reading). Forget clears by_watch and `ready` before the
+// entries to which they point.
 struct LogFollower::Impl {
   struct Entry {
     Entry(base::UniqueFd fd, FollowedStream stream, FollowedFile::Destinations to)
@@ -68,17 +75,17 @@ struct LogFollower::Impl {
   base::EventLoop& loop;
   LogFollowerOptions options;
   std::unique_ptr<Console> stderr_console;
-  std::unique_ptr<Console> stdout_console;  // null when stderr_console serves both
+  std::unique_ptr<Console> stdout_console;  // null if stderr_console serves both
   std::unique_ptr<AppendedLog> merged;
   std::map<std::string, std::unique_ptr<AppendedLog>> filtered;
   std::vector<std::unique_ptr<Entry>> entries;
-  std::multimap<int, Entry*> by_watch;  // one file may be followed twice, and has one watch
+  std::multimap<int, Entry*> by_watch;  // a file that is followed twice has one watch
   std::deque<Entry*> ready;
   std::vector<char> buffer;
 
   base::UniqueFd inotify;
   int inotify_error = 0;
-  Timer notices = 0;  // the watch on inotify, or 0 while it rests
+  Timer notices = 0;  // the watch on inotify; 0 while it rests
   Timer notices_rest = 0;
   Timer next_turn = 0;  // set while files wait for their turn
   Timer unwatched_timer = 0;
@@ -248,7 +255,7 @@ void LogFollower::Impl::ReportWarnings() {
   if (merged) take(merged->TakeWarning());
   for (const auto& entry : filtered) take(entry.second->TakeWarning());
   for (const auto& entry : entries) take(entry->file.TakeWarning());
-  // `warn` may call LogLine, which comes here again: the outer call goes on with what is new.
+  // `warn` may call LogLine, which comes here again. The nested call only adds warnings; the outer call reports them.
   if (std::exchange(telling, true)) return;
   while (!warnings.empty()) {
     const std::string warning = std::move(warnings.front());
@@ -296,7 +303,7 @@ void LogFollower::Impl::ReadToTheEnd(base::TimePoint deadline) {
   };
   std::deque<Rest> rests;
   for (const auto& entry : entries) {
-    // A file that was cut is set back to its start by a read that finds nothing.
+    // If a file was truncated, a read that finds nothing resets the offset to its start.
     struct stat status {};
     if (fstat(entry->file.fd(), &status) != 0) continue;
     const auto end = static_cast<std::uint64_t>(status.st_size);

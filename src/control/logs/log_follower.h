@@ -1,22 +1,20 @@
-// Follows the files that the ranks write (each rank straight into its own, append) and passes whole lines on: to the
-// console with a short prefix, to the merged log, to filtered copies. Ranks are never blocked by it. When the console
-// is behind, lines are dropped there alone, and counted; the merged file holds every line.
+// Follows the log files of the ranks (each rank appends directly to its own files) and passes whole lines on: to the
+// console with a short prefix, to the merged log, to filtered copies. It never blocks a rank. If the console falls
+// behind, lines are dropped from the console only, and counted; the merged log contains every line.
 //
-// Event-driven: inotify tells of new bytes, epoll when the console takes more. Files that inotify has no watch left for
-// are looked at every 100 ms. Memory stays bounded whatever the flood, and a handler works for a few milliseconds at
-// most.
+// Event-driven: inotify reports new bytes, epoll reports when the console accepts more. Files for which the kernel
+// has no inotify watch left are polled every 100 ms. Memory is bounded however fast the ranks write, and a handler
+// runs for a few milliseconds at most.
 //
-// What a line is (logs/line_splitter.h does the cutting):
+// Definition of a line (logs/line_splitter.h splits the bytes):
 // - "\r\n" is a newline.
-// - A '\r' elsewhere starts the line over. The merged log gets what stands behind the last one; the console also shows
-// the
-//   states before, the latest one once a second and stream.
-// - A line longer than 64 KiB comes in pieces, each a line of its own; all but the last end in kLineGoesOn.
-// - An unfinished line waits for its end. The console shows it when nothing more came for half a second (a prompt), as
-// a
-//   line; the rest follows in a line of its own.
+// - A '\r' elsewhere restarts the line. The merged log gets the text after the last '\r'. The console also shows the
+//   earlier states: the latest one, once per second and stream.
+// - A line longer than 64 KiB is split into several lines; all but the last end in kLineGoesOn.
+// - An unfinished line is held back until it ends. The console shows it as a line if nothing more arrives for half a
+//   second (a prompt); the rest follows as a separate line.
 //
-// The process must ignore SIGPIPE: a console that nobody reads any more is turned off, and the run goes on.
+// The process must ignore SIGPIPE: a console whose reader is gone is turned off, and the run continues.
 #pragma once
 
 #include <cstdint>
@@ -35,53 +33,54 @@ inline constexpr std::string_view kLineGoesOn = " [line goes on]";
 
 struct FollowedStream {
   std::string path;     // the rank's stdout.log or stderr.log; exists already
-  std::string prefix;   // for console, merged log and filtered copy: "[3] "; empty for none; 256 bytes at most
-  int color = 0;        // of the prefix on a terminal: 31–36; 0 for none
-  int console_fd = -1;  // 1, 2, or -1 when it is not to be shown
+  std::string prefix;   // for console, merged log and filtered copy: "[3] "; empty: none; at most 256 bytes
+  int color = 0;        // of the prefix on a terminal: 31–36; 0: none
+  int console_fd = -1;  // 1, 2, or -1 if the console does not show it
   bool merged = true;
-  std::vector<std::string> filters;  // lines that hold any of these are copied to filtered_path
+  std::vector<std::string> filters;  // lines that contain any of these are copied to filtered_path
   std::string filtered_path;         // several streams may share one
-  // Given every whole line, on the loop's thread while the file is read: it must not call the follower.
+  // Receives every whole line, on the loop's thread while the file is read. It must not call the follower.
   std::function<void(std::string_view)> on_line;
 };
 
 struct LogFollowerOptions {
-  std::string merged_path;  // appended to; empty for none
-  int stdout_fd = 1;        // what a stream's console_fd 1 and 2 stand for; -1 for none
+  std::string merged_path;  // appended to; empty: none
+  int stdout_fd = 1;        // the descriptors for console_fd 1 and 2; -1: none
   int stderr_fd = 2;
-  bool color = false;  // coloured prefixes where a console is a terminal; the caller has looked at NO_COLOR
-  // Told once about each trouble that the run outlives: disk full, a file that was cut. Called on the loop's thread
-  // when a call of this object is about to return, or from the loop; it may call LogLine.
+  bool color = false;  // colored prefixes if the console is a terminal; the caller has checked NO_COLOR
+  // Called once for each problem that does not stop the run: disk full, a truncated file. Runs on the loop's thread,
+  // from the loop or just before a call of this object returns. It may call LogLine.
   std::function<void(const std::string&)> warn;
-  bool inotify = true;  // false lets a test walk the path of machines without
+  bool inotify = true;  // false: test the fallback of machines without inotify
 };
 
 // One thread: the loop's.
 class LogFollower {
  public:
   LogFollower(base::EventLoop& loop, LogFollowerOptions options);
-  // Writes the merged log's buffer out, without a last look at the ranks' files: that is Drain's.
+  // Writes the merged log's buffer out. Does not read the ranks' files once more: call Drain for that.
   ~LogFollower();
   LogFollower(const LogFollower&) = delete;
   LogFollower& operator=(const LogFollower&) = delete;
 
-  // From the first byte of the file. Fails when the file cannot be opened. A file that gets shorter was cut
-  // (copytruncate): what stands in it then is taken as new.
+  // Follows from the first byte of the file. Fails if the file cannot be opened. A file that gets shorter was
+  // truncated (copytruncate): its content after that counts as new.
   base::Result<void> Follow(FollowedStream stream);
 
-  // A line of ours ("fulldeck: …", without newline; a text with newlines is several lines): to the console's stderr in
-  // order with what the ranks said, and to the merged log at once. Never dropped from the merged log while the disk
-  // takes it.
+  // A line of fulldeck ("fulldeck: …", without newline; text with newlines becomes several lines). It goes to the
+  // console's stderr in order with the ranks' lines, and to the merged log immediately. Never dropped from the merged
+  // log unless the disk is full.
   void LogLine(std::string_view line);
 
-  // A line that a terminal shows below the others and that is overwritten by the next; nothing on anything but a
-  // terminal. Cut to the terminal's width; an empty one takes it away, and so does Drain.
+  // A line that a terminal shows below all others and that the next call overwrites; no effect on anything but a
+  // terminal. Cut to the terminal's width. An empty line removes it, and so does Drain.
   void ShowProgress(std::string_view line);
 
-  // Reads everything that is in the files now, to the last byte, and passes it on, an unfinished last line too. For
-  // when the ranks have ended; what a survivor writes later is not waited for. Then stops following these files: Follow
-  // begins anew. Waits for the console at most `timeout` in all; what it has not taken then is dropped and counted.
-  // Lines that the merged log lost to a full disk are told through warn.
+  // Reads the files to their current end and passes everything on, including an unfinished last line. For use after
+  // the ranks have ended; it does not wait for what a surviving process writes later. Then it stops following these
+  // files; Follow can be called again. Waits for the console at most `timeout` in total; lines that the console has
+  // not accepted by then are dropped and counted. Lines that the merged log lost to a full disk are reported through
+  // warn.
   void Drain(base::Duration timeout);
 
   std::uint64_t dropped_console_lines() const;

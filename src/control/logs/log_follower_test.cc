@@ -31,7 +31,7 @@ using testing_support::RunUntil;
 using testing_support::RunWhatIsDue;
 using testing_support::ScreenAfter;
 
-// Two pipes stand for the launcher's stdout and stderr. Time stands still unless a test moves it.
+// Two pipes replace the launcher's stdout and stderr. The clock advances only when a test moves it.
 class LogFollowerTest : public ::testing::Test {
  protected:
   LogFollowerTest() : loop_(clock_) {
@@ -53,7 +53,7 @@ class LogFollowerTest : public ::testing::Test {
 
   std::string Path(const std::string& name) const { return folder_.string() + "/" + name; }
 
-  // An empty log of a rank, followed.
+  // Follows an empty log of a rank.
   FollowedStream Stream(const std::string& name, const std::string& prefix = "", int console_fd = 1) {
     AppendTo(Path(name), "");
     FollowedStream stream;
@@ -147,7 +147,8 @@ TEST_F(LogFollowerTest, FollowsFilesWithoutInotify) {
   EXPECT_EQ(Merged(), "one\ntwo\n");
 }
 
-// In a child with a user namespace of its own, where the limit hits nobody else. Its exit code is the answer.
+// Runs in a child with its own user namespace, so that the limit affects no other process. The exit code is the
+// result.
 int FollowThreeFilesWithOneWatch(const fulldeck::testing::TemporaryFolder& folder) {
   constexpr int kCannotTell = 77;
   if (unshare(CLONE_NEWUSER) != 0) return kCannotTell;
@@ -221,7 +222,7 @@ TEST_F(LogFollowerTest, KeepsTheLastStateOfAProgressBarAndShowsOneASecond) {
   LogFollower follower(loop_, Options());
   ASSERT_TRUE(follower.Follow(Stream("0", "[0] ")).ok());
   RunOn();
-  // A bar that is drawn every 100 ms for 3 s.
+  // A progress bar that is drawn every 100 ms for 3 s.
   for (int i = 0; i < 30; ++i) {
     AppendTo(Path("0"), "\rstate " + std::to_string(i));
     Pass(100ms);
@@ -364,7 +365,7 @@ TEST_F(LogFollowerTest, DrainsAFileThatStillGrowsOnlyToWhereItWas) {
   std::string text;
   for (int i = 0; i < 100'000; ++i) text += "line " + std::to_string(i) + "\n";
   const testing_support::FileSizeLimit never_for_ever(20 * text.size());
-  // The merged log itself: every line that is read makes it longer.
+  // Follows the merged log itself: every line that is read makes it longer.
   AppendTo(Path("train.log"), text);
   LogFollower follower(loop_, Options());
   ASSERT_TRUE(follower.Follow(Stream("train.log", "", -1)).ok());

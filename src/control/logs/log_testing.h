@@ -1,4 +1,4 @@
-// What the tests of the log follower share: reading and writing files as ranks do, a pseudo-terminal, and what its
+// Shared by the tests of the log follower: reading and writing files as ranks do, a pseudo-terminal, and what its
 // screen would show.
 #pragma once
 
@@ -35,14 +35,14 @@ inline std::string ContentOf(const std::string& path) {
   return text.str();
 }
 
-// As a rank would: one write, at the end of the file.
+// As a rank does: one write at the end of the file.
 inline void AppendTo(const std::string& path, std::string_view text) {
   const base::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   ASSERT_TRUE(file.valid());
   ASSERT_EQ(write(file.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
 }
 
-// What can be read now without waiting.
+// Returns what can be read now without waiting.
 inline std::string ReadAvailable(int fd, std::size_t at_most = std::string::npos) {
   std::string text;
   std::array<char, 65536> bytes;
@@ -72,7 +72,7 @@ bool RunUntil(base::EventLoop& loop, Condition condition, base::Duration timeout
   return true;
 }
 
-// Everything that is due by now, and nothing else.
+// Runs everything that is due by now, and nothing else.
 inline void RunWhatIsDue(base::EventLoop& loop) {
   for (int quiet = 0; quiet < 2;) quiet = loop.RunOnce(0ms) ? 0 : quiet + 1;
 }
@@ -93,7 +93,7 @@ struct PseudoTerminal {
   base::UniqueFd program;  // what the program writes to
 };
 
-// The lines that a terminal shows after these bytes: '\r', '\n' and "erase to the end of the line" are obeyed.
+// The lines that a terminal shows after these bytes; interprets '\r', '\n' and "erase to the end of the line".
 inline std::vector<std::string> ScreenAfter(const std::string& bytes) {
   std::vector<std::string> lines(1);
   std::size_t column = 0;
@@ -113,7 +113,7 @@ inline std::vector<std::string> ScreenAfter(const std::string& bytes) {
   return lines;
 }
 
-// A file of this process cannot grow beyond `bytes`: a full disk that can be emptied again.
+// Limits the files of this process to `bytes`: simulates a full disk that can be emptied again.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_before_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -134,7 +134,7 @@ class FileSizeLimit {
   void (*handler_before_)(int);
 };
 
-// The launcher ignores it, and so must whoever drives a console.
+// The launcher ignores SIGPIPE, and so must every user of a Console.
 struct WithoutSigpipe {
   WithoutSigpipe() : before(std::signal(SIGPIPE, SIG_IGN)) {}
   ~WithoutSigpipe() { std::signal(SIGPIPE, before); }

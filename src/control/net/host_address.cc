@@ -22,7 +22,7 @@ const in6_addr* AsIpv6(const sockaddr* address) {
   return address->sa_family == AF_INET6 ? &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr : nullptr;
 }
 
-// The four bytes in the order of the network; also of an IPv4 address inside an IPv6 one.
+// The four bytes in network order, also of an IPv4-mapped IPv6 address.
 const std::uint8_t* Ipv4Bytes(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
     return reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
@@ -41,7 +41,7 @@ bool SameHost(const sockaddr* one, const sockaddr* other) {
 }
 
 void SetOption(int fd, int level, int option, int value) {
-  // Each is an improvement, none is needed.
+  // Each option is an improvement; none is required.
   static_cast<void>(setsockopt(fd, level, option, &value, sizeof value));
 }
 
@@ -156,7 +156,7 @@ base::Result<base::UniqueFd> ListenOn(const HostAddress& address) {
   if (!fd) return fd;
   SetOption(fd->get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (address.get()->sa_family == AF_INET6) SetOption(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  // Two that bind at the same time both succeed; then only one of them may listen.
+  // Two sockets that bind at the same time both succeed, but only one of them can listen.
   if (bind(fd->get(), address.get(), address.length()) != 0 || listen(fd->get(), kBacklog) != 0) {
     return base::ErrnoError("cannot listen on " + address.WithPort());
   }
@@ -177,7 +177,7 @@ int ConnectOutcome(int fd) {
   socklen_t length = sizeof error;
   if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno;
   if (error != 0) return error;
-  // A socket that dials a free port of its own host can be given that very port and reach itself.
+  // A socket that connects to a free port of its own machine can be assigned that same port and connect to itself.
   const HostAddress local = LocalEnd(fd);
   const HostAddress remote = RemoteEnd(fd);
   if (remote.length() == 0) return ENOTCONN;

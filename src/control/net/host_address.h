@@ -1,5 +1,4 @@
-// Internet addresses of hosts, and the sockets that launchers meet on: non-blocking, closed on exec, IPv4 and IPv6
-// alike.
+// Internet addresses and the sockets of the rendezvous: non-blocking, close-on-exec, the same for IPv4 and IPv6.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,14 +18,14 @@ class HostAddress {
   HostAddress() = default;
   HostAddress(const sockaddr* address, socklen_t length);
 
-  // All interfaces: IPv6 and IPv4 together where the machine has IPv6, else IPv4.
+  // All interfaces: IPv6 and IPv4 together if the machine has IPv6, otherwise IPv4.
   static HostAddress Any(int port);
 
-  std::string Numeric() const;   // "10.0.0.1", "fe80::1%eth0"; an IPv4 address that came through IPv6 is plain IPv4
+  std::string Numeric() const;   // "10.0.0.1", "fe80::1%eth0"; an IPv4-mapped IPv6 address is printed as IPv4
   std::string WithPort() const;  // "10.0.0.1:29500", "[::1]:29500"
   int port() const;
   bool IsLoopback() const;
-  // Whether an interface of this host has it.
+  // Whether an interface of this machine has this address.
   bool IsOfThisHost() const;
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
@@ -39,18 +38,19 @@ class HostAddress {
 
 bool IsNumericAddress(const std::string& host);
 
-// At least one. Blocks for a name, as long as the resolver of this machine takes; not for a numeric address.
+// At least one. For a name, blocks as long as the machine's resolver takes; not for a numeric address.
 base::Result<std::vector<HostAddress>> ResolveHost(const std::string& host, int port);
 
-// The error keeps the number: EADDRINUSE, EADDRNOTAVAIL, EACCES …
+// The error keeps the error number: EADDRINUSE, EADDRNOTAVAIL, EACCES …
 base::Result<base::UniqueFd> ListenOn(const HostAddress& address);
 
-// Begun, not finished: the socket is writable when it is, and ConnectOutcome says how. 0 is success.
+// Starts to connect. The socket becomes writable when that is done; ConnectOutcome then returns the error number, 0
+// on success.
 base::Result<base::UniqueFd> BeginConnect(const HostAddress& address);
 int ConnectOutcome(int fd);
 
-// Small messages leave at once and lost packets are sent again soon; the kernel gives up well after `silence_limit`, so
-// that our own clock decides.
+// Sends small messages immediately and retransmits lost packets soon. The kernel gives up well after `silence_limit`,
+// so that our own timeout decides.
 void TuneConnection(int fd, std::chrono::milliseconds silence_limit);
 
 HostAddress LocalEnd(int fd);

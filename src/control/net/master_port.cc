@@ -40,8 +40,8 @@ bool Bind(int fd, int family, int port) {
 base::Result<base::UniqueFd> BoundSocket(int family, int port) {
   base::UniqueFd held(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!held.valid()) return base::ErrnoError("socket");
-  // Without SO_REUSEADDR nobody at all can bind the port next to us. Only where connections of an earlier run have not
-  // timed out yet (TIME_WAIT) does it take the option to bind a port that a user named.
+  // Without SO_REUSEADDR no program at all can bind the port while we hold it. The option is set only if connections
+  // of an earlier run on a port that the user named are still in TIME_WAIT, because then the bind fails without it.
   bool bound = Bind(held.get(), family, port);
   if (!bound && errno == EADDRINUSE && port != 0) {
     SetReuse(held.get(), true);
@@ -53,7 +53,7 @@ base::Result<base::UniqueFd> BoundSocket(int family, int port) {
 
 enum class NameState { kHeld, kOfOurOwnRun, kTakenByOther };
 
-// Whoever binds the name of our user first is no friend by that: its listener must be of our user.
+// Holding our user's name proves nothing: the listener behind it must belong to our user, too.
 bool IsOfOurUser(const sockaddr_un& address, socklen_t size) {
   const base::UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   ucred holder{};
@@ -67,10 +67,10 @@ NameState TakeName(int port, base::UniqueFd* name) {
   const std::string text = fmt::format("fulldeck-master-port-{}-{}", geteuid(), port);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  text.copy(address.sun_path + 1, sizeof address.sun_path - 1);  // a zero first: abstract
+  text.copy(address.sun_path + 1, sizeof address.sun_path - 1);  // a leading zero byte: abstract
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
   if (name->valid() && bind(name->get(), reinterpret_cast<const sockaddr*>(&address), size) == 0) {
-    // So that another launcher can ask whose it is. Nobody is ever accepted.
+    // Lets another launcher check who owns the name. Connections are never accepted.
     listen(name->get(), 64);
     return NameState::kHeld;
   }
@@ -88,7 +88,7 @@ int PortOf(int fd) {
 }  // namespace
 
 base::Result<MasterPort> MasterPort::Free() {
-  // The same number must be free on IPv4 and IPv6: a store of torch listens on both.
+  // The port must be free on IPv4 and IPv6: torch's store listens on both.
   constexpr int kAttempts = 64;
   base::Error last{"no free port was found"};
   for (int attempt = 0; attempt < kAttempts; ++attempt) {

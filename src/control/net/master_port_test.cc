@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A server as rank 0 makes it: with the option, and listening.
+// A server as rank 0 creates it: with the option, and listening.
 base::UniqueFd Listen(int port, bool reuse) {
   base::UniqueFd server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = reuse ? 1 : 0;

@@ -15,12 +15,22 @@
 namespace fulldeck::net {
 namespace {
 
-// Far more than a healthy link ever holds back; whoever lets so much wait does not read.
+// Far more than a healthy link ever buffers; a peer that lets this much wait does not read.
 constexpr std::size_t kOutputLimit = 4 * std::size_t{kLongestMessage};
-// A flood on one link must not keep the others waiting.
+// A flood on one link must not starve the others.
 constexpr int kReadsInARow = 8;
 
 }  // namespace
+
+// Invariants:
+// - `ended` is called at most once per set of handlers: NotifyEnd replaces handlers_ by empty ones before the call.
+//   Send and ShutdownWrite never call a handler: errors of the write side are reported by CloseSoon through the loop,
+//   or by the next read.
+// - After any handler returns, `this` may be gone. Each caller returns directly or checks its own copy of alive_
+//   first.
+// - read_watch_ stays active until closed_, also after NotifyEnd: input is then discarded, and the end of the
+//   connection is still seen.
+// - in_ never holds more than one frame whose length CheckHeader has accepted, plus one read.
 
 MessageLink::MessageLink(base::EventLoop& loop, base::UniqueFd connected, std::uint32_t message_limit,
                          Handlers handlers)
@@ -92,7 +102,7 @@ bool MessageLink::TakeMessages() {
     }
     if (rest.size() - sizeof header < header.length) break;
     taken += sizeof header + header.length;
-    // Copies: the handler may destroy this link, or put other handlers in its place.
+    // Copies: the handler may destroy this link or replace the handlers.
     const std::string message(rest.substr(sizeof header, header.length));
     const std::shared_ptr<Handlers> handlers = handlers_;
     handlers->message(message);
@@ -120,7 +130,7 @@ void MessageLink::Write() {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return WantToWrite(true);
     if (written < 0) {
-      // The reading side learns why, after what had arrived before.
+      // The read side reports the error, after the data that had arrived before it.
       out_.clear();
       break;
     }
@@ -140,7 +150,7 @@ void MessageLink::WantToWrite(bool wanted) {
   }
   write_fd_.Reset(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
   const auto watch = loop_.WhenWritable(write_fd_.get(), [this] { Write(); });
-  // Out of descriptors: what waits goes out with the next message.
+  // Out of descriptors: the buffered output goes out with the next message.
   if (watch) {
     write_watch_ = *watch;
   } else {
@@ -183,7 +193,7 @@ ClosingLinks::~ClosingLinks() {
 void ClosingLinks::Add(std::unique_ptr<MessageLink> link, base::Duration timeout) {
   if (link->closed()) return;
   while (!links_.empty() && links_.size() >= max_) {
-    const auto oldest = links_.begin();  // keys grow
+    const auto oldest = links_.begin();  // the keys increase
     loop_.Remove(oldest->second.timer);
     links_.erase(oldest);
   }

@@ -1,5 +1,5 @@
-// One connection between two launchers: whole messages in, whole messages out, nothing blocks. What the bytes mean is
-// another's business (node_messages.h). A length is checked before anything is kept for it.
+// One connection between two launchers: sends and receives whole messages and never blocks. What a message means is
+// defined elsewhere (nodes/node_messages.h). A length is checked before memory is allocated for it.
 //
 // One thread: the loop's. Handlers may destroy the link.
 #pragma once
@@ -17,28 +17,28 @@
 
 namespace fulldeck::net {
 
-// What frames begin with (wire/bytes_header.h).
+// Magic of each frame (wire/bytes_header.h).
 inline constexpr std::string_view kLinkMagic = "FDHOSTS1";
 inline constexpr std::uint32_t kLinkVersion = 1;
-// The longest message of all; a link may have a lower limit.
+// The limit of all messages; a link may have a lower one.
 inline constexpr std::uint32_t kLongestMessage = 2 * 1024 * 1024;
 
 class MessageLink {
  public:
   enum class EndKind {
-    kClosed,        // the other end closed it, or its process ended
+    kClosed,        // the other end closed the connection, or its process ended
     kBroken,        // the network gave up
-    kNotOurs,       // what came is not of this protocol, or too long
-    kOtherVersion,  // the other end speaks another version of it
+    kNotOurs,       // the received bytes do not follow this protocol, or are too many
+    kOtherVersion,  // the other end uses another version of the protocol
   };
   struct End {
     EndKind kind = EndKind::kClosed;
-    std::string reason;  // for people
+    std::string reason;  // only used in messages
   };
   struct Handlers {
     std::function<void(std::string_view message)> message;
-    // Once, and nothing comes after it. Not called when this side destroys the link. After kNotOurs and kOtherVersion a
-    // last word can still be sent.
+    // Called once, and no handler is called after it. Not called when this side destroys the link. After kNotOurs and
+    // kOtherVersion a final message can still be sent.
     std::function<void(const End& end)> ended;
   };
 
@@ -48,21 +48,22 @@ class MessageLink {
   MessageLink(const MessageLink&) = delete;
   MessageLink& operator=(const MessageLink&) = delete;
 
-  // Takes effect with the next message, also inside a handler.
+  // Takes effect with the next message, also when called inside a handler.
   void SetHandlers(Handlers handlers);
   void SetMessageLimit(std::uint32_t bytes) { message_limit_ = bytes; }
-  // All bytes that may come in; a stranger is given a small number.
+  // Limit of all bytes received; low for a peer that is not authenticated yet.
   void SetTotalLimit(std::optional<std::uint64_t> bytes) { total_limit_ = bytes; }
 
-  // Never blocks and never calls a handler. What the socket does not take is kept, up to a limit at which the link
-  // counts as broken; a link that has ended swallows it.
+  // Never blocks and never calls a handler. Output that the socket does not accept is buffered, up to a limit at
+  // which the link counts as broken. A link that has ended discards the message.
   void Send(std::string_view message);
 
-  // After what is kept has gone out, tells the other end that no more follows; what still comes is thrown away until
-  // the other end closes too, which `ended` tells. Closing at once could take back what the other end has not read yet.
+  // Shuts the write direction down after the buffered output is sent. Input is discarded until the other end closes,
+  // too, which is reported through `ended`. Closing the socket immediately could destroy data that the other end has
+  // not read yet.
   void ShutdownWrite();
 
-  // Whether the socket is of no more use.
+  // Whether the socket can no longer be used.
   bool closed() const { return closed_; }
 
   const std::string& remote_address() const { return remote_address_; }  // numeric, without port
@@ -70,7 +71,7 @@ class MessageLink {
 
  private:
   void Read();
-  bool TakeMessages();  // false when reading must not go on
+  bool TakeMessages();  // false: the caller must stop reading
   void Write();
   void WantToWrite(bool wanted);
   void CloseSoon(const std::string& reason);
@@ -79,7 +80,7 @@ class MessageLink {
 
   base::EventLoop& loop_;
   base::UniqueFd fd_;
-  base::UniqueFd write_fd_;  // a twin of fd_ for the second watch of one socket; open while output waits
+  base::UniqueFd write_fd_;  // duplicate of fd_ for the second watch on one socket; open while output is buffered
   std::shared_ptr<Handlers> handlers_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::uint32_t message_limit_;
@@ -92,12 +93,13 @@ class MessageLink {
   base::EventLoop::Id read_watch_ = 0;
   base::EventLoop::Id write_watch_ = 0;
   base::EventLoop::Id closed_timer_ = 0;
-  bool discards_input_ = false;   // no more messages are taken
-  bool write_shut_down_ = false;  // no more are sent
+  bool discards_input_ = false;   // no more messages are delivered
+  bool write_shut_down_ = false;  // no more messages are accepted
   bool closed_ = false;
 };
 
-// Links on which the last word was said: keeps each until the other end has closed it, for a short while at most.
+// Links on which the final message was sent. Keeps each one until the other end has closed it, but at most for its
+// timeout.
 class ClosingLinks {
  public:
   explicit ClosingLinks(base::EventLoop& loop) : loop_(loop) {}
@@ -105,11 +107,11 @@ class ClosingLinks {
   ClosingLinks(const ClosingLinks&) = delete;
   ClosingLinks& operator=(const ClosingLinks&) = delete;
 
-  // Beyond `most` the oldest is closed at once.
+  // Beyond `most`, the oldest link is closed immediately.
   void SetMax(std::size_t most) { max_ = most; }
   void Add(std::unique_ptr<MessageLink> link, base::Duration timeout);
   std::size_t size() const { return links_.size(); }
-  // Called when the last one has gone.
+  // Called when the last link is gone.
   void WhenEmpty(std::function<void()> handler) { when_empty_ = std::move(handler); }
 
  private:

@@ -43,7 +43,7 @@ class MessageLinkTest : public ::testing::Test {
   void PeerSends(std::string_view bytes) {
     ASSERT_EQ(send(peer_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   }
-  // What the peer can read until the link says no more.
+  // What the peer can read until the link sends no more.
   std::string PeerReads(std::size_t length) {
     std::string text(length, '\0');
     std::size_t got = 0;
@@ -94,7 +94,7 @@ TEST_F(MessageLinkTest, NamesBothVersionsOfOneThatSpeaksAnother) {
   EXPECT_EQ(end_.kind, MessageLink::EndKind::kOtherVersion);
   EXPECT_THAT(end_.reason, HasSubstr("it speaks version 7"));
   EXPECT_THAT(end_.reason, HasSubstr("this fulldeck speaks version " + std::to_string(kLinkVersion)));
-  // A last word still goes out.
+  // A final message is still sent.
   link_->Send("bye");
   EXPECT_EQ(PeerReads(19), Framed("bye"));
 }

@@ -22,7 +22,7 @@ std::vector<std::string_view> Words(std::string_view line) {
   return words;
 }
 
-// Rows: number, local address as hex:HEXPORT, remote one, state, …, the tenth word is the inode of the socket.
+// Columns: number, local address as hex:HEXPORT, remote address, state, …; the tenth is the inode of the socket.
 void AddListeners(const base::SystemRoot& root, std::string_view table, int port, std::set<std::string>& sockets) {
   const auto text = root.ReadFile(table, kTableLimit);
   if (!text) return;

@@ -1,4 +1,4 @@
-// Who listens on a port of this host, for the message that says that it is taken.
+// Which process listens on a port of this machine, for the message that reports the port as in use.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace fulldeck::net {
 
-// "pid 4711 (python3 train.py)". Nothing when nobody listens there, or when it is a process of another user, which this
-// one may not look into. Reads /proc once: some milliseconds on a busy machine.
+// Example: "pid 4711 (python3 train.py)". nullopt if no process listens there, or if it belongs to another user,
+// whose descriptors this process may not read. Reads /proc once: some milliseconds on a busy machine.
 std::optional<std::string> ListenerOnPort(int port, const base::SystemRoot& root = base::SystemRoot());
 
 }  // namespace fulldeck::net

@@ -14,7 +14,7 @@ std::string MakeNonce() {
   wire::Sha256Digest bytes{};
   ssize_t got = 0;
   do {
-    // Never less than asked for: the kernel gives up to 256 bytes at once.
+    // Never short: the kernel returns up to 256 bytes without interruption.
     got = syscall(SYS_getrandom, bytes.data(), bytes.size(), 0U);
   } while (got < 0 && errno == EINTR);
   FULLDECK_CHECK(got == static_cast<ssize_t>(bytes.size()));

@@ -1,5 +1,5 @@
-// How two launchers prove to each other that they know the token of the run without telling it: each answers the
-// other's random number. An answer is bound to both numbers and to the role, so neither can be sent back or used again.
+// How two launchers prove to each other that they know the token of the run without sending it: each answers the
+// other's nonce. A proof is bound to both nonces and to the role, so that it can be neither reflected nor replayed.
 #pragma once
 
 #include <string>

@@ -12,10 +12,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// For a last word to arrive. Only a link that is dying needs it whole.
+// For a final message to arrive. Only a link that is failing takes the whole time.
 constexpr base::Duration kCloseTimeout = 1s;
 
 }  // namespace
+
+// Invariants:
+// - nodes_.front() is this node. It has no link and is never removed. Its group rank is 0 in every attempt.
+// - Every other Node has a link until Disconnect or CloseLinks removes both. The handlers of a link refer to its
+//   Node, and a link that outlives the Node (closing_, final_links_) has other handlers.
+// - phase_ is kRunning or kStopping exactly while an attempt is active. Root() is called only in kStopping and
+//   kBetween, where first_ is set.
+// - An attempt starts only from a timer of the loop (last_call_timer_), never inside a link handler or the
+//   constructor.
+// - After CloseLinks only this node remains and all timers are off, so nothing follows the final callback.
 
 Coordinator::Coordinator(NodeGroupContext& context, base::UniqueFd listener, std::string address)
     : context_(context),
@@ -49,11 +59,11 @@ Coordinator::Coordinator(NodeGroupContext& context, base::UniqueFd listener, std
 
 Coordinator::~Coordinator() = default;
 
-// Gathering.
+// Rendezvous.
 
 void Coordinator::OnArrival(std::unique_ptr<net::MessageLink> link, const JoinMessage& join) {
   const std::string address = join.address.value_or(link->remote_address());
-  // A launcher that was started again comes before its dead predecessor is given up.
+  // A restarted launcher arrives before its dead predecessor has timed out.
   if (const auto older = FindNodeRank(Entries(), join.node_rank); older && *older != 0 && phase_ != Phase::kRunning) {
     Node& node = *nodes_[*older];
     if (node.monitor->QuietFor(context_.Now()) > 3 * node.monitor->interval()) OnPeerLost(node, LossKind::kSilent, "");
@@ -106,8 +116,7 @@ void Coordinator::OnArrival(std::unique_ptr<net::MessageLink> link, const JoinMe
 void Coordinator::CheckRendezvous() {
   const int nodes = static_cast<int>(nodes_.size());
   if (nodes < context_.options.min_nodes) return last_call_timer_.Cancel();
-  // From the loop: this may be the constructor, or a handler of a link that the start would find in the middle of its
-  // work.
+  // Start from the loop. The caller may be the constructor, or a handler of a link, which a start must not re-enter.
   const base::Duration wait =
       nodes == context_.options.max_nodes ? base::Duration(0) : base::Duration(context_.options.last_call_timeout);
   if (nodes == context_.options.max_nodes || !last_call_timer_.is_set()) {
@@ -131,8 +140,6 @@ void Coordinator::GiveUp(const std::string& reason) {
   Broadcast(GaveUpMessage{text});
   CloseLinks([this, text] { context_.GaveUp(text); });
 }
-
-// An attempt.
 
 void Coordinator::StartAttempt() {
   report_timer_.Cancel();
@@ -171,7 +178,7 @@ void Coordinator::StartAttempt() {
     node->best_step = 0;
     start.group_rank = node->group_rank;
     start.first_rank = start.members[static_cast<std::size_t>(node->group_rank)].first_rank;
-    // A member takes the address by which it reached this node, unless the user named one.
+    // A member uses the address by which it reached this node, unless the user specified one.
     start.master_addr = !node->link ? SelfAddress() : context_.options.local_addr ? address_ : "";
     if (node->link) {
       node->link->Send(EncodeNodeMessage(StartMessage{start}));
@@ -239,7 +246,7 @@ void Coordinator::OnStopTimeout() {
     node->link->Send(EncodeNodeMessage(FinishedMessage{Root()}));
     Disconnect(*node);
   }
-  // Without the last of them the others may have been done.
+  // Disconnecting the last one may already have completed the stop.
   if (phase_ != Phase::kStopping) return;
   self().ranks_gone = true;
   Decide();
@@ -331,8 +338,6 @@ void Coordinator::Stopped() {
   CheckDone();
 }
 
-// Links.
-
 void Coordinator::OnMessage(Node& node, std::string_view text) {
   const auto message = DecodeNodeMessage(text);
   if (!message) return OnPeerLost(node, LossKind::kUnintelligible, message.error().message);
@@ -360,13 +365,13 @@ void Coordinator::OnMessage(Node& node, std::string_view text) {
 
 void Coordinator::OnFailedMessage(Node& node, const FailedMessage& message) {
   if (node.group_rank >= 0 && (phase_ == Phase::kRunning || phase_ == Phase::kStopping)) {
-    // One of an earlier attempt is from a node that left before it heard of this one.
+    // A message with an earlier attempt is from a node that left before it received this attempt's start.
     const base::Duration age(static_cast<std::int64_t>(message.attempt == attempt_ ? message.age_ns : 0));
     node.best_step = std::max(node.best_step, message.failure.best_step);
     return OnFailure(node, message.failure, context_.Now() - age - node.monitor->half_round_trip());
   }
-  // It leaves while nothing runs. Stopped by its user between two attempts it ends the run; else another may take its
-  // place.
+  // The node leaves between attempts. If its user stopped it between two attempts, the run ends; otherwise another
+  // node may take its place.
   NodeFailure failure = message.failure;
   failure.group_rank = node.group_rank;
   failure.host_name = node.entry.host_name;
@@ -391,7 +396,8 @@ void Coordinator::OnPeerLost(Node& node, LossKind kind, const std::string& detai
   } else if (!in_attempt) {
     context_.LogLine(failure.summary);
   }
-  // It may still hear: then both reports say the same. Before the first attempt it may come back.
+  // The peer may still receive this; then both reports are the same. Before the first attempt nothing is sent,
+  // because the peer may come back.
   if (!node.link->closed() && node.group_rank >= 0) {
     node.link->Send(EncodeNodeMessage(FinishedMessage{first_.get() ? Root() : failure}));
   }
@@ -434,7 +440,7 @@ void Coordinator::Tick() {
     if (verdict == LinkMonitor::Verdict::kOneWay) lost.push_back({node.get(), LossKind::kOneWay});
   }
   for (const Judged& judged : lost) {
-    // Losing one may have ended the run, and with it the others.
+    // The loss of one node may have ended the run and removed the others.
     const bool still_here =
         std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& node) { return node.get() == judged.node; });
     if (still_here) OnPeerLost(*judged.node, judged.kind, "");

@@ -1,10 +1,11 @@
-// The launcher that the others of a run are connected to: gathers them, starts each attempt on all nodes, finds out
-// which node failed first, waits until all have stopped, and decides with its owner whether there is another attempt.
-// One of the two roles behind NodeGroup.
+// The launcher that all other launchers of a run connect to. It runs the rendezvous, starts each attempt on all
+// nodes, determines which node failed first, waits until all nodes have stopped, and decides with its owner whether
+// another attempt follows. One of the two roles behind NodeGroup.
 //
-// Which failure was the first: each node says how long ago it saw its own, by its own clock; the half round trip of the
-// heartbeats is subtracted; a silent link failed when it was last heard. The earliest is the root, settled when every
-// node has said that its ranks are gone.
+// How the first failure is found: each node reports how long ago it saw its own failure, measured by its own clock.
+// The coordinator subtracts half the round trip of the heartbeats. A silent link counts as failed at the time at
+// which it was last heard. The earliest failure is the root cause. It is final when every node has reported that its
+// ranks are gone.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ namespace fulldeck::nodes {
 
 class Coordinator final : public NodeRole {
  public:
-  // `address` is numeric: of this node as the others should reach it, where that is known; empty when it listens on all
-  // interfaces.
+  // `address` is the numeric address at which other nodes should reach this one, if it is known. It is empty if the
+  // coordinator listens on all interfaces.
   Coordinator(NodeGroupContext& context, base::UniqueFd listener, std::string address);
   ~Coordinator() override;
 
@@ -39,16 +40,18 @@ class Coordinator final : public NodeRole {
   enum class Phase { kRendezvous, kRunning, kStopping, kBetween, kClosing };
   struct Node {
     RosterEntry entry;
-    std::unique_ptr<net::MessageLink> link;  // none for this node itself
+    // Null for this node itself.
+    std::unique_ptr<net::MessageLink> link;
     std::optional<LinkMonitor> monitor;
-    int group_rank = -1;  // in the attempt; -1 for one that came after it began
+    // In the current attempt; -1 for a node that joined after it began.
+    int group_rank = -1;
     bool succeeded = false;
     bool ranks_gone = true;
-    bool failed = false;  // has told of a failure in this attempt
+    bool failed = false;  // has reported a failure in this attempt
     std::uint64_t best_step = 0;
   };
 
-  // Gathering.
+  // Rendezvous.
   void OnArrival(std::unique_ptr<net::MessageLink> link, const JoinMessage& join);
   void CheckRendezvous();
   void ReportMissingNodes();
@@ -84,8 +87,8 @@ class Coordinator final : public NodeRole {
   NodeGroupContext& context_;
   const std::string address_;
   Phase phase_ = Phase::kRendezvous;
-  std::vector<std::unique_ptr<Node>> nodes_;  // this node first, the others as they came
-  std::vector<std::string> lost_;             // of this attempt, for people
+  std::vector<std::unique_ptr<Node>> nodes_;  // this node first, then the others in order of arrival
+  std::vector<std::string> lost_;             // lost in this attempt; only used in messages
   std::unique_ptr<NodeAcceptor> acceptor_;
   net::ClosingLinks closing_;
   net::ClosingLinks final_links_;

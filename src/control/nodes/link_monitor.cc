@@ -6,7 +6,7 @@ namespace fulldeck::nodes {
 namespace {
 
 constexpr std::size_t kRoundTripsKept = 8;
-// Many times what can be on its way before the link is judged.
+// Many times the number that can be in flight before the link is declared lost.
 constexpr std::size_t kBeatsKept = 64;
 
 }  // namespace
@@ -44,7 +44,7 @@ void LinkMonitor::OnHeartbeat(const HeartbeatMessage& beat, base::TimePoint now)
 
 LinkMonitor::Verdict LinkMonitor::Judge(base::TimePoint now) const {
   if (now - last_received_ > silence_limit_) return Verdict::kSilent;
-  // An echo is older than a word by the time until the next beat of the other side.
+  // An echo is older than the message that carries it by up to one heartbeat interval of the other side.
   if (now - last_echoed_ > silence_limit_ + interval()) return Verdict::kOneWay;
   return Verdict::kFine;
 }

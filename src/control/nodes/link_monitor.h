@@ -1,8 +1,8 @@
 // The heartbeats of one connection, seen from one end: whether the other end is heard, whether it hears us, and how
-// long a message takes. Pure: told the time, sends nothing.
+// long a message takes. Pure: callers pass the time in; sends nothing.
 //
-// A link that fails in one direction only is noticed at both ends: one hears nothing, the other sees that what it says
-// is no longer echoed.
+// Both ends notice a link that fails in one direction only: one end hears nothing, the other sees that its messages
+// are no longer echoed.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@ class LinkMonitor {
  public:
   LinkMonitor(base::TimePoint now, base::Duration silence_limit);
 
-  // How often to say a beat: eight times in the limit.
+  // How often to send a heartbeat: eight times per silence limit.
   base::Duration interval() const { return silence_limit_ / 8; }
 
   HeartbeatMessage NextHeartbeat(base::TimePoint now, std::uint64_t best_step);
   void OnHeartbeat(const HeartbeatMessage& beat, base::TimePoint now);
-  // Any other message is a sign of life too.
+  // Any other message counts as a heartbeat, too.
   void OnTraffic(base::TimePoint now) { last_received_ = now; }
 
   // Time since the other end was last heard.
   base::Duration QuietFor(base::TimePoint now) const { return now - last_received_; }
   base::TimePoint last_received() const { return last_received_; }
-  // When we sent the last thing that the other end is known to have heard.
+  // When we sent the latest message that the other end is known to have received.
   base::TimePoint last_echoed() const { return last_echoed_; }
 
   enum class Verdict { kFine, kSilent, kOneWay };
   Verdict Judge(base::TimePoint now) const;
 
-  // This process itself did not run for a while: what it did not hear then proves nothing.
+  // Call this after this process itself was not running for a while: what it did not hear meanwhile proves nothing.
   void DiscountStall(base::TimePoint now);
 
   // Zero until it is known.
@@ -56,8 +56,8 @@ class LinkMonitor {
   base::Duration half_round_trip_{0};
 };
 
-// Tells whether this process was kept from running (stopped, swapped out, a laptop's lid): a timer that fires this late
-// did not wait for a peer.
+// Detects that this process was suspended (stopped, swapped out, laptop asleep): a timer that fires this late says
+// nothing about a peer.
 class StallDetector {
  public:
   explicit StallDetector(base::Duration silence_limit) : limit_(silence_limit / 2) {}

@@ -12,11 +12,11 @@ using Verdict = LinkMonitor::Verdict;
 
 constexpr base::TimePoint kStart{1h};
 
-// Two ends that beat in turn over a link with a delay, or with a direction that is cut.
+// Two ends that send heartbeats in turn over a link with a delay, or with one direction cut.
 struct Pair {
   explicit Pair(base::Duration limit) : a(kStart, limit), b(kStart, limit) {}
 
-  // One interval later: both say a beat.
+  // One interval later, both send a heartbeat.
   void Step(bool a_to_b = true, bool b_to_a = true) {
     now += a.interval();
     const HeartbeatMessage from_a = a.NextHeartbeat(now, 0);
@@ -90,7 +90,7 @@ TEST(LinkMonitor, MeasuresHalfARoundTripWithoutTheTimeThatTheHeartbeatWasHeld) {
   EXPECT_EQ(here.half_round_trip(), 0ns);
   const HeartbeatMessage beat = here.NextHeartbeat(kStart, 0);
   there.OnHeartbeat(beat, kStart + 30ms);
-  here.OnHeartbeat(there.NextHeartbeat(kStart + 400ms, 0), kStart + 450ms);  // held for 370 ms, 80 ms on the way
+  here.OnHeartbeat(there.NextHeartbeat(kStart + 400ms, 0), kStart + 450ms);  // held for 370 ms, 80 ms in transit
   EXPECT_EQ(here.half_round_trip(), 40ms);
 }
 
@@ -102,7 +102,7 @@ TEST(LinkMonitor, IsNotConfusedByImpossibleHeartbeats) {
   monitor.OnHeartbeat({5, 2, std::uint64_t{1} << 62, 0}, kStart + 2s);
   EXPECT_EQ(monitor.half_round_trip(), 0ns);
   EXPECT_EQ(monitor.Judge(kStart + 2s), Verdict::kFine);
-  // One that is never echoed keeps a bounded list.
+  // Heartbeats that are never echoed keep the list bounded.
   for (int i = 0; i < 10'000; ++i) monitor.NextHeartbeat(kStart + 3s, 0);
   EXPECT_EQ(monitor.Judge(kStart + 10s), Verdict::kSilent);
 }

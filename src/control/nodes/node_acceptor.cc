@@ -15,12 +15,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Three messages of a launcher are shorter.
+// More than the three messages of a launcher's handshake take.
 constexpr std::uint64_t kHandshakeByteLimit = 16 * 1024;
 constexpr base::Duration kCloseTimeout = 2s;
 constexpr int kMaxLoggedRejections = 8;
 
-// A connection takes two descriptors while its output waits, and there are as many that depart.
+// A connection takes two descriptors while its output is buffered, and as many connections may be closing.
 std::size_t MaxPending() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return NodeAcceptor::kMaxPending;
@@ -70,19 +70,20 @@ void NodeAcceptor::Accept() {
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // The connection waits on; so do we, or the loop would spin.
+      // Out of descriptors: the connection stays in the backlog. Stop watching for a while, or the loop would spin.
       context_.loop.Remove(watch_);
       watch_ = 0;
       pause_.Set(100ms, [this] { Watch(); });
       return;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    // Others tell of a connection that died in the queue.
+    // Other errors concern a connection that died in the backlog.
   }
 }
 
 void NodeAcceptor::Admit(base::UniqueFd connected) {
-  // The oldest goes: a launcher takes milliseconds, so it is the likeliest to be none.
+  // Drop the oldest: the handshake of a launcher takes milliseconds, so the oldest one is the least likely to be a
+  // launcher.
   if (pending_.size() >= max_pending_) Forget(*pending_.front());
   net::TuneConnection(connected.get(), context_.options.silence_limit);
   auto peer = std::make_unique<PendingPeer>(context_.loop);
@@ -93,7 +94,7 @@ void NodeAcceptor::Admit(base::UniqueFd connected) {
     if (end.kind == net::MessageLink::EndKind::kNotOurs || end.kind == net::MessageLink::EndKind::kOtherVersion) {
       LogRejection(*who, end.reason);
     }
-    // Our header tells a launcher of another version which one this is.
+    // Our header tells a launcher of another version which version this is.
     if (end.kind == net::MessageLink::EndKind::kOtherVersion) return Reject(Forget(*who), end.reason);
     Forget(*who);
   };
@@ -107,6 +108,8 @@ void NodeAcceptor::Admit(base::UniqueFd connected) {
   pending_.push_back(std::move(peer));
 }
 
+// Invariant: hello, proof and join are each accepted once and in this order only: our_nonce is set by hello,
+// authenticated by a valid proof. A link reaches arrived_ only after both.
 void NodeAcceptor::OnMessage(PendingPeer& peer, std::string_view text) {
   const auto message = DecodeNodeMessage(text);
   if (!message) {

@@ -1,6 +1,6 @@
-// The coordinator's door: accepts connections, asks each for the proof that it knows the token, and hands over those
-// that gave it and asked to join. Everybody else is turned away: after a short time, after few bytes, and at most so
-// many at once.
+// Accepts connections for the coordinator, authenticates each peer by the token, and hands over those that
+// authenticated and asked to join. All other connections are rejected: after a short time, after a few bytes, and
+// with a limit on how many are open at the same time.
 #pragma once
 
 #include <functional>
@@ -16,11 +16,12 @@
 
 namespace fulldeck::nodes {
 
-// One thread: the loop's. Destroying it closes the door and all connections that were not handed over.
+// One thread: the loop's. The destructor closes the listener and all connections that were not handed over.
 class NodeAcceptor {
  public:
-  // As many are served at once, and as many more are sent the reason why they are rejected; fewer where this
-  // process may open few files: together they take at most half of those, and the other half stays for the run.
+  // The maximum number of connections in the handshake, and also the maximum number that are being rejected. Lower if
+  // the process's limit of open files is low: both together use at most half of the descriptors, the rest stays for
+  // the run.
   static constexpr std::size_t kMaxPending = 128;
 
   using Arrived = std::function<void(std::unique_ptr<net::MessageLink> link, const JoinMessage& join)>;
@@ -34,7 +35,7 @@ class NodeAcceptor {
   std::size_t connections() const { return pending_.size() + closing_.size(); }
   std::size_t max_pending() const { return max_pending_; }
 
-  // Says why, and closes.
+  // Sends the reason, and closes.
   void Reject(std::unique_ptr<net::MessageLink> link, const std::string& reason);
 
  private:

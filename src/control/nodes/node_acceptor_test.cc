@@ -1,4 +1,4 @@
-// Strangers at the door of a coordinator that waits for one more host.
+// Unauthenticated peers that connect to a coordinator that waits for one more node.
 #include "nodes/node_acceptor.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ class NodeAcceptorTest : public ::testing::Test {
   void Send(const base::UniqueFd& client, std::string_view bytes) {
     ASSERT_EQ(send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   }
-  // Everything that comes until the coordinator closes the connection; fails when it does not.
+  // Reads until the coordinator closes the connection; fails if it does not.
   std::string ReadToTheEnd(const base::UniqueFd& client, base::Duration timeout = 20s) {
     std::string text;
     const bool closed = PollUntil(
@@ -83,7 +83,7 @@ class NodeAcceptorTest : public ::testing::Test {
     EXPECT_TRUE(message.ok());
     return message.ok() ? *message : NodeMessage(StoppedMessage{});
   }
-  // After whatever happened, a real member gets in.
+  // A real member can still join after the preceding events.
   void ExpectStillOpenForMembers() {
     TestNode member(loop_, Options("B", 1));
     ASSERT_TRUE(member.group->Join().ok());
@@ -151,7 +151,7 @@ TEST_F(NodeAcceptorTest, JoiningWithoutAProofIsRefused) {
 }
 
 TEST_F(NodeAcceptorTest, AProofCannotBeSentBackOrUsedAgain) {
-  // Listening to a good member tells its proof.
+  // An eavesdropper sees the proof of a valid member and must not be able to use it.
   const std::string nonce = net::MakeNonce();
   const base::UniqueFd good = ConnectTo(port_);
   Send(good, Framed(EncodeNodeMessage(HelloMessage{nonce})));

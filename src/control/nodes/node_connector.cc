@@ -47,7 +47,7 @@ void NodeConnector::Connected() {
                         end.reason + "): choose another port, or end what holds this one",
                     true);
       case net::MessageLink::EndKind::kOtherVersion:
-        // Our header tells the coordinator which version this is; it may have been the first to speak.
+        // The coordinator may have sent first and not know our version yet; the header of this message contains it.
         link_->Send(EncodeNodeMessage(RefusedMessage{end.reason}));
         return Fail("the launcher on " + address_.WithPort() + ": " + end.reason, true);
     }

@@ -1,5 +1,5 @@
-// One call of a launcher at the meeting point: connect, prove to each other that both know the token, ask to join. Ends
-// with a link to a coordinator that has taken this host in, or with the reason why not. Destroying it hangs up.
+// One attempt of a launcher to join at the rendezvous endpoint: connect, authenticate both ends with the token, ask
+// to join. Ends with a link to a coordinator that has accepted this node, or with an error. The destructor aborts it.
 #pragma once
 
 #include <functional>
@@ -18,13 +18,13 @@ namespace fulldeck::nodes {
 class NodeConnector {
  public:
   struct Outcome {
-    std::unique_ptr<net::MessageLink>
-        link;  // joined; set its handlers at once, more messages may follow in the same breath
+    // Set if this node has joined. Set its handlers immediately: more messages may already be in its buffer.
+    std::unique_ptr<net::MessageLink> link;
     JoinedMessage joined;
-    std::string error_text;     // else this
-    bool is_permanent = false;  // trying again is of no use
+    std::string error_text;     // set if it failed
+    bool is_permanent = false;  // retrying cannot help
   };
-  // Comes from the loop, once; may destroy the call.
+  // Called from the loop, once; may destroy this object.
   using Done = std::function<void(Outcome outcome)>;
 
   NodeConnector(NodeGroupContext& context, const net::HostAddress& address, Done done);

@@ -53,14 +53,15 @@ base::Result<void> CheckOptions(const NodeGroupOptions& options) {
   return {};
 }
 
-// Whether whoever writes this as the meeting point can mean a loopback address.
+// Whether a rendezvous endpoint that is written this way can mean a loopback address.
 bool MayMeanLoopback(const std::string& host) {
   return host == "localhost" || host.ends_with(".localhost") || net::IsNumericAddress(host);
 }
 
 }  // namespace
 
-// Before this launcher has a role it looks for one: it takes the meeting point if it may, else it calls there.
+// Until this launcher has a role, it looks for one: it binds the rendezvous endpoint if it may, otherwise it connects
+// there.
 struct NodeGroup::Impl {
   Impl(base::EventLoop& loop, NodeGroupOptions options, NodeGroupEvents events)
       : context(loop, std::move(options), std::move(events)), retry(loop), report(loop), deadline(loop) {}
@@ -74,7 +75,7 @@ struct NodeGroup::Impl {
   void OnOutcome(NodeConnector::Outcome outcome);
   void Retry();
   void Report();
-  // Listens at `own`, an address of this host; on all interfaces where it is only what this host calls itself.
+  // Listens at `own`, an address of this node; on all interfaces if it is only the node's own name for itself.
   base::Result<void> CoordinateAt(const net::HostAddress& own);
   base::Result<void> CoordinateOnAllInterfaces(const std::string& why);
   base::Result<void> Coordinate(const net::HostAddress& listen_on, std::string address_for_others);
@@ -83,8 +84,8 @@ struct NodeGroup::Impl {
   NodeGroupContext context;
   std::unique_ptr<NodeRole> role;
   std::unique_ptr<NodeConnector> call;
-  std::vector<net::HostAddress> addresses;  // of this round of calls
-  std::size_t called = 0;                   // so many of them
+  std::vector<net::HostAddress> addresses;  // of this round of connection attempts
+  std::size_t called = 0;                   // how many of them were tried
   base::Duration pause = kFirstPause;
   base::TimePoint search_began{};
   std::string error_text = "not tried yet";
@@ -116,7 +117,7 @@ base::Result<void> NodeGroup::Impl::Begin() {
 }
 
 base::Result<void> NodeGroup::Impl::CoordinateAtEndpoint() {
-  // Told to coordinate: behind address translation the meeting point is an address that this host does not know.
+  // This launcher must coordinate. Behind NAT the endpoint may be an address that this node does not have.
   const auto resolved = net::ResolveHost(context.options.endpoint_host, context.options.endpoint_port);
   if (!resolved) return CoordinateOnAllInterfaces(resolved.error().message);
   const auto own = std::find_if(resolved->begin(), resolved->end(), [](const auto& a) { return a.IsOfThisHost(); });
@@ -129,7 +130,7 @@ base::Result<void> NodeGroup::Impl::CoordinateAtEndpoint() {
 }
 
 base::Result<void> NodeGroup::Impl::CoordinateAt(const net::HostAddress& own) {
-  // Many systems give their own name a loopback address; the others know it by another one.
+  // Many systems map their own name to a loopback address; other nodes resolve it differently.
   if (own.IsLoopback() && !MayMeanLoopback(context.options.endpoint_host)) {
     return CoordinateOnAllInterfaces(base::Printable(context.options.endpoint_host) + " means " + own.Numeric() +
                                      " on this host");
@@ -191,7 +192,7 @@ void NodeGroup::Impl::Search() {
   if (may_coordinate && own != resolved->end()) {
     const auto begun = CoordinateAt(*own);
     if (begun) return;
-    // Where the port is taken, by another launcher of this host or by something else, calling tells which.
+    // If the port is in use, connecting shows whether another launcher of this node or another program has it.
     if (begun.error().system_error != EADDRINUSE) {
       error_text = begun.error().message;
       return Retry();
@@ -264,7 +265,7 @@ void NodeGroup::Failed(const NodeFailure& failure) {
   if (seen.seen_at == base::TimePoint{}) seen.seen_at = impl_->context.Now();
   impl_->context.calls.Post([state = impl_.get(), seen] {
     if (state->role) return state->role->Failed(seen);
-    // Still looking for the others.
+    // Still looking for the other nodes.
     state->EndSearch();
     NodeFailure own = seen;
     own.host_name = base::Printable(state->context.options.host_name);

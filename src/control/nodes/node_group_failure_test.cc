@@ -24,7 +24,7 @@ base::TimePoint Now() {
 
 class NodesInARun : public ::testing::Test {
  protected:
-  // Hosts A (coordinator), B, C …; B reaches A through proxy_ where `with_proxy`.
+  // Nodes A (coordinator), B, C …; B reaches A through proxy_ if `with_proxy`.
   void Start(int nodes, bool with_proxy = false, int min_nodes = 0) {
     min_nodes_ = min_nodes == 0 ? nodes : min_nodes;
     max_nodes_ = nodes;
@@ -54,7 +54,7 @@ class NodesInARun : public ::testing::Test {
   bool AllStarted(std::size_t times) const {
     return std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& held) { return held->starts.size() >= times; });
   }
-  // Until all of these have finished; each must have done so once.
+  // Runs until all of these have finished; each must have finished exactly once.
   void ExpectAllFinish(const std::vector<std::size_t>& which, base::Duration timeout = 30s) {
     EXPECT_TRUE(RunUntil(
         loop_, [&] { return std::all_of(which.begin(), which.end(), [&](std::size_t i) { return node(i).finished; }); },
@@ -120,7 +120,7 @@ TEST_F(NodesInARun, ANodeThatHadSucceededIsNotifiedOfALaterFailure) {
 TEST_F(NodesInARun, NameTheEarlierFailureWhicheverIsReceivedFirst) {
   Start(3);
   RunFor(loop_, 3100ms);
-  // B's rank died first; the coordinator's own rank, which lost its peer, is heard of first.
+  // B's rank died first; the failure of the coordinator's own rank, which lost its peer, is received first.
   const base::TimePoint now = Now();
   node(0).FailAndStop("rank 0: connection reset by peer", now - 10ms);
   node(2).FailAndStop("rank 9: connection reset by peer", now - 5ms);
@@ -151,7 +151,7 @@ TEST_F(NodesInARun, TheNetworkDelayDoesNotBlameTheWrongNode) {
   Add(0);
   Add(1);
   ASSERT_TRUE(RunUntil(loop_, [&] { return AllStarted(1); }));
-  // Beats go and come, so that the coordinator knows how long a message takes.
+  // Exchange heartbeats, so that the coordinator knows how long a message takes.
   RunFor(loop_, 5s);
   node(1).FailAndStop("rank 5 killed by SIGKILL");
   // Less than the half second that B's message takes.
@@ -182,7 +182,7 @@ TEST_F(NodesInARun, ALauncherThatVanishesIsNamedThoughItsPeersRanksFailedFirst) 
   options_.vanish_head_start = 10s;
   Start(2);
   RunFor(loop_, 500ms);
-  node(1).obeys = false;  // it is dying already
+  node(1).obeys = false;  // it is already dying
   node(0).FailAndStop("rank 0: connection reset by peer");
   RunFor(loop_, 10ms);
   nodes_[1]->group.reset();
@@ -229,7 +229,7 @@ TEST_P(NodesWithABadLink, NameTheSameNodeAndTheLinkOnBothSidesInTime) {
   proxy_->to_coordinator.blackholed = GetParam().to_coordinator;
   proxy_->to_member.blackholed = GetParam().to_member;
   ASSERT_TRUE(RunUntil(loop_, [&] { return !node(0).stops.empty() && !node(1).stops.empty(); }));
-  // The limit and a quarter on an idle machine.
+  // The limit plus a quarter on an idle machine.
   EXPECT_LT(Now() - cut, 20s);
   ExpectAllFinish({0, 1, 2});
   ExpectVerdict({0, 1, 2}, "B", 1, "the link between host A and host B is down");
@@ -257,7 +257,7 @@ TEST_F(NodesInARun, ASlowLinkIsNoFailure) {
   Start(2, /*with_proxy=*/true);
   proxy_->to_coordinator.max_delay = 1200ms;
   proxy_->to_member.max_delay = 1200ms;
-  // Longer than the limit, or nobody could be given up yet.
+  // Longer than the limit; before that no peer can be declared lost.
   RunFor(loop_, 8s);
   EXPECT_TRUE(node(0).stops.empty() && node(1).stops.empty());
   node(0).group->Succeeded();
@@ -268,7 +268,7 @@ TEST_F(NodesInARun, ASlowLinkIsNoFailure) {
 TEST_F(NodesInARun, AStallOfThisProcessAccusesNobody) {
   options_.silence_limit = 1s;
   Start(2);
-  // Everything stands still, as with a closed lid; the peers stand on the same loop.
+  // Suspends everything, as with a closed laptop lid; the peers run on the same loop.
   std::this_thread::sleep_for(2500ms);
   RunFor(loop_, 1500ms);
   EXPECT_TRUE(node(0).stops.empty() && node(1).stops.empty());
@@ -283,7 +283,7 @@ TEST_F(NodesInARun, ANodeThatDoesNotStopHoldsNobodyForLongerThanTheTimeout) {
   ExpectVerdict({0, 2}, "C", 2, "rank 9 failed");
   EXPECT_TRUE(node(0).Logged("host B (127.0.0.1) did not say within 0.5 s that its ranks are gone"))
       << node(0).AllLogged();
-  // It is told the last word all the same, and ends by its own timeout.
+  // It still receives the final message, and ends by its own timeout.
   ExpectAllFinish({1});
   ExpectVerdict({1}, "C", 2, "rank 9 failed");
 }

@@ -1,4 +1,4 @@
-// Hosts as processes of their own, killed and stopped for real.
+// Nodes as separate processes, killed and stopped with real signals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,8 +26,8 @@ void Send(int fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = write(fd, text.data(), text.size());
 }
 
-// What a launcher does, without ranks: tells each event as a line on `fd`. SIGUSR1 is "a rank failed here", SIGTERM the
-// user's stop.
+// What a launcher does, without ranks: writes each event as a line to `fd`. SIGUSR1 means "a rank failed here",
+// SIGTERM is the user's stop.
 [[noreturn]] void RunLauncher(const NodeGroupOptions& options, int fd) {
   base::EventLoop loop;
   NodeGroupEvents events;
@@ -87,7 +87,7 @@ class Launchers : public ::testing::Test {
       options.silence_limit = silence_limit_;
       auto pipe = base::MakePipe();
       ASSERT_TRUE(pipe.ok());
-      std::fflush(nullptr);  // or both would write what waits
+      std::fflush(nullptr);  // otherwise both processes would write the buffered output
       const pid_t pid = fork();
       ASSERT_GE(pid, 0);
       if (pid == 0) {
@@ -100,7 +100,7 @@ class Launchers : public ::testing::Test {
     for (const auto& [name, process] : processes_) ASSERT_TRUE(WaitFor(name, "start ")) << processes_[name].text;
   }
   void Signal(const std::string& name, int number) { ASSERT_EQ(kill(processes_[name].pid, number), 0); }
-  // Until the launcher has told a line that holds this.
+  // Waits until the launcher has written a line that contains `part`.
   bool WaitFor(const std::string& name, const std::string& part, base::Duration timeout = 30s) {
     Process& process = processes_[name];
     const base::TimePoint deadline = base::SteadyClock::Instance().Now() + timeout;
@@ -114,7 +114,7 @@ class Launchers : public ::testing::Test {
     }
     return true;
   }
-  // The whole line of the end.
+  // The complete line that reports the end.
   std::string EndOf(const std::string& name) {
     EXPECT_TRUE(WaitFor(name, "failed ")) << name << ": " << processes_[name].text;
     const std::string& text = processes_[name].text;
@@ -123,7 +123,7 @@ class Launchers : public ::testing::Test {
   }
 
   int port_ = FreePort();
-  // Longer than a busy machine keeps a launcher from running.
+  // Longer than a busy machine may keep a launcher from running.
   std::chrono::milliseconds silence_limit_ = 10s;
   std::map<std::string, Process> processes_;
 };
@@ -166,7 +166,7 @@ TEST_F(Launchers, AShortStandstillIsNoFailure) {
   Start(2);
   for (const char* name : {"A", "B"}) {
     Signal(name, SIGSTOP);
-    // Longer than from one beat to the next.
+    // Longer than one heartbeat interval.
     EXPECT_FALSE(WaitFor("B", "stop", 1500ms));
     Signal(name, SIGCONT);
     EXPECT_FALSE(WaitFor("A", "stop", 700ms));
@@ -183,7 +183,7 @@ TEST_F(Launchers, AllNameTheNodeWhoseUserStoppedIt) {
   for (const char* name : {"A", "B", "C"}) EXPECT_EQ(EndOf(name), "failed C: stopped by SIGTERM") << name;
 }
 
-// Both nodes fail within a millisecond of each other, many times: whoever was first, all must agree.
+// Both nodes fail within a millisecond of each other, repeatedly. Whichever was first, all must agree.
 TEST_F(Launchers, AgreeWhenTwoFailAtOnce) {
   for (int round = 0; round < 5; ++round) {
     Start(3);

@@ -1,4 +1,4 @@
-// How nodes come together: several groups on one loop.
+// The rendezvous of nodes: several groups on one loop.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -265,7 +265,7 @@ TEST_F(NodeRendezvous, AProgramThatOnlyListensIsReportedAsSuch) {
 
 TEST_F(NodeRendezvous, ListensOnAllInterfacesWhenNodeRankZeroHasAnotherAddressOutside) {
   auto options_a = Options("A", 0, 2, 2);
-  options_a.endpoint_host = "192.0.2.1";  // an address for documents: of nobody
+  options_a.endpoint_host = "192.0.2.1";  // an address reserved for documentation; no machine has it
   auto a = Joined(options_a);
   auto b = Joined(Options("B", 1, 2, 2));
   ASSERT_TRUE(RunUntil(loop_, [&] { return !a->starts.empty() && !b->starts.empty(); }));

@@ -16,7 +16,7 @@ NodeFailure DescribeLoss(LossKind kind, const LossEnd& self, const LossEnd& peer
   const LossEnd& coordinator = self_coordinates ? self : peer;
   const LossEnd& member = self_coordinates ? peer : self;
   const std::string peer_name = "host " + peer.host_name + " (" + peer.address + ")";
-  // The same words at both ends.
+  // The same text at both ends.
   const std::string link = "the link between host " + coordinator.host_name + " and host " + member.host_name;
   NodeFailure failure;
   const LossEnd* named = &member;

@@ -1,4 +1,4 @@
-// How a failure between hosts is told, and which of several was the first. Pure.
+// How a failure between nodes is described, and which of several failures came first. Pure.
 #pragma once
 
 #include <optional>
@@ -10,10 +10,10 @@
 namespace fulldeck::nodes {
 
 enum class LossKind {
-  kVanished,  // the launcher's connection was closed without a word
+  kVanished,  // the launcher's connection closed without a final message
   kSilent,    // nothing was heard for the silence limit
-  kOneWay,    // it speaks, but does not hear us
-  kBroken,    // the kernel gave the connection up
+  kOneWay,    // it sends, but does not receive our messages
+  kBroken,    // the kernel gave up on the connection
   kUnintelligible,
 };
 
@@ -23,15 +23,15 @@ struct LossEnd {
   int group_rank = -1;
 };
 
-// What `self` reports of `peer`. A launcher that vanished is named itself; of a link the end that is not the
-// coordinator is named, at both ends, so that both reports name the same host. `detail` is what the kernel or the
-// decoder said.
+// What `self` reports about `peer`. If a launcher vanished, that launcher is named. If a link failed, the end that is
+// not the coordinator is named, at both ends, so that both reports name the same node. `detail` is the error text of
+// the kernel or the decoder.
 NodeFailure DescribeLoss(LossKind kind, const LossEnd& self, const LossEnd& peer, bool self_coordinates,
                          base::Duration quiet_for, const std::string& detail);
 
 std::int64_t UnixNanoseconds();
 
-// Keeps the earliest of the failures that it is told; of two at the same time the one that it heard of first.
+// Keeps the earliest of the failures that are added; of two with the same time, the one added first.
 class FirstFailure {
  public:
   void Add(const NodeFailure& failure, base::TimePoint when) {
@@ -41,7 +41,7 @@ class FirstFailure {
     when_ = when;
   }
   const std::optional<NodeFailure>& get() const { return failure_; }
-  // Whether the user stopped any launcher, first or not.
+  // Whether the user stopped any launcher, even if that was not the first failure.
   bool by_request() const { return by_request_; }
 
  private:

@@ -14,6 +14,13 @@ constexpr base::Duration kCloseTimeout = 1s;
 
 }  // namespace
 
+// Invariants:
+// - While link_ is set, the coordinator decides: CheckDone does nothing. After HangUp this node ends by itself when
+//   its ranks are gone, or at stop_timeout.
+// - HangUp cancels the tick and gives the link other handlers, so OnMessage, OnCoordinatorLost and Tick run only
+//   while link_ is set.
+// - End leaves no timer and no link, so nothing follows the final callback.
+
 NodeMember::NodeMember(NodeGroupContext& context, std::unique_ptr<net::MessageLink> link, const JoinedMessage& joined,
                        std::function<void(const std::string& reason)> lost_before_start)
     : context_(context),
@@ -38,7 +45,7 @@ NodeMember::NodeMember(NodeGroupContext& context, std::unique_ptr<net::MessageLi
   Tick();
 }
 
-// What the coordinator says.
+// Messages of the coordinator.
 
 void NodeMember::OnMessage(std::string_view text) {
   const auto message = DecodeNodeMessage(text);
@@ -78,7 +85,7 @@ void NodeMember::OnStart(const AttemptStart& start) {
 
 void NodeMember::OnStop(const StopMessage& message) {
   if (message.attempt != attempt_) return;
-  // Kept for the case that the coordinator is lost before it says the last word.
+  // Kept in case the coordinator is lost before it sends its final message.
   if (phase_ == Phase::kRunning || phase_ == Phase::kStopping) first_.Add(message.failure, context_.Now());
   if (phase_ == Phase::kRunning) BeginToStop(message.failure);
 }
@@ -114,7 +121,7 @@ void NodeMember::BeginToStop(const NodeFailure& failure) {
   context_.Stop(failure);
 }
 
-// What happens here.
+// Calls of the owner.
 
 void NodeMember::Succeeded() {
   if (phase_ != Phase::kRunning) return;
@@ -147,7 +154,7 @@ void NodeMember::Stopped() {
   CheckDone();
 }
 
-// The end.
+// The end of the run on this node.
 
 void NodeMember::OnLinkEnded(const net::MessageLink::End& end) {
   switch (end.kind) {
@@ -174,7 +181,7 @@ void NodeMember::OnCoordinatorLost(LossKind kind, const std::string& detail) {
   const bool of_the_link = kind == LossKind::kSilent || kind == LossKind::kOneWay || kind == LossKind::kBroken;
   const base::TimePoint when =
       std::clamp(of_the_link ? last_contact : now - context_.options.vanish_head_start, attempt_began_, now);
-  // It may still hear: then both reports say the same.
+  // The coordinator may still receive this; then both reports are the same.
   if (!link_->closed()) {
     link_->Send(EncodeNodeMessage(FailedMessage{attempt_, failure, static_cast<std::uint64_t>((now - when).count())}));
   }
@@ -196,7 +203,7 @@ void NodeMember::EndWhenRanksAreGone() {
   CheckDone();
 }
 
-// While the coordinator is heard, it has the last word.
+// While the link to the coordinator works, the coordinator decides.
 void NodeMember::CheckDone() {
   if (phase_ != Phase::kStopping || link_ || !ranks_gone_) return;
   context_.Finished(verdict_ ? verdict_ : first_.get());

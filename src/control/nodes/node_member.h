@@ -1,5 +1,6 @@
-// A launcher that is connected to the coordinator: does what it is told, tells what happens here, and ends by itself
-// when the connection is lost. One of the two roles behind NodeGroup.
+// A launcher that is connected to the coordinator. It follows the coordinator's messages, reports what happens on its
+// own node, and ends the run on its node by itself when the connection is lost. One of the two roles behind
+// NodeGroup.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,8 @@ namespace fulldeck::nodes {
 
 class NodeMember final : public NodeRole {
  public:
-  // `lost_before_start` is posted when the coordinator goes away before the first attempt: it may come back.
+  // `lost_before_start` is posted if the coordinator is lost before the first attempt, because the coordinator may
+  // come back.
   NodeMember(NodeGroupContext& context, std::unique_ptr<net::MessageLink> link, const JoinedMessage& joined,
              std::function<void(const std::string& reason)> lost_before_start);
 
@@ -47,7 +49,7 @@ class NodeMember final : public NodeRole {
   NodeGroupContext& context_;
   std::function<void(const std::string&)> lost_before_start_;
   Phase phase_ = Phase::kJoined;
-  std::unique_ptr<net::MessageLink> link_;  // none once the coordinator was lost or has said the last word
+  std::unique_ptr<net::MessageLink> link_;  // null after the coordinator was lost or has sent its final message
   const std::string coordinator_name_;
   const std::string coordinator_address_;
   const std::string self_address_;
@@ -60,7 +62,7 @@ class NodeMember final : public NodeRole {
   bool succeeded_ = false;
   bool ranks_gone_ = true;
   FirstFailure first_;
-  std::optional<NodeFailure> verdict_;  // the coordinator's last word
+  std::optional<NodeFailure> verdict_;  // the coordinator's final verdict
 
   const StallDetector stall_detector_;
   const base::Duration tick_;

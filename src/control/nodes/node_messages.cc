@@ -18,7 +18,7 @@ constexpr std::int64_t kMaxRanks = kMaxRanksPerNode * kMaxNodes;
 constexpr std::int64_t kMaxAttempts = 1'000'000'000;
 constexpr std::uint64_t kMaxNanoseconds = std::uint64_t{1} << 62;
 
-// Writing.
+// Encoding.
 
 std::string Short(std::string_view text, std::size_t limit) {
   return base::Printable(text.substr(0, limit));
@@ -113,7 +113,7 @@ Json ToJson(const HeartbeatMessage& message) {
           {"step", message.best_step}};
 }
 
-// Reading. A reader remembers the first thing that is wrong and gives harmless values from there on.
+// Decoding. A reader keeps the first error and returns harmless values after it.
 class Reader {
  public:
   explicit Reader(const Json& object) : object_(object) {}
@@ -121,7 +121,7 @@ class Reader {
   std::int64_t Integer(const char* key, std::int64_t least, std::int64_t most) {
     const Json* value = Find(key);
     if (value == nullptr || !value->is_number_integer()) return Wrong(key, least);
-    // A number above the signed range reads as unsigned.
+    // A number above the signed range is parsed as unsigned.
     if (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) {
       return Wrong(key, least);
     }

@@ -1,5 +1,5 @@
-// What launchers of different nodes say to each other, and how it is written: JSON, described in docs/wire-format.md.
-// Pure. Decoding believes nothing: types, ranges and lengths are looked at, and text is made printable.
+// The messages between launchers of different nodes and their JSON encoding, described in docs/wire-format.md. Pure.
+// Decoding trusts nothing: it checks types, ranges and lengths, and makes text printable.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace fulldeck::nodes {
 
-inline constexpr std::uint32_t kHandshakeMessageLimit = 4096;    // before the token is proved
+inline constexpr std::uint32_t kHandshakeMessageLimit = 4096;    // before authentication
 inline constexpr std::uint32_t kMemberMessageLimit = 64 * 1024;  // what a member sends
 
 // Handshake, in this order. Nonces and proofs are 64 hexadecimal digits.
@@ -38,27 +38,27 @@ struct JoinMessage {  // member to coordinator
 };
 struct JoinedMessage {    // coordinator to member
   std::string host_name;  // of the coordinator
-  int nodes = 0;          // that are here, both of these included
+  int nodes = 0;          // that have joined, including the coordinator and this member
 };
-// Coordinator to member, in place of any of the above: go away, trying again is of no use.
+// Coordinator to member, instead of any message above: rejected; retrying cannot help.
 struct RefusedMessage {
   std::string reason;
 };
 
 // Coordinator to member.
 struct WaitingMessage {
-  std::string text;  // who is missing
+  std::string text;  // which nodes are missing
 };
 struct StartMessage {
-  AttemptStart
-      start;  // master_addr is empty where the member is to take the address by which it reached the coordinator
+  // master_addr is empty if the member must use the address by which it reached the coordinator.
+  AttemptStart start;
 };
 struct StopMessage {
   int attempt = 0;
   NodeFailure failure;
 };
 struct RestartMessage {
-  int attempt = 0;  // that has ended
+  int attempt = 0;  // the one that has ended
   NodeFailure failure;
   std::uint64_t delay_ms = 0;
 };
@@ -69,11 +69,11 @@ struct GaveUpMessage {
   std::string reason;
 };
 
-// Member to coordinator. Attempt -1 is before the first one.
+// Member to coordinator. Attempt -1: before the first one.
 struct FailedMessage {
   int attempt = 0;
   NodeFailure failure;
-  std::uint64_t age_ns = 0;  // how long ago it was seen, when this was sent
+  std::uint64_t age_ns = 0;  // time from seeing the failure to sending this message
 };
 struct StoppedMessage {
   int attempt = 0;
@@ -82,11 +82,11 @@ struct SucceededMessage {
   int attempt = 0;
 };
 
-// Both ways.
+// In both directions.
 struct HeartbeatMessage {
   std::uint64_t count = 0;    // 1, 2, 3 …
-  std::uint64_t echo = 0;     // the last count that was heard from the other side; 0 for none
-  std::uint64_t held_ns = 0;  // time between hearing that and saying this
+  std::uint64_t echo = 0;     // the last count received from the other end; 0: none
+  std::uint64_t held_ns = 0;  // time from receiving that count to sending this message
   std::uint64_t best_step = 0;
 };
 

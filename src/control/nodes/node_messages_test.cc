@@ -109,7 +109,7 @@ TEST(NodeMessages, CutAndCleanWhatUsersWillSee) {
   EXPECT_EQ(back.host_name.find('\n'), std::string::npos);
   EXPECT_LE(back.host_name.size(), 64U);
   EXPECT_EQ(back.exit_code, 0);
-  // Escapes of JSON come out as bytes; they are cleaned on the way in, too.
+  // JSON escapes decode to control bytes; they are sanitized on the way in, too.
   const auto sneaky = DecodeNodeMessage(R"({"type":"waiting","text":"a\u001b[2Jb"})");
   ASSERT_TRUE(sneaky.ok());
   EXPECT_EQ(std::get<WaitingMessage>(*sneaky).text.find('\x1b'), std::string::npos);

@@ -15,7 +15,7 @@ void PostedCalls::Post(std::function<void()> call) {
 void PostedCalls::Run() {
   timer_ = 0;
   const std::shared_ptr<bool> alive = alive_;
-  // What is posted meanwhile has its own turn, so that nobody is kept from the loop.
+  // Calls that are posted meanwhile run in a later turn, so that the loop is not starved.
   for (std::size_t left = calls_.size(); left > 0; --left) {
     const std::function<void()> call = std::move(calls_.front());
     calls_.pop_front();

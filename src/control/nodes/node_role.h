@@ -1,5 +1,5 @@
-// What the coordinator and the members of a host group share: the options, the way to the owner's callbacks, and what
-// the owner may say to either.
+// What the coordinator and the members of a node group share: the options, the path to the owner's callbacks, and the
+// calls that the owner makes on either role.
 #pragma once
 
 #include <deque>
@@ -13,7 +13,7 @@
 
 namespace fulldeck::nodes {
 
-// Runs functions from the loop, in order, outside of any call. One of them may destroy the queue.
+// Runs functions from the loop, in order, outside of any other call. A function may destroy the queue.
 class PostedCalls {
  public:
   explicit PostedCalls(base::EventLoop& loop) : loop_(loop) {}
@@ -40,7 +40,7 @@ class NodeGroupContext {
   void Start(const AttemptStart& start);
   void Stop(const NodeFailure& failure);
   void Restarting(const NodeFailure& failure, base::Duration delay);
-  // The last word: whatever is told after it goes nowhere.
+  // The final callback: nothing is delivered after it.
   void Finished(const std::optional<NodeFailure>& failure);
   void GaveUp(const std::string& reason);
 
@@ -50,11 +50,11 @@ class NodeGroupContext {
   const NodeGroupOptions options;
   const NodeGroupEvents events;
   PostedCalls calls;
-  std::uint64_t best_step = 0;  // of this host
+  std::uint64_t best_step = 0;  // of this node
   bool over = false;
 };
 
-// What the owner of the group says; comes from PostedCalls.
+// Calls by the owner of the group. They come from PostedCalls.
 class NodeRole {
  public:
   virtual ~NodeRole() = default;

@@ -8,7 +8,7 @@
 namespace fulldeck::nodes {
 namespace {
 
-// Longer lists say how many more there are.
+// Longer lists end with the number of names that are not shown.
 constexpr std::size_t kNamesShown = 16;
 
 std::string Listed(std::vector<std::string> names) {

@@ -1,4 +1,5 @@
-// Who may join, who is which host, and who is missing. Pure: rules over a list, so that each is a row in the test.
+// Rules of the rendezvous: which node may join, which group rank each node gets, and which nodes are missing. Pure
+// functions over a list, so that each rule is a row of the test's table.
 #pragma once
 
 #include <cstddef>
@@ -18,24 +19,24 @@ struct RosterEntry {
   int ranks = 1;
 };
 
-// "host B (10.0.0.2)"
+// Example: "host B (10.0.0.2)".
 std::string NameOf(const RosterEntry& entry);
 
-// "2", "2:4"
+// Examples: "2", "2:4".
 std::string NodeRange(int min_nodes, int max_nodes);
 
-// Why `newcomer` cannot join those that are here, of whom the coordinator is the first; nothing when it can. Names both
-// hosts where two contradict each other.
+// Why `newcomer` cannot join the nodes in `here`, the first of which is the coordinator; nullopt if it can. Names
+// both nodes if their settings contradict each other.
 std::optional<std::string> WhyNotJoin(const std::vector<RosterEntry>& here, const NodeGroupOptions& options,
                                       const JoinMessage& newcomer, const std::string& address);
 
-// Index into `here` of the host with node rank, or nothing.
+// Index into `here` of the node with this node rank; nullopt if there is none.
 std::optional<std::size_t> FindNodeRank(const std::vector<RosterEntry>& here, std::optional<int> node_rank);
 
-// Indices into `here` by group rank: by node rank where there are any, else as they came.
+// Indices into `here` in group-rank order: by node rank if nodes have one, otherwise in order of arrival.
 std::vector<std::size_t> NodeOrder(const std::vector<RosterEntry>& here);
 
-// "1 of 2 hosts is here: host A (10.0.0.1); missing: node rank 1".
+// Example: "1 of 2 hosts is here: host A (10.0.0.1); missing: node rank 1".
 std::string DescribeMissingNodes(const std::vector<RosterEntry>& here, const NodeGroupOptions& options);
 
 }  // namespace fulldeck::nodes

@@ -12,10 +12,10 @@ constexpr std::string_view kBegin = "# fulldeck patch mmengine: begin";
 constexpr std::string_view kEnd = "# fulldeck patch mmengine: end";
 
 struct Line {
-  std::string_view text;  // without its end
-  std::string_view end;   // "\n", "\r\n", or nothing in the last one
+  std::string_view text;  // without its line ending
+  std::string_view end;   // "\n", "\r\n", or empty for the last line
   std::size_t offset = 0;
-  bool in_string = false;  // begins inside a string of three quotes
+  bool in_string = false;  // begins inside a triple-quoted string
 };
 
 std::size_t Indentation(std::string_view line) {
@@ -26,7 +26,7 @@ std::string_view Words(const Line& line) {
   return line.text.substr(Indentation(line.text));
 }
 
-// Follows Python's strings through one line. `open` is the quote of the string that the line begins in, or 0.
+// Tracks Python's strings through one line. `open` is the quote of the string in which the line begins, or 0.
 char AfterLine(std::string_view line, char open) {
   for (std::size_t i = 0; i < line.size(); ++i) {
     const char c = line[i];
@@ -82,7 +82,8 @@ base::Result<Body> FindWrapModel(const std::vector<Line>& lines) {
   }
   if (!definition) return base::Error{"there is no function wrap_model in it"};
   const std::size_t outside = Indentation(lines[*definition].text);
-  // The header may take several lines, which are indented as a body is; it ends where a line ends in a colon.
+  // The header may span several lines, which are indented like a body; it ends with the first line that ends in a
+  // colon.
   std::size_t i = *definition;
   while (i < lines.size() && !base::Trim(lines[i].text).ends_with(":")) ++i;
   Body body{std::min(i + 1, lines.size()), lines.size()};
@@ -102,7 +103,7 @@ std::optional<std::size_t> FindPlace(const std::vector<Line>& lines, const Body&
   }
   for (std::size_t i = body.first; i < body.last; ++i) {
     const std::string_view words = Words(lines[i]);
-    // A statement of its own: not the middle of a call that spans lines.
+    // Must be a statement of its own, not the middle of a call that spans lines.
     const bool assigns = words.starts_with("model = ") || words.starts_with("return ");
     if (!lines[i].in_string && assigns && words.find("DistributedDataParallel(") != std::string_view::npos) return i;
   }

@@ -1,5 +1,6 @@
-// Which lines `fulldeck patch mmengine` puts into mmengine/runner/runner.py, and where: just before wrap_model makes
-// the data-parallel wrapper, so that they see the model as the wrapper will. Pure text; nothing here touches a file.
+// The lines that `fulldeck patch mmengine` inserts into mmengine/runner/runner.py, and their position: just before
+// wrap_model creates the data-parallel wrapper, so that they see the model as the wrapper will. Works on text only;
+// accesses no file.
 #pragma once
 
 #include <optional>
@@ -11,20 +12,20 @@
 namespace fulldeck::patch {
 
 enum class TraceWhen {
-  kOnRequest,  // the report is written in runs that have FULLDECK_TRACE_DDP=1
+  kOnRequest,  // runs with FULLDECK_TRACE_DDP=1 write the report
   kAlways,     // --trace-ddp
 };
 
-// The source with the lines in it. They stand between two comment lines of ours, have the indentation and the line
-// ends of their place, and do nothing where the package fulldeck is not there or anything in it fails.
+// Returns the source with the lines inserted. They are enclosed by two marker comments and use the indentation and
+// line endings of their position. They do nothing if the package fulldeck is not installed or anything in it fails.
 //
-// The place is looked for by shape, not by line number: in `def wrap_model`, outside of strings and comments, before
-// the `if model_wrapper_cfg is None:` that chooses the wrapper, or else before the first `MMDistributedDataParallel(`
-// or `DistributedDataParallel(`. An error when there is no such place, when there are two functions of that name, when
-// our lines are there already, or when it is no text at all.
+// The position is found by structure, not by line number: in `def wrap_model`, outside of strings and comments,
+// before the `if model_wrapper_cfg is None:` that chooses the wrapper, or otherwise before the first
+// `MMDistributedDataParallel(` or `DistributedDataParallel(`. Fails if there is no such position, if two functions
+// have that name, if the lines are already inserted, or if the source is not text.
 base::Result<std::string> WithLines(std::string_view source, TraceWhen when);
 
-// The text without our lines; nothing when they are not there, or there is anything but one whole set of them.
+// The source without the inserted lines; nullopt unless it contains exactly one complete set of them.
 std::optional<std::string> WithoutLines(std::string_view source);
 
 bool HasLines(std::string_view source);

@@ -8,8 +8,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// The shape of MMEngine's runner: a header over several lines, a docstring that talks about what we look for, the
-// branch.
+// The structure of MMEngine's runner: a header over several lines, a docstring that mentions the patterns that are
+// searched for, the branch.
 constexpr char kRunner[] = R"(class Runner:
 
     def wrap_model(

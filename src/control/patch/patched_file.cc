@@ -37,12 +37,12 @@ bool Exists(const std::string& path) {
 Result<void> SyncFolder(const std::string& folder) {
   const base::UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return ErrnoError("cannot open " + Named(folder));
-  // Some file systems cannot sync a folder, and say so; the rename is done all the same.
+  // Some file systems cannot sync a folder and return an error; the rename is done nevertheless.
   if (fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP) return ErrnoError("cannot sync " + Named(folder));
   return {};
 }
 
-// A new file of this name with the text in it, on the disk when it returns; with owner and mode of `like`.
+// Creates a file with this text, which is on the disk when the function returns, with the owner and mode of `like`.
 Result<void> WriteSynced(const std::string& path, const std::string& text, const std::string& like) {
   if (unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoError("cannot replace " + Named(path));
   struct stat facts {};
@@ -81,12 +81,12 @@ std::optional<Sum> ParseSum(std::string_view text) {
   return Sum{*hash, *length};
 }
 
-// While it lives no other fulldeck changes files in the folder.
+// While the lock is held, no other fulldeck changes files in the folder.
 Result<base::UniqueFd> Lock(const std::string& folder) {
   base::UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return ErrnoError("cannot open " + Named(folder));
   if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
-  // A file system without locks is no reason to refuse: two at once are rare, and each step is safe by itself.
+  // Proceed on a file system without locks: two concurrent calls are rare, and each step is safe by itself.
   if (errno != EWOULDBLOCK) return fd;
   return Error{fmt::format("another fulldeck is changing files in {} at this moment; try again", Named(folder))};
 }
@@ -112,6 +112,8 @@ PatchedFile::PatchedFile(std::string path, Step step) : path_(std::move(path)), 
   folder_ = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
 }
 
+// The content of FILE decides: equal to the note's `after`, it is patched; equal to `before`, a patch or restore was
+// interrupted; anything else was written by another program.
 Result<PatchedFile::Seen> PatchedFile::Inspect() const {
   auto text = base::ReadWholeFile(path_, kLargestFile);
   if (!text) return text.error();
@@ -219,7 +221,8 @@ Result<void> PatchedFile::Replace(const std::string& text) const {
 }
 
 Result<void> PatchedFile::RemoveTraces() const {
-  // The note goes last: as long as it is there, an interruption is told from a file that was never touched.
+  // The note goes last: as long as it exists, an interruption can be distinguished from a file that was never
+  // patched.
   for (const char* ending : {".fulldeck-new", ".fulldeck-patch.new", ".fulldeck-original", ".fulldeck-patch"}) {
     if (const auto may = Before(ending); !may) return may;
     if (unlink((path_ + ending).c_str()) != 0 && errno != ENOENT)
@@ -236,7 +239,8 @@ Result<bool> PatchedFile::Patch(TraceWhen when) {
   if (!seen) return seen.error();
   if (seen->status.state == PatchState::kPatched && seen->status.when == when) return false;
   if (seen->status.state == PatchState::kPatched) {
-    // Through the original, so that no third content of the file has to be told apart. The lock goes with `lock`.
+    // Go through the original, so that there is never a third content of the file to recognize. The lock is held
+    // until `lock` is destroyed.
     const auto original = WithoutLines(seen->text);
     if (!original || !(SumOf(*original) == seen->note->before)) {
       return Error{Named(path_) + ": taking the lines out does not give the original. Use --restore first"};
@@ -247,7 +251,7 @@ Result<bool> PatchedFile::Patch(TraceWhen when) {
     if (!seen) return seen.error();
   }
   if (seen->status.state == PatchState::kChangedMeanwhile && !HasLines(seen->text)) {
-    // Installed anew after a patch: the note is of a file that is no more.
+    // Reinstalled after a patch: the note describes a file that no longer exists.
     if (const auto removed = RemoveTraces(); !removed) return removed.error();
   } else if (seen->status.state != PatchState::kNotPatched) {
     return Error{
@@ -304,7 +308,7 @@ Result<bool> PatchedFile::Restore() {
     if (rename(kept.c_str(), path_.c_str()) != 0) return ErrnoError("cannot replace " + Named(path_));
     if (const auto synced = SyncFolder(folder_); !synced) return synced.error();
   } else {
-    // The kept file is gone or damaged; without our lines the file must be the one that was.
+    // The kept file is missing or damaged. Without the inserted lines, the file must match the original's checksum.
     const auto made = WithoutLines(seen->text);
     if (!made || !(SumOf(*made) == seen->note->before)) {
       return Error{

@@ -1,15 +1,15 @@
-// One source file of somebody else's install that gets lines of ours and is given back as it was, byte by byte.
+// One source file of another package that gets fulldeck's lines inserted and can be restored byte by byte.
 //
-// Beside FILE there may stand
-//   FILE.fulldeck-original   the file as it was: the same inode where the file system can, else a copy
+// Next to FILE there may be
+//   FILE.fulldeck-original   the original file: the same inode if the file system supports it, otherwise a copy
 //   FILE.fulldeck-patch      a note: checksum and length of the file before and after
-//   FILE.fulldeck-new        what is being written; never read back
-// The order is: new file written and synced, note, original kept, then one rename. So at every moment FILE is whole,
-// and is either the old one or the new one; whoever comes after an interruption can tell which, and both Patch and
-// Restore go on from there. Two at once: the second is refused (a lock on the folder).
+//   FILE.fulldeck-new        the file that is being written; never read back
+// The order is: write and sync the new file, write the note, keep the original, then one rename. So FILE is complete
+// at every moment, and is either the old or the new one. After an interruption the next call can tell which, and both
+// Patch and Restore continue from there. Of two concurrent calls the second one is rejected (a lock on the folder).
 //
-// What decides is the content of FILE, never its time. A file that is neither the one before nor the one after was
-// changed by somebody else, and is not touched.
+// Only the content of FILE decides, never its timestamp. A file that matches neither the state before nor the state
+// after was changed by another program, and is left unchanged.
 #pragma once
 
 #include <functional>
@@ -24,36 +24,35 @@ namespace fulldeck::patch {
 enum class PatchState {
   kNotPatched,
   kPatched,
-  kChangedMeanwhile,  // patched once, and then changed by somebody else, or installed anew
-  kLinesWithoutNote,  // our lines are in it, and the note is gone
+  kChangedMeanwhile,  // patched once, then changed by another program or reinstalled
+  kLinesWithoutNote,  // the inserted lines are in it, but the note is missing
 };
 
 struct PatchStatus {
   PatchState state = PatchState::kNotPatched;
   std::optional<TraceWhen> when;  // of kPatched
-  bool leftovers = false;         // an interrupted call left files beside it; the next Patch or Restore clears them
+  bool leftovers = false;         // an interrupted call left files next to it; the next Patch or Restore removes them
 };
 
 class PatchedFile {
  public:
-  // Called before each step that changes the disk, with its name; false ends the call there as a power cut would. For
-  // tests.
+  // Called with its name before each step that changes the disk; if it returns false, the call ends there as after a
+  // power failure. For tests.
   using Step = std::function<bool(const char* name)>;
 
-  // `path` may be a link: the file that it leads to is meant.
+  // If `path` is a link, its target is used.
   explicit PatchedFile(std::string path, Step step = nullptr);
 
   base::Result<PatchStatus> Status() const;
 
-  // Puts the lines in. Returns whether the file was changed: false when they are there already. Lines of the other kind
-  // (TraceWhen) are replaced.
+  // Inserts the lines. Returns whether the file was changed: false if they are already inserted. Replaces lines of
+  // the other TraceWhen.
   base::Result<bool> Patch(TraceWhen when);
 
-  // Gives the file back as it was. Returns whether it was changed: false when there was nothing to give back.
+  // Restores the original file. Returns whether it was changed: false if there was nothing to restore.
   base::Result<bool> Restore();
 
-  // Why the file could not be replaced, in words and with what to do; nothing when it could. Asked by Patch and
-  // Restore.
+  // Why the file cannot be replaced, as a message with a fix; nullopt if it can. Patch and Restore check this.
   std::optional<std::string> WhyNotWritable() const;
 
   const std::string& path() const { return path_; }

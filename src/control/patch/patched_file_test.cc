@@ -138,7 +138,8 @@ TEST_F(PatchedFileTest, IsNotTouchedWhereTheNoteIsDamagedOrGone) {
   EXPECT_EQ(Read(path_), patched);
 }
 
-// Ends Patch or Restore before each of its steps in turn; whatever is found then is whole, and both ways lead on.
+// Interrupts Patch or Restore before each of its steps in turn. The file must be complete each time, and both calls
+// must be able to continue.
 TEST_F(PatchedFileTest, IsRecoverableWhereverItWasInterrupted) {
   const std::string patched = *WithLines(kSource, TraceWhen::kOnRequest);
   for (const bool restoring : {false, true}) {
@@ -177,7 +178,7 @@ TEST_F(PatchedFileTest, IsFoundBehindALink) {
   EXPECT_NE(Read(path_), kSource);
 }
 
-// In a child that is nobody: root may write everywhere.
+// In a child that runs as nobody, because root may write everywhere.
 TEST_F(PatchedFileTest, ReportsWhoMayChangeIt) {
   chmod(folder_.string().c_str(), 0555);
   const pid_t child = fork();

@@ -24,8 +24,8 @@ using base::Result;
 
 constexpr std::size_t kLongestAnswer = 64 * 1024;
 
-// The working directory is off the path (base/python_start.h): a folder of the package's name in it is not the install.
-// find_spec of a package at the top runs none of its code. Runs on Python 3.8 and older.
+// The working directory is not on the path (base/python_start.h), so a folder of the package's name in it is not
+// found. find_spec of a top-level package runs none of its code. Runs on Python 3.8 and older.
 constexpr char kQuestion[] = R"(
 import importlib.util, os, sys
 spec = importlib.util.find_spec(sys.argv[1])
@@ -51,7 +51,7 @@ bool IsProgram(const std::string& path) {
   return stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode) && access(path.c_str(), X_OK) == 0;
 }
 
-// Everything that the child says until it ends, or nothing when the time is over.
+// Everything that the child prints until it ends; nullopt if the deadline passes first.
 std::optional<std::string> ReadUntil(int fd, base::TimePoint deadline) {
   std::string text;
   for (;;) {
@@ -89,7 +89,7 @@ Result<std::string> FindPython(const std::string& requested, const base::Environ
     return Error{fmt::format("{} is not a program that can be run", base::Printable(name))};
   }
   for (const std::string_view folder : base::Split(environment.Get("PATH").value_or("/usr/bin:/bin"), ':')) {
-    // Empty and relative entries lead into the working directory, where anybody may have put a python3.
+    // Empty and relative entries refer to the working directory, where anyone may have put a python3.
     if (!folder.starts_with("/")) continue;
     const std::string path = std::string(folder) + "/" + name;
     if (IsProgram(path)) return path;
@@ -111,7 +111,7 @@ Result<PythonInstall> QueryPython(const std::string& python, const std::string& 
   if (!child) return child.error();
   pipe->write_end.Reset();
   const auto answer = ReadUntil(pipe->read_end.get(), base::SteadyClock::Instance().Now() + timeout);
-  // A session of its own: nothing that it started is left either.
+  // The child has its own session, so this also kills everything that it started.
   if (!answer) kill(-*child, SIGKILL);
   int status = 0;
   while (waitpid(*child, &status, 0) < 0 && errno == EINTR) {
@@ -121,7 +121,7 @@ Result<PythonInstall> QueryPython(const std::string& python, const std::string& 
                              std::chrono::duration_cast<std::chrono::seconds>(timeout).count(), package)};
   }
   auto lines = base::Split(*answer, '\n');
-  // A sitecustomize may print something of its own first.
+  // A sitecustomize may print something first.
   lines.erase(lines.begin(), std::find(lines.begin(), lines.end(), "fulldeck"));
   if (status != 0 || lines.size() < 6 || lines[5] != "end") {
     return Error{fmt::format("{} does not work as a Python 3: it could not be asked where it has {}",

@@ -1,4 +1,4 @@
-// The same sentence in both languages of the program.
+// One sentence in both languages of the program.
 #pragma once
 
 #include <string>

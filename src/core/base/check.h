@@ -1,5 +1,5 @@
-// FULLDECK_CHECK: a broken invariant ends the process, in every build, with the place and the reason on stderr.
-// Not for bad input or a failing system call: those are a base::Result.
+// FULLDECK_CHECK: aborts the process, in every build, when one of fulldeck's own invariants is broken; prints the location
+// and the condition on stderr. Not for invalid input or failing system calls: those return a base::Result.
 #pragma once
 
 namespace fulldeck::base {

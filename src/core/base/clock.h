@@ -1,5 +1,4 @@
-// Time as the rest of the tree sees it: an interface, the machine's monotonic clock, and a twin that tests move by
-// hand.
+// Time as an interface, the machine's monotonic clock, and a clock that tests advance by hand.
 #pragma once
 
 #include <chrono>
@@ -21,14 +20,14 @@ class Clock {
   virtual TimePoint Now() const = 0;
 };
 
-// CLOCK_MONOTONIC: the same in every process of this host. Any thread may ask.
+// CLOCK_MONOTONIC: the same in every process of this node. Thread safe.
 class SteadyClock final : public Clock {
  public:
   static const SteadyClock& Instance();
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
 };
 
-// Stands still until told. Not thread safe.
+// Changes only in Advance(). Not thread safe.
 class ManualClock final : public Clock {
  public:
   TimePoint Now() const override { return now_; }

@@ -1,5 +1,5 @@
-// DynamicLibrary: a vendor's shared library, found at run time, so that one binary starts on machines without it.
-// Opening one runs the vendor's code in this process: do it only where a crash or a hang costs nothing.
+// DynamicLibrary: a vendor's shared library, loaded at run time so that one binary also starts on machines without it.
+// Opening one runs the vendor's code in this process: do it only where a crash or a hang does no harm.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace fulldeck::base {
 
-// Movable owner of a dlopen handle; closes it at the end. Not thread safe.
+// Movable owner of a dlopen handle; the destructor closes it. Not thread safe.
 class DynamicLibrary {
  public:
-  // `path` is a file name with slashes, or a bare name that the loader looks up. The error says what the loader said.
+  // `path` is a file name with slashes, or a bare name that the loader searches for. The error contains the loader's
+  // message.
   static Result<DynamicLibrary> Open(const std::string& path);
 
   DynamicLibrary(DynamicLibrary&& other) noexcept;

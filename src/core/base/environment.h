@@ -1,4 +1,4 @@
-// The variables of a process as a value, so that what reads them can be tested without changing the process.
+// Environment variables as a value, so that code that reads them can be tested without changing the process.
 #pragma once
 
 #include <map>
@@ -13,13 +13,13 @@ class Environment {
   Environment() = default;
   Environment(std::initializer_list<std::pair<const std::string, std::string>> variables) : variables_(variables) {}
 
-  // What this process was given. Not to be called while another thread calls setenv.
+  // The variables of this process. Must not be called while another thread calls setenv.
   static Environment OfThisProcess();
 
-  // Set but empty is an empty string; not set is nothing.
+  // A variable that is set but empty gives an empty string; one that is not set gives nullopt.
   std::optional<std::string> Get(std::string_view name) const;
 
-  // Changes this value, not the process.
+  // Changes this object, not the process.
   void Set(std::string name, std::string value);
   void Remove(std::string_view name);
 

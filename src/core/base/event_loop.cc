@@ -17,14 +17,14 @@
 namespace fulldeck::base {
 namespace {
 
-// Same number on every architecture; older headers lack the name.
+// The same number on every architecture; older headers do not define it.
 constexpr long kPidfdOpen = 434;
 
 int OpenPidfd(pid_t pid) {
   return static_cast<int>(syscall(kPidfdOpen, pid, 0U));
 }
 
-// The status of a child that has ended, which is thereby reaped.
+// Reaps the child if it has exited, and returns its status.
 std::optional<int> ReapIfChild(pid_t pid) {
   int status = 0;
   pid_t reaped = 0;
@@ -113,9 +113,9 @@ Result<EventLoop::Id> EventLoop::WhenExited(pid_t pid, ExitHandler handler) {
     if (!watch) return watch.error();
     child->watch = *watch;
   } else {
-    // SIGCHLD is blocked before the child is looked at: one that ends in between leaves a signal that is pending, and
-    // one that ended before is seen here. The other way around the end of the child could fall between the two, and be
-    // lost.
+    // SIGCHLD must be blocked before the state of the child is checked. A child that exits between the two then leaves
+    // a pending signal, and one that exited earlier is found by waitid. In the opposite order, an exit between the two
+    // would be lost.
     if (!watches_sigchld_) {
       const auto watching = OnSignals({SIGCHLD}, [this](int) { ReapWithoutPidfds(); });
       if (!watching) return watching.error();
@@ -153,12 +153,16 @@ Result<void> EventLoop::OnSignals(const std::vector<int>& signals, SignalHandler
   if (fd < 0) return ErrnoError("signalfd");
   const auto watch = WhenReadable(fd, [this, fd, handler = std::move(handler)] { ReadSignals(fd, handler); });
   if (!watch) return watch.error();
+  // signalfd merges pending signals of one number, so a SIGCHLD may stand for several children: ReapWithoutPidfds()
+  // checks all of them.
   return {};
 }
 
 void EventLoop::ReadSignals(int fd, const SignalHandler& handler) {
   signalfd_siginfo info{};
   while (read(fd, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) handler(static_cast<int>(info.ssi_signo));
+  // A handler may call this for its own id. Invariant: whoever calls a handler first takes it out of its map or holds a
+  // shared_ptr to it, so that removing it here never destroys a function that is running.
 }
 
 void EventLoop::Remove(Id id) {
@@ -177,7 +181,8 @@ void EventLoop::Remove(Id id) {
 }
 
 bool EventLoop::FireDueTimers() {
-  // Those that are due now; what a handler sets for now waits for the next round, behind the descriptors.
+  // Collects only the timers that are due now. A timer that a handler sets for "now" fires in the next round, after the
+  // descriptors, so timers cannot starve them.
   std::vector<Id> due;
   const auto end = timers_.upper_bound(clock_.Now());
   for (auto timer = timers_.begin(); timer != end; ++timer) due.push_back(timer->second.first);
@@ -215,7 +220,8 @@ bool EventLoop::RunOnce(std::optional<Duration> timeout) {
   FULLDECK_CHECK(ready >= 0 || errno == EINTR);
   bool called = fired;
   for (int i = 0; i < ready; ++i) {
-    // An earlier handler of this round may have removed it; the copy keeps the handler alive while it removes itself.
+    // An earlier handler of this round may have removed this watch. The shared_ptr keeps the handler alive if it
+    // removes itself.
     const auto found = watches_.find(events[static_cast<std::size_t>(i)].data.u64);
     if (found == watches_.end()) continue;
     const std::shared_ptr<Watch> watch = found->second;

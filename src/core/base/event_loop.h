@@ -1,8 +1,7 @@
-// EventLoop: one thread that waits for descriptors, timers, children and signals at once (epoll, timerfd, pidfd,
-// signalfd) and calls the handler of what happened. Nothing polls. Not for work that blocks: a handler must return
-// soon.
+// EventLoop: one thread that waits for descriptors, timers, child processes and signals (epoll, timerfd, pidfd,
+// signalfd) and calls the handler of each event. Nothing polls. Not for blocking work: a handler must return soon.
 //
-// Thread rule: everything, the handlers included, on the thread that runs the loop.
+// Thread rule: all calls, including the handlers, are made on the thread that runs the loop.
 #pragma once
 
 #include <sys/types.h>
@@ -24,38 +23,40 @@ class EventLoop {
  public:
   using Id = std::uint64_t;
   using Handler = std::function<void()>;
-  // The status as waitpid gives it; nothing when the process was not a child of ours.
+  // The status as returned by waitpid; nullopt if the process is not a child of this process.
   using ExitHandler = std::function<void(std::optional<int> wait_status)>;
   using SignalHandler = std::function<void(int signal_number)>;
 
   enum class ChildEvents { kPidfdIfPossible, kSigchld };
 
-  // kSigchld is what kernels before 5.3 get; naming it lets a test walk that path on any kernel.
+  // kSigchld is the fallback for kernels before 5.3; passing it lets a test use that path on any kernel.
   explicit EventLoop(const Clock& clock = SteadyClock::Instance(),
                      ChildEvents child_events = ChildEvents::kPidfdIfPossible);
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  // Calls `handler` whenever `fd` can be read (or has hung up). The caller keeps the descriptor, and removes the watch
-  // before it closes it. An error for what epoll cannot wait on, such as a regular file.
+  // Calls `handler` whenever `fd` is readable (or has hung up). The caller owns the descriptor and must remove the
+  // watch before closing it. Fails for descriptors that epoll does not support, such as regular files.
   Result<Id> WhenReadable(int fd, Handler handler);
   Result<Id> WhenWritable(int fd, Handler handler);
 
-  // Calls `handler` once, at `when` by this loop's clock.
+  // Calls `handler` once, at `when` on this loop's clock.
   Id At(TimePoint when, Handler handler);
   Id After(Duration delay, Handler handler) { return At(clock_.Now() + delay, std::move(handler)); }
 
-  // Calls `handler` once, when the process has ended; a child is reaped first. An error when there is no such process.
+  // Calls `handler` once, when the process has exited; a child is reaped first. Fails if the process does not exist.
   Result<Id> WhenExited(pid_t pid, ExitHandler handler);
 
-  // Blocks the signals for this thread and calls `handler` for each one that arrives. Until the loop is destroyed.
+  // Blocks the signals in this thread and calls `handler` for each one that arrives, until the loop is destroyed.
   Result<void> OnSignals(const std::vector<int>& signals, SignalHandler handler);
 
-  // Forgets a watch, timer or child. Inside a handler too, also its own. Unknown ids are fine: it may just have fired.
+  // Removes a watch, timer or child. May be called inside a handler, also for the handler's own id. Unknown ids are
+  // ignored: the event may just have fired.
   void Remove(Id id);
 
-  // Waits until something happens or `timeout` is over, and calls what is due. Returns false when nothing was.
+  // Waits until an event arrives or `timeout` expires, and calls the handlers that are due. Returns whether it called
+  // any.
   bool RunOnce(std::optional<Duration> timeout = std::nullopt);
 
   // Runs until Stop() is called from a handler.
@@ -88,7 +89,7 @@ class EventLoop {
   std::unique_ptr<SignalMask> mask_before_;
 };
 
-// One timer of an object, gone with it.
+// One timer that belongs to an object and is canceled with it.
 class LoopTimer {
  public:
   explicit LoopTimer(EventLoop& loop) : loop_(loop) {}
@@ -96,7 +97,7 @@ class LoopTimer {
   LoopTimer(const LoopTimer&) = delete;
   LoopTimer& operator=(const LoopTimer&) = delete;
 
-  // Forgets what it was set for before.
+  // Replaces an earlier setting.
   void Set(Duration delay, std::function<void()> handler) {
     Cancel();
     id_ = loop_.After(delay, [this, handler = std::move(handler)] {

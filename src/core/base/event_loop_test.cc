@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Runs the loop until the condition holds; gives up after a time that no healthy machine needs.
+// Runs the loop until the condition holds. The timeout is longer than any healthy machine needs.
 template <typename Condition>
 bool RunUntil(EventLoop& loop, Condition condition, Duration timeout = 20s) {
   const TimePoint deadline = SteadyClock::Instance().Now() + timeout;
@@ -173,7 +173,7 @@ TEST_P(EventLoopChildren, ThatEndedBeforeTheyWereWatchedAreStillReported) {
   EXPECT_EQ(WEXITSTATUS(*status), 3);
 }
 
-// The end of a child may fall between any two instructions of the call that watches it.
+// A child may exit between any two instructions of the call that starts to watch it.
 TEST_P(EventLoopChildren, ThatEndWhileTheyBeginToBeWatchedAreStillReported) {
   for (int i = 0; i < 1000; ++i) {
     EventLoop loop(SteadyClock::Instance(), GetParam());

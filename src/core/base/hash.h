@@ -20,7 +20,7 @@ class Hash {
   Hash();
   // `data` may be null when `bytes` is 0.
   void Add(const void* data, std::size_t bytes);
-  // The sum of everything so far; more may be added afterwards.
+  // The checksum of all data so far; more may be added afterwards.
   std::uint64_t Sum() const;
 
  private:
@@ -30,7 +30,7 @@ class Hash {
 
 std::uint64_t HashOf(std::string_view data);
 
-// 16 lower-case hexadecimal digits, and back; anything else is nothing.
+// 16 lower-case hexadecimal digits, and back; ParseHash returns nullopt for anything else.
 std::string FormatHash(std::uint64_t sum);
 std::optional<std::uint64_t> ParseHash(std::string_view text);
 

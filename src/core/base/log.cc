@@ -17,8 +17,8 @@ void Log(Severity severity, std::string_view message) {
   if (severity == Severity::kError) line += "error: ";
   line += message;
   line += '\n';
-  // A pipe that poll() calls writable takes PIPE_BUF bytes at once; a write of more might wait for its reader.
-  constexpr int kPollTimeoutMs = 1000;  // milliseconds
+  // A pipe that poll() reports writable accepts PIPE_BUF bytes without blocking; a longer write could block.
+  constexpr int kPollTimeoutMs = 1000;
   std::string_view left = line;
   while (!left.empty()) {
     pollfd polled{STDERR_FILENO, POLLOUT, 0};
@@ -27,7 +27,7 @@ void Log(Severity severity, std::string_view message) {
     if (ready <= 0) return;
     const ssize_t written = write(STDERR_FILENO, left.data(), std::min<std::size_t>(left.size(), PIPE_BUF));
     if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    // Where stderr itself cannot be written to there is no place for the line.
+    // If stderr cannot be written, the line is dropped.
     if (written <= 0) return;
     left.remove_prefix(static_cast<std::size_t>(written));
   }

@@ -10,7 +10,7 @@
 namespace fulldeck::base {
 namespace {
 
-// Before the first import of the script. sys is part of the interpreter: no file can stand in for it.
+// Runs before the first import of the script. sys is built into the interpreter, so no file can shadow it.
 constexpr char kRemoveWorkingDirectory[] =
     "import sys\n"
     "sys.path[:] = [entry for entry in sys.path if entry[:1] == '/']\n";
@@ -25,7 +25,7 @@ bool SameFolder(const std::string& one, const std::string& other) {
 Environment Without(Environment environment, const std::string& working_directory) {
   if (const auto callers = environment.Get("PYTHONPATH")) {
     std::vector<std::string> kept;
-    // An empty entry is the working directory: PYTHONPATH=$PYTHONPATH:/x has one where the variable was not set.
+    // An empty entry means the working directory: PYTHONPATH=$PYTHONPATH:/x has one if the variable was not set.
     for (const std::string_view entry : Split(*callers, ':')) {
       std::string folder(entry);
       if (folder.starts_with("/") && !SameFolder(folder, working_directory)) kept.push_back(std::move(folder));
@@ -57,8 +57,8 @@ PythonStart StartPythonScript(const std::string& python, std::string_view script
                               const std::vector<std::string>& arguments, Environment environment,
                               const std::string& working_directory) {
   environment = Without(std::move(environment), working_directory);
-  // From 3.11 on the interpreter does not put the directory there at all; it matters from 3.13 on, which imports
-  // linecache before the first line of the script.
+  // From Python 3.11 on, this keeps the directory off the search path altogether. It is needed from 3.13 on, which
+  // imports linecache before the first line of the script.
   environment.Set("PYTHONSAFEPATH", "1");
   PythonStart start{{python, "-c", kRemoveWorkingDirectory + std::string(script)}, std::move(environment)};
   start.arguments.insert(start.arguments.end(), arguments.begin(), arguments.end());

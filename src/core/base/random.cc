@@ -13,8 +13,8 @@ constexpr std::uint32_t High(std::uint64_t word) {
   return static_cast<std::uint32_t>(word >> 32);
 }
 
-// The counter has one word for the position, so 128 bits of (purpose, epoch, sample) go through the cipher itself: the
-// name is enciphered under the seed, and the result names the stream.
+// The counter has one word for the position, so the 128 bits of (purpose, epoch, sample) go through the cipher itself:
+// they are encrypted under the seed, and the result identifies the stream.
 std::array<std::uint32_t, 4> StreamName(std::uint64_t seed, Purpose purpose, std::uint64_t epoch,
                                         std::uint64_t sample) {
   const std::array<std::uint32_t, 2> key = {Low(seed), High(seed)};
@@ -57,7 +57,7 @@ std::uint64_t RandomStream::Next64() {
 
 std::uint64_t RandomStream::Below(std::uint64_t bound) {
   if (bound == 0) throw Error("a random number below 0 was asked for.");
-  // What is left over above the largest multiple of the bound would favour small numbers.
+  // Words above the largest multiple of the bound would favor small numbers.
   const std::uint64_t refused = (std::uint64_t{0} - bound) % bound;
   while (true) {
     const std::uint64_t word = Next64();
@@ -87,8 +87,8 @@ std::uint64_t RandomOrder::At(std::uint64_t position) const {
   }
   const std::uint32_t mask = half_bits_ == 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << half_bits_) - 1;
   std::uint64_t value = position;
-  // A Feistel cipher of the next power of four, at most four times as large: walking the cycle from a number below
-  // size comes back below size after four steps on average, and is again one-to-one.
+  // A Feistel cipher over the next power of four, at most four times as large. Cycle walking from a number below size
+  // returns below size after four steps on average, and the result is again one-to-one.
   do {
     auto left = static_cast<std::uint32_t>(value >> half_bits_) & mask;
     auto right = static_cast<std::uint32_t>(value) & mask;

@@ -1,5 +1,5 @@
-// Result<T>: a value, or an Error that says what happened, to which thing, and what to do.
-// For ordinary failures; a broken invariant is a CHECK, and exceptions are not used in torch-free code.
+// Result<T>: a value, or an Error that says what happened, to which thing, and what to do. For ordinary failures; a
+// broken invariant is a CHECK, and torch-free code does not use exceptions.
 // Thread rule: a plain value, as safe as T.
 #pragma once
 
@@ -14,10 +14,11 @@ namespace fulldeck::base {
 
 struct Error {
   std::string message;
-  int system_error = 0;  // errno where the kernel gave one, else 0
+  int system_error = 0;  // errno if the kernel reported one, otherwise 0
 };
 
-// "what: No such file or directory", keeping the number. Reads errno, so call it before anything else can change it.
+// "what: No such file or directory", with the number in system_error. Reads errno, so call it before anything else can
+// change it.
 Error ErrnoError(std::string_view what);
 Error ErrnoError(std::string_view what, int error_number);
 
@@ -52,7 +53,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> held_;
 };
 
-// Done or failed, with nothing to return.
+// Success or an error, without a value.
 template <>
 class [[nodiscard]] Result<void> {
  public:

@@ -32,7 +32,7 @@ struct Wiring {
 
 // Runs between fork and exec: only async-signal-safe calls, no allocation.
 bool WireDescriptors(std::vector<Wiring>& wirings, int null_fd, int first_free) {
-  // First away from the low numbers, so that no dup2 below overwrites a source that is still needed.
+  // First move all sources above the target numbers, so that no dup2 below overwrites a source that is still needed.
   for (Wiring& wiring : wirings) {
     wiring.source = fcntl(wiring.source < 0 ? null_fd : wiring.source, F_DUPFD_CLOEXEC, first_free);
     if (wiring.source < 0) return false;
@@ -43,8 +43,8 @@ bool WireDescriptors(std::vector<Wiring>& wirings, int null_fd, int first_free) 
   return true;
 }
 
-// Runs in the child, whose parent reads the pipe. A number above the limit is EINVAL for the kernel; it means that the
-// limit of open files is too low.
+// Runs in the child; the parent reads the pipe. The kernel reports a descriptor number above the limit as EINVAL or
+// EBADF; the actual cause is that the limit of open files is too low.
 [[noreturn]] void ReportAndExit(int report, int error, bool descriptors) {
   if (descriptors && (error == EINVAL || error == EBADF)) error = EMFILE;
   [[maybe_unused]] const auto written = write(report, &error, sizeof error);
@@ -53,7 +53,7 @@ bool WireDescriptors(std::vector<Wiring>& wirings, int null_fd, int first_free) 
 
 constexpr std::size_t kPidDigits = 10;
 
-// Digits from the start of a room of kPidDigits; the text ends after them. No allocation: this runs before exec.
+// Writes the digits and the terminating zero to a buffer of kPidDigits bytes. No allocation: this runs before exec.
 void WritePid(char* text, pid_t pid) {
   char digits[kPidDigits];
   std::size_t count = 0;
@@ -64,8 +64,8 @@ void WritePid(char* text, pid_t pid) {
   text[count] = '\0';
 }
 
-// fork, where it can be with the child inside a cgroup from its birth: moving it there later makes the kernel wait.
-// `cgroup_error` says why it is not inside.
+// Forks, if possible with the child created inside the cgroup: moving it there later makes the kernel wait.
+// `cgroup_error` is the reason if the child is not inside.
 pid_t ForkInto(int cgroup, int* cgroup_error) {
 #ifdef SYS_clone3
   struct {
@@ -149,7 +149,7 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
   const pid_t pid = ForkInto(options.clone_into_cgroup, &cgroup_error);
   if (pid < 0) return ErrnoError("cannot start " + options.arguments[0] + ": fork");
   if (pid == 0) {
-    // The error pipe must lie above the wired numbers, or dup2 would close it.
+    // The error pipe must be above the wired numbers, or dup2 would close it.
     const int report = fcntl(errors->write_end.get(), F_DUPFD_CLOEXEC, first_free);
     if (report < 0) ReportAndExit(errors->write_end.get(), errno, true);
     if (options.new_session) setsid();
@@ -159,7 +159,7 @@ Result<StartedProcess> StartProcess(const SpawnOptions& options) {
     }
     for (const int cgroup : options.join_cgroups) {
       if (write(cgroup, "0", 1) == 1) continue;
-      const int error = -errno;  // below zero: no reason not to start
+      const int error = -errno;  // negative: not fatal
       [[maybe_unused]] const auto reported = write(report, &error, sizeof error);
     }
     if (!options.cpus.empty()) sched_setaffinity(0, sizeof cpus, &cpus);

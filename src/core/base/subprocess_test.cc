@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Runs a shell script to its end and returns what it wrote to descriptor 1.
+// Runs a shell script until it exits and returns what it wrote to descriptor 1.
 std::string OutputOf(SpawnOptions options, const std::string& script) {
   auto pipe = MakePipe();
   EXPECT_TRUE(pipe.ok());
@@ -101,7 +101,7 @@ TEST(Spawn, WiresDescriptorsThatTradePlaces) {
   auto second = MakePipe();
   ASSERT_TRUE(first.ok() && second.ok());
   SpawnOptions options;
-  // Each end is asked for under the other's number.
+  // Each end is wired to the other's number.
   const int a = first->write_end.get();
   const int b = second->write_end.get();
   options.descriptors = {{a, b}, {b, a}};
@@ -137,7 +137,7 @@ TEST(Spawn, SendsTheDeathSignalWhenTheParentDies) {
   ASSERT_EQ(waitpid(parent, &status, 0), parent);
   EXPECT_EQ(WEXITSTATUS(status), 0);
   char byte = 0;
-  // The end of the pipe comes when its last writer, the sleeper, is gone.
+  // The pipe reports end of file when its last writer, the sleeper, is gone.
   EXPECT_EQ(read(pipe->read_end.get(), &byte, 1), 0);
 }
 

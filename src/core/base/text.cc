@@ -8,7 +8,7 @@
 namespace fulldeck::base {
 namespace {
 
-// Letters to insert, remove, replace or swap with their neighbour.
+// Number of insertions, deletions, replacements and swaps of neighboring letters.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> distance(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) {
@@ -56,7 +56,7 @@ std::string Join(const std::vector<std::string>& parts, std::string_view separat
 }
 
 std::optional<double> ParseDecimal(std::string_view text) {
-  // By hand: from_chars for double is missing from some C++ libraries, and strtod listens to the locale.
+  // Hand-written: from_chars for double is missing from some C++ libraries, and strtod depends on the locale.
   constexpr int kMaxDigits = 15;  // all of them exact in a double
   std::int64_t digits_value = 0;
   int digits = 0;
@@ -142,8 +142,8 @@ std::string FormatThousands(std::int64_t number) {
 }
 
 std::optional<std::string> ClosestMatch(std::string_view word, const std::vector<std::string>& candidates) {
-  // A third of the word may be wrong: "devcies" is near "devices", "foo" is near nothing. What is longer than any name
-  // of ours is no slip of the finger.
+  // Up to a third of the word may be wrong: "devcies" is close to "devices", "foo" is close to nothing. A word longer
+  // than any fulldeck name is not a typo.
   if (word.size() > 64) return std::nullopt;
   std::size_t best_distance = std::max<std::size_t>(1, (word.size() + 1) / 3) + 1;
   std::optional<std::string> best;

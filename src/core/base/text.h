@@ -1,4 +1,4 @@
-// Small questions about text that several layers ask. Strict: a number with anything behind it is not a number.
+// String helpers for several layers. Parsing is strict: a number followed by anything else is not a number.
 #pragma once
 
 #include <charconv>
@@ -12,7 +12,7 @@ namespace fulldeck::base {
 
 std::string_view Trim(std::string_view text);
 
-// "a,,b" gives "a", "", "b"; an empty text gives one empty part.
+// "a,,b" gives "a", "", "b"; an empty string gives one empty part.
 std::vector<std::string_view> Split(std::string_view text, char separator);
 
 std::string Join(const std::vector<std::string>& parts, std::string_view separator);
@@ -38,7 +38,7 @@ std::string FormatByteSize(std::uint64_t bytes);
 // "1 card", "2 cards", "2 processes".
 std::string Counted(std::uint64_t count, std::string_view thing);
 
-// "0–2, 5": numbers in ascending order, with the first added to each.
+// "0–2, 5": numbers in ascending order, with `first` added to each.
 std::string FormatRanges(const std::vector<int>& numbers, int first = 0);
 // "rank 3", "ranks 0–2, 5".
 std::string FormatRanks(const std::vector<int>& ranks, int first_rank = 0);
@@ -46,10 +46,10 @@ std::string FormatRanks(const std::vector<int>& ranks, int first_rank = 0);
 // "303,129,600"
 std::string FormatThousands(std::int64_t number);
 
-// The candidate that `word` is probably a slip of the finger for, or nothing when none is near.
+// The candidate that `word` is probably a typo of; nullopt if none is close.
 std::optional<std::string> ClosestMatch(std::string_view word, const std::vector<std::string>& candidates);
 
-// The text with everything that could steer a terminal taken out: control characters and invalid UTF-8 become '?'.
+// Replaces everything that could control a terminal: control characters and invalid UTF-8 become '?'.
 std::string Printable(std::string_view text);
 
 }  // namespace fulldeck::base

@@ -1,4 +1,4 @@
-// A plain text table: columns as wide as their widest cell, right numbers, color only where asked.
+// A plain text table: columns as wide as their widest cell, numbers aligned right, color only if requested.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ class TextTable {
   // As many cells as columns.
   void AddRow(std::vector<Cell> cells);
 
-  // Every line ends in a newline; no space at the end of a line. A column whose cells are all "–" is left out.
+  // Every line ends in a newline, without trailing spaces. A column whose cells are all "–" is omitted.
   std::string Render(bool colors = false) const;
 
  private:
@@ -42,10 +42,10 @@ class TextTable {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// What stands for a value that is not known.
+// The cell for an unknown value.
 inline constexpr char kAbsent[] = "–";
 
-// Columns that the text takes on a terminal: Chinese characters take two.
+// The width of the text on a terminal: Chinese characters take two columns.
 std::size_t DisplayWidth(std::string_view text);
 
 }  // namespace fulldeck::base

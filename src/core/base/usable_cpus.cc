@@ -24,13 +24,13 @@ bool HasWord(std::string_view list, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// A cgroup of this process: where its hierarchy is mounted, and its path below that.
+// A cgroup of this process: the mount point of its hierarchy, and its path below that.
 struct Folder {
   std::string mount;
   std::string below;  // "/a/b", or empty
 };
 
-// In the hierarchy with the controller "cpu" for v1, in the one of v2 for an empty controller.
+// For v1, in the hierarchy of the controller "cpu"; for v2, pass an empty controller.
 std::optional<Folder> OwnCgroup(const SystemRoot& root, std::string_view controller) {
   const auto memberships = root.ReadFile("/proc/self/cgroup");
   const auto mounts = root.ReadFile("/proc/self/mountinfo");
@@ -53,8 +53,8 @@ std::optional<Folder> OwnCgroup(const SystemRoot& root, std::string_view control
     const auto after = Split(line.substr(dash + 3), ' ');
     if (before.size() < 5 || after.size() < 3 || after[0] != type) continue;
     if (!controller.empty() && !HasWord(after[2], controller)) continue;
-    // What is mounted may be a part of the tree: a container shows its own cgroup as the root, and the path may still
-    // be the host's. A path that is not below the mount cannot be followed; then the mount itself is what can be known.
+    // The mount may show only a part of the tree: a container sees its own cgroup as the root, while the path may still
+    // be that of the host. A path that is not below the mount cannot be followed; then only the mount itself is used.
     std::string below = *path;
     if (before[3] != "/" && below.starts_with(before[3])) below.erase(0, before[3].size());
     if (below == "/" || !below.starts_with('/') || below.find("/..") != std::string::npos) below.clear();
@@ -63,7 +63,7 @@ std::optional<Folder> OwnCgroup(const SystemRoot& root, std::string_view control
   return std::nullopt;
 }
 
-// Whole cpus of a quota; nothing where there is none.
+// The quota in whole CPUs; nullopt without a quota.
 std::optional<std::int64_t> Whole(std::optional<std::int64_t> quota, std::optional<std::int64_t> period) {
   if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
   return *quota / *period;
@@ -103,7 +103,7 @@ int UsableCpus(const SystemRoot& root, int allowed) {
 }
 
 std::vector<std::uint64_t> AllowedCpus() {
-  // The kernel refuses a mask that is smaller than its own, and says how much of it it wrote.
+  // The kernel rejects a mask that is smaller than its own, and otherwise returns how many bytes it wrote.
   for (int cpus = 1024; cpus <= kMaxCpus; cpus *= 4) {
     std::vector<std::uint64_t> mask(static_cast<std::size_t>(cpus) / 64);
     const long written = syscall(SYS_sched_getaffinity, 0, mask.size() * sizeof mask[0], mask.data());

@@ -1,4 +1,4 @@
-// How many cpus this process may really use: decides whether waiting may spin. Not a topology.
+// How many CPUs this process may really use: decides whether waits may spin. Not a topology.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@ namespace fulldeck::base {
 
 class SystemRoot;
 
-// The cpus that this thread is allowed on: bit n % 64 of word n / 64.
+// The CPUs in the affinity mask of this thread: bit n % 64 of word n / 64.
 std::vector<std::uint64_t> AllowedCpus();
 
-// `allowed`, or fewer where a cgroup above this process has a quota of processor time (v2 cpu.max, v1
-// cpu.cfs_quota_us): whole ones only, as half a processor is none to spin on. At least 1. Reads files: ask once, not
-// while waiting. Any thread.
+// `allowed`, or fewer if a cgroup above this process has a CPU quota (v2 cpu.max, v1 cpu.cfs_quota_us). Rounded down,
+// because a fraction of a CPU does not suffice for spinning. At least 1. Reads files: call it once, not while waiting.
+// Thread safe.
 int UsableCpus(int allowed);
-// Of those that this thread is allowed on.
+// The same, for the CPUs in the affinity mask of this thread.
 int UsableCpus();
 
-// For tests: the quota of the cgroups below `root`.
+// For tests: uses the quota of the cgroups below `root`.
 int UsableCpus(const SystemRoot& root, int allowed);
 
 }  // namespace fulldeck::base

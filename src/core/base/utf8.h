@@ -1,4 +1,4 @@
-// UTF-8 one character at a time, for text that may be anything. Pure functions.
+// Decodes UTF-8 one character at a time, for text that may contain anything. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,14 @@ struct CodePoint {
   bool valid = false;
 };
 
-// The first character of `text`, which is not empty. Invalid UTF-8 gives one invalid byte.
+// The first character of `text`, which must not be empty. Invalid UTF-8 gives one invalid byte.
 CodePoint FirstCodePoint(std::string_view text);
 
-// Whether a person may be shown it: valid, no control character that a terminal would act on, no direction or
+// Whether it is safe to print: valid, not a control character that a terminal would interpret, and not a direction or
 // zero-width mark that makes one name look like another.
 bool IsPrintable(const CodePoint& character);
 
-// Columns of a terminal that it takes: 0 for accents that stand on the letter before, 2 for the wide letters of East
-// Asia and for emoji, else 1.
+// Terminal columns: 0 for combining accents, 2 for East Asian wide characters and emoji, otherwise 1.
 std::size_t ColumnsOf(const CodePoint& character);
 
 }  // namespace fulldeck::base

@@ -1,5 +1,5 @@
-// Exit codes of fulldeck's own verdicts. One table, also the source of docs/exit-codes.md. Codes from 80 on are ours,
-// so that they are not mistaken for what a training script returned.
+// Exit codes of fulldeck itself. One table, also the source of docs/exit-codes.md. They start at 80, so that they are
+// not mistaken for what a training script returned.
 #pragma once
 
 #include <span>
@@ -34,7 +34,8 @@ struct ExitCodeRow {
 
 std::span<const ExitCodeRow> ExitCodes();
 
-// Whether it is one of fulldeck's own, from 80 on. A script may exit with such a code too; events say which it was.
+// Whether it is one of fulldeck's own codes, from 80 on. A script may exit with such a code too; the events record
+// which it was.
 bool IsVerdict(int exit_code);
 
 }  // namespace fulldeck::wire

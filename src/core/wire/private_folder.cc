@@ -33,7 +33,7 @@ std::string OwnedFolder(const std::string& folder) {
   if (!owned.empty()) return owned;
   owned = folder + ".XXXXXX";
   if (mkdtemp(owned.data()) == nullptr) return folder;
-  // Two processes that come at once have made two: both take the first.
+  // Two processes may have created one each at the same time: both use the first.
   const std::string first = FirstOwnedBeside(folder);
   if (first != owned) rmdir(owned.c_str());
   return first;

@@ -20,7 +20,7 @@ TEST(PrivateFolder, IsAnotherWhereAnotherUserHasTakenTheName) {
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
   EXPECT_EQ(OwnedFolder(folder), folder);
   ASSERT_EQ(chown(folder.c_str(), 61001, 61001), 0);
-  // Folders that only look like ours do not count.
+  // Folders that match the name but are not private do not count.
   ASSERT_EQ(mkdir((folder + ".AAAAAA").c_str(), 0777), 0);
   ASSERT_EQ(chmod((folder + ".AAAAAA").c_str(), 0777), 0);
   const std::string own = OwnedFolder(folder);

@@ -11,7 +11,7 @@ namespace fulldeck::wire {
 std::optional<ProcessStat> ReadProcessStat(int pid, const base::SystemRoot& root) {
   const auto text = root.ReadFile("/proc/" + std::to_string(pid) + "/stat", 4096);
   if (!text) return std::nullopt;
-  // The command name stands in brackets and may hold spaces and brackets itself: count from the last one.
+  // The command name is in parentheses and may contain spaces and parentheses itself: parse from the last one.
   const auto after_name = text->rfind(')');
   if (after_name == std::string::npos || after_name + 2 >= text->size()) return std::nullopt;
   const auto fields = base::Split(std::string_view(*text).substr(after_name + 2), ' ');

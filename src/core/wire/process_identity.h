@@ -1,4 +1,4 @@
-// Names a process so that it cannot be confused with a later one that got the same pid: pid and start time.
+// Identifies a process by pid and start time, so that it cannot be confused with a later process with the same pid.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@ namespace fulldeck::wire {
 
 struct ProcessIdentity {
   int pid = 0;
-  std::uint64_t start_ticks = 0;  // clock ticks since boot, field 22 of /proc/PID/stat; 0 when it is not known
+  std::uint64_t start_ticks = 0;  // clock ticks since boot, field 22 of /proc/PID/stat; 0 if unknown
 };
 
 ProcessIdentity ThisProcess();
 
-// What /proc/PID/stat tells; nothing when there is no such process.
+// Fields of /proc/PID/stat; nullopt if the process does not exist.
 struct ProcessStat {
   char state = '?';  // R running, S sleeping, D in the kernel, T stopped, Z zombie …
   int parent = 0;
@@ -25,10 +25,10 @@ struct ProcessStat {
 };
 std::optional<ProcessStat> ReadProcessStat(int pid, const base::SystemRoot& root = base::SystemRoot());
 
-// The process that has `pid` now; nothing when there is none.
+// The process that has `pid` now; nullopt if there is none.
 std::optional<ProcessIdentity> IdentityOf(int pid, const base::SystemRoot& root = base::SystemRoot());
 
-// Whether this very process runs. A zombie does not. With an unknown start time any process of that pid counts.
+// Whether this process is running. A zombie is not. If the start time is unknown, any process with that pid counts.
 bool IsAlive(const ProcessIdentity& identity);
 
 }  // namespace fulldeck::wire

@@ -12,7 +12,7 @@
 namespace fulldeck::wire {
 namespace {
 
-// Sound when every word follows from the first.
+// Consistent if every word follows from the first.
 struct Value {
   std::array<std::uint64_t, 31> words;
 
@@ -32,8 +32,8 @@ class PublishedValue : public ::testing::Test {
         value_(*static_cast<Published<Value>*>(memory_)) {}
   ~PublishedValue() override { munmap(memory_, sizeof(Published<Value>)); }
 
-  // Reads until the writer's number reaches `number`, or a deadline passes; whether all that was read was sound and
-  // never went back.
+  // Reads until the writer's number reaches `number`, or a deadline passes. Expects that every value is consistent and
+  // that the numbers never decrease.
   void ExpectSoundReadingsUntil(std::uint64_t number) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     std::uint64_t last = 0;
@@ -101,7 +101,7 @@ TEST_F(PublishedValue, StaysReadableWhenTheWriterIsKilledAtAnyMoment) {
   for (int i = 0; i < 40; ++i) {
     const pid_t writer = fork();
     if (writer == 0) {
-      // The next writer goes on where the last one was killed.
+      // The next writer continues where the killed one stopped.
       for (std::uint64_t number = value_.LastWritten().words[0] + 1;; ++number) value_.Write(Value::Of(number));
     }
     ExpectSoundReadingsUntil(last + 1);
@@ -118,7 +118,7 @@ TEST_F(PublishedValue, StaysReadableWhenTheWriterIsKilledAtAnyMoment) {
 TEST_F(PublishedValue, KeepsTheOldValueWhileTheNextIsHalfWrittenAndTakesTheNextWriteAsEver) {
   for (std::uint64_t number = 1; number < 5; ++number) {
     value_.Write(Value::Of(number));
-    // What a writer leaves that dies in the middle: half of the copy that readers do not look at.
+    // What a writer that dies in the middle leaves: half of the copy that readers do not use.
     const std::size_t spare = (number + 1) % 2;
     std::memset(static_cast<char*>(memory_) + 8 + spare * sizeof(Value), 0xee, sizeof(Value) / 2);
     Reading reading{};

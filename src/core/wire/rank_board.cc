@@ -21,7 +21,7 @@ namespace fulldeck::wire {
 namespace {
 
 constexpr std::uint32_t kMaxPid = 1U << 22;     // the kernel's own limit
-constexpr std::uint32_t kMaxNumber = 1U << 30;  // of ranks and attempts: more than any, and sums of two fit
+constexpr std::uint32_t kMaxNumber = 1U << 30;  // of ranks and attempts: above any real value, and the sum of two fits
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 constexpr const char* kStateNames[] = {nullptr, "starting", "running", "stopped", "exited", "killed"};
@@ -43,7 +43,7 @@ const char* NameAt(const char* const (&names)[kCount], std::uint32_t index) {
   return index < kCount && names[index] != nullptr ? names[index] : "?";
 }
 
-// The text, fit to be shown; nothing when no zero ends it.
+// The text, made printable; nullopt if it is not terminated.
 template <std::size_t kBytes>
 std::optional<std::string> TakeText(const BoardText<kBytes>& from) {
   const auto end = std::find(from.begin(), from.end(), '\0');
@@ -73,7 +73,7 @@ std::uint64_t NowNanoseconds() {
   return static_cast<std::uint64_t>(base::SteadyClock::Instance().Now().time_since_epoch().count());
 }
 
-// What `reading` says when what was read makes no sense.
+// Sets `reading` for a value that is invalid.
 std::nullopt_t Damaged(Reading* reading) {
   if (reading != nullptr) *reading = Reading::kDamaged;
   return std::nullopt;
@@ -85,8 +85,8 @@ std::optional<T> ReadSection(const Published<T>& part, Reading* reading) {
   return part.Read(reading != nullptr ? reading : &ignored);
 }
 
-// Memory that can be sealed and, where the kernel knows how to say it (6.3), is never run: it may be set to refuse
-// other.
+// Memory that can be sealed and, if the kernel supports the flag (6.3), is not executable. A system may be configured
+// to reject memfds without the flag.
 base::UniqueFd MakeMemory() {
   constexpr unsigned kNeverRun = 8;  // MFD_NOEXEC_SEAL, which older headers lack
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -98,7 +98,7 @@ base::UniqueFd MakeMemory() {
 base::Result<void> CheckBoard(const BoardHeaderBytes& header, std::uint64_t size, const std::string& what) {
   const auto format = CheckHeader(header.header, kBoardMagic, kBoardVersion, BoardBytes(kMaxBoardRanks), what);
   if (!format) return format.error();
-  // Below, all of it in the version that we speak: what does not fit is damage.
+  // From here on, the version is known to be ours: whatever does not match is damage.
   const auto damaged = [&what](const std::string& how) {
     return base::Error{what + " is damaged: " + how +
                        ". Start the run again; if it comes back, something in a rank writes where it must not"};
@@ -130,7 +130,7 @@ base::Result<void> CheckBoard(const BoardHeaderBytes& header, std::uint64_t size
 std::size_t WholeCharacters(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return text.size();
   std::size_t length = limit;
-  // Back to the first byte of the character that is cut; text that is not UTF-8 is cut where it is.
+  // Steps back to the first byte of the character that would be cut; text that is not UTF-8 is cut at the limit.
   while (length > 0 && limit - length < 4 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;
   return limit - length < 4 ? length : limit;
 }
@@ -179,7 +179,7 @@ base::Result<RankBoard> RankBoard::Create(const BoardRun& run) {
   header.attempt = static_cast<std::uint32_t>(run.attempt);
   header.made_ns = NowNanoseconds();
   PutText(header.run_id, run.run_id);
-  // Space is taken now: a page that cannot be had later would end the rank that writes to it with SIGBUS.
+  // Allocate the pages now: a page that could not be allocated later would kill the writing rank with SIGBUS.
   if (fchmod(fd.get(), 0600) != 0 || ftruncate(fd.get(), BoardBytes(local_ranks)) != 0 ||
       fallocate(fd.get(), 0, 0, BoardBytes(local_ranks)) != 0 ||
       pwrite(fd.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
@@ -192,7 +192,7 @@ base::Result<RankBoard> RankBoard::Create(const BoardRun& run) {
 }
 
 base::Result<RankBoard> RankBoard::Open(const std::string& path) {
-  // The path may by now lead to something else: nonblocking, so that a pipe does not hold us up.
+  // The path may refer to something else by now: nonblocking, so that opening a pipe does not block.
   base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd.valid()) return base::ErrnoError("cannot open the rank board " + path);
   auto board = Map(fd.get(), false, "the rank board " + path);
@@ -200,7 +200,8 @@ base::Result<RankBoard> RankBoard::Open(const std::string& path) {
   return board;
 }
 
-// No descriptor of our own is kept: a program that closes all it does not know would leave us one that is another's.
+// The board keeps no descriptor: a program that closes all unknown descriptors would let the number be reused for
+// something else.
 base::Result<RankBoard> RankBoard::OpenFd(int fd) {
   return Map(fd, false, "the rank board (descriptor " + std::to_string(fd) + ")");
 }
@@ -220,7 +221,7 @@ base::Result<RankBoard> RankBoard::Map(int fd, bool writable, const std::string&
   BoardHeaderBytes header{};
   const ssize_t got = pread(fd, &header, sizeof header, 0);
   if (got < 0) return base::ErrnoError(what);
-  // A short file leaves zeros behind, which are no board.
+  // A short file leaves the rest of the header zero, which is not a valid board.
   const auto sound = CheckBoard(header, static_cast<std::uint64_t>(status.st_size), what);
   if (!sound) {
     const bool other_version = std::string_view(header.header.magic, sizeof header.header.magic) == kBoardMagic &&
@@ -326,7 +327,7 @@ std::optional<RankProcess> RankBoard::ReadProcess(int local_rank, Reading* readi
   process.loaded = bytes->loaded;
   process.since_ns = bytes->since_ns;
   process.program = std::move(*program);
-  // A number that is no real-time signal would do something else to the rank: none is told then.
+  // A number that is not a real-time signal would have another effect on the rank: report none then.
   const bool real_time = bytes->stack_signal >= static_cast<std::uint64_t>(SIGRTMIN) &&
                          bytes->stack_signal <= static_cast<std::uint64_t>(SIGRTMAX);
   process.stack_signal = real_time ? static_cast<int>(bytes->stack_signal) : 0;
@@ -440,7 +441,7 @@ std::optional<RankError> RankBoard::ReadError(int local_rank, Reading* reading) 
   auto text = TakeLines(bytes->text);
   if (!text) return Damaged(reading);
   RankError error{std::move(*text), bytes->at_ns, bytes->count};
-  // A code of a later writer is a failure all the same.
+  // An unknown code from a newer writer still counts as a failure.
   error.code =
       bytes->code > FULLDECK_BOARD_FAILURE_TIMEOUT ? FailureCode::kOther : static_cast<FailureCode>(bytes->code);
   if (bytes->culprit > 0 && static_cast<int>(bytes->culprit - 1) < run_.world_size) {

@@ -1,13 +1,13 @@
-// The rank board: what every rank of a run on this host is doing, in memory that the launcher makes and the ranks
-// inherit. One board for each attempt, gone with the last process that has it open. `top`, `ps`, `doctor` and the
-// monitor open it as /proc/SUPERVISOR/fd/N. Ranks write their records through include/fulldeck/rank_board.h.
+// The rank board: what every rank of a run on this node is doing, in shared memory that the launcher creates and the
+// ranks inherit. One board per attempt; it is gone when the last process that has it open exits. `top`, `ps`, `doctor`
+// and the monitor open it as /proc/SUPERVISOR/fd/N. Ranks write their records through include/fulldeck/rank_board.h.
 //
-// Every process of the run can write to it, so everything that is read is checked, and texts are fit to be shown. What
-// it tells is for people and verdicts, never a reason to signal a pid: the registry of runs is
+// Every process of the run can write to it, so everything that is read is validated, and strings are safe to print. Use
+// it for display and verdicts, never to choose a pid to signal: that is what the registry of runs is for
 // (job/runs/run_registry.h).
 //
-// All times are CLOCK_MONOTONIC of this host, in nanoseconds; 0: not told. Ask Age how long ago that is: a time may lie
-// ahead of the reader's clock.
+// All times are CLOCK_MONOTONIC of this node, in nanoseconds; 0: not reported. Use Age() for how long ago a time was:
+// it may be ahead of the reader's clock.
 #pragma once
 
 #include <cstdint>
@@ -25,28 +25,28 @@ namespace fulldeck::wire {
 
 struct RankRecord;
 
-// How long before `now`; nothing for 0, zero for what lies ahead.
+// Time between `at_ns` and `now`; nullopt for 0, zero for a time in the future.
 std::optional<base::Duration> Age(std::uint64_t at_ns, base::TimePoint now);
 
 struct BoardRun {
   std::string run_id;  // at most 191 bytes are kept
   int attempt = 0;
-  int local_ranks = 1;  // on this host
+  int local_ranks = 1;  // on this node
   int first_rank = 0;   // RANK of local rank 0
   int world_size = 1;
-  std::uint64_t made_ns = 0;  // set by Create
+  std::uint64_t made_ns = 0;  // set by Create()
 };
 
 enum class RankState : std::uint32_t {
-  kStarting = 1,  // the process is being made
+  kStarting = 1,  // the process is being created
   kRunning = 2,
   kStopped = 3,  // by SIGSTOP or the like
-  kExited = 4,   // wait_status says how
-  kKilled = 5,   // by a signal; wait_status says which
+  kExited = 4,   // see wait_status
+  kKilled = 5,   // by a signal; see wait_status
 };
 const char* RankStateName(RankState state);
 
-// Whether the rank's card works for it now, as the launcher judges by the card's telemetry (docs/card-usage.md).
+// Whether the rank keeps its card busy now, judged by the launcher from the card's telemetry (docs/card-usage.md).
 enum class CardUse : std::uint32_t {
   kNotReported = FULLDECK_BOARD_CARD_NOT_TOLD,
   kUnknown = FULLDECK_BOARD_CARD_UNKNOWN,
@@ -58,24 +58,24 @@ enum class CardUse : std::uint32_t {
 struct Supervision {
   ProcessIdentity process;  // pid 0: none yet
   RankState state = RankState::kStarting;
-  std::uint64_t since_ns = 0;  // when it got into this state
-  int wait_status = 0;         // as waitpid gives it
-  std::string card;            // "gcu 3"; empty: on the host's processors. At most 31 bytes
+  std::uint64_t since_ns = 0;  // when it entered this state
+  int wait_status = 0;         // as returned by waitpid
+  std::string card;            // "gcu 3"; empty: on the CPU. At most 31 bytes
   std::string card_serial;     // at most 47 bytes
   std::string processors;      // "0-15,32-47"; at most 95 bytes
   CardUse card_use = CardUse::kNotReported;
 };
 
-// Told by the rank itself, at its start. It can be another process than the supervised one: a script's Python.
+// Reported by the rank itself when it starts. It may be another process than the supervised one: a script's Python.
 struct RankProcess {
   ProcessIdentity process;
   std::uint32_t loaded = 0;  // FULLDECK_BOARD_AGENT and so on
   std::uint64_t since_ns = 0;
   std::string program;
-  int stack_signal = 0;  // on this real-time signal it writes the stacks of its threads; 0: it does not
+  int stack_signal = 0;  // real-time signal that makes it write the stacks of its threads; 0: not supported
 };
 
-// What each means stands in the public header.
+// The public header documents each phase.
 enum class Phase : std::uint32_t {
   kNotReported = 0,
   kStarting = FULLDECK_BOARD_STARTING,
@@ -92,7 +92,7 @@ enum class Phase : std::uint32_t {
 };
 const char* PhaseName(Phase phase);
 
-// A fingerprint and the step that it belongs to; two ranks can be compared at the same step only.
+// A fingerprint and its step; fingerprints of two ranks can be compared only at the same step.
 struct StepFingerprint {
   std::uint64_t value = 0;
   std::uint64_t step = 0;
@@ -102,10 +102,10 @@ struct Loop {
   Phase phase = Phase::kNotReported;
   std::uint64_t phase_since_ns = 0;
   std::uint64_t step = 0;
-  std::uint64_t total_steps = 0;  // 0: not known
+  std::uint64_t total_steps = 0;  // 0: unknown
   std::uint64_t epoch = 0;
-  std::uint64_t step_at_ns = 0;    // when `step` was told
-  std::uint64_t last_step_ns = 0;  // between the last two times that a step was told; 0: fewer than two
+  std::uint64_t step_at_ns = 0;    // when `step` was reported
+  std::uint64_t last_step_ns = 0;  // between the last two reports of a step; 0: fewer than two reports
   std::optional<double> loss;      // may be NaN
   std::uint64_t samples = 0;
   // Sums since the loop began.
@@ -117,10 +117,10 @@ struct Loop {
   std::uint64_t memory_peak_bytes = 0;
   std::optional<StepFingerprint> batch;
   std::optional<StepFingerprint> parameters;
-  // Of the first three batches that the rank told, when it has told them: equal on two ranks that had the same batches
-  // in the same steps.
+  // Combines the first three batches that the rank reported, once it has reported them: equal on two ranks that had the
+  // same batches in the same steps.
   std::optional<std::uint64_t> first_batches;
-  // What each means stands in the public header; 0: not told.
+  // Documented in the public header; 0: not reported.
   std::uint64_t reductions = 0;
   std::uint64_t unreduced_steps = 0;
   std::uint64_t repeated_orders = 0;
@@ -137,25 +137,24 @@ struct Heartbeat {
 const char* OperationName(std::uint32_t operation);
 const char* DatatypeName(std::uint32_t datatype);
 
-// The last call of one group of ranks, as this rank sees it.
+// The last collective of one process group, as this rank sees it.
 struct Collective {
   std::uint64_t group = 0;  // the same on all members
   std::string name;
   std::uint32_t size = 0;
-  std::uint32_t rank = 0;       // of this rank in the group
-  std::uint32_t operation = 0;  // 0: no call yet
+  std::uint32_t rank = 0;       // this rank's number in the group
+  std::uint32_t operation = 0;  // 0: no collective yet
   std::uint32_t datatype = 0;
   int root = -1;  // -1: none
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t sequence = 0;   // of the call that began last; 0: none yet
-  std::uint64_t completed = 0;  // of the call that ended last
+  std::uint64_t sequence = 0;   // of the collective that began last; 0: none yet
+  std::uint64_t completed = 0;  // of the collective that ended last
   std::uint64_t since_ns = 0;   // when `sequence` began
   std::uint64_t ended_ns = 0;   // when `completed` ended
   std::uint64_t fingerprint = 0;
-  std::uint64_t history = 0;  // made from the fingerprints of all calls: differs from the first different call on
-  std::uint64_t waited_ns =
-      0;  // between beginning and end, all calls together: the rank that others wait for has least
+  std::uint64_t history = 0;  // hash of the fingerprints of all collectives so far: differs from the first mismatch on
+  std::uint64_t waited_ns = 0;  // total time in collectives; lowest on the rank that the others wait for
 
   bool in_flight() const { return completed < sequence; }
 };
@@ -173,14 +172,14 @@ enum class FailureCode : std::uint32_t {
 const char* FailureCodeName(FailureCode code);
 
 struct RankError {
-  std::string text;  // lines apart by '\n'
+  std::string text;  // lines separated by '\n'
   std::uint64_t at_ns = 0;
-  std::uint64_t count = 0;  // errors told so far
+  std::uint64_t count = 0;  // errors reported so far
   FailureCode code = FailureCode::kNotReported;
-  int culprit = -1;  // RANK of the rank that began it, which may be this one; -1: not known
+  int culprit = -1;  // RANK of the rank that caused it, which may be this one; -1: unknown
 };
 
-// What a rank observed of its own script; the public header says what the figures of each check mean.
+// What a rank observed about its own script; the public header documents the values of each check.
 struct Observation {
   std::uint32_t state = 0;
   std::uint64_t value = 0;
@@ -189,52 +188,52 @@ struct Observation {
   std::string text;
 };
 
-// A mapping of a board. Reading: any thread. WriteSupervision: one thread, that of the supervisor.
+// A mapping of a board. Reading: thread safe. WriteSupervision: only the supervisor's thread.
 class RankBoard {
  public:
-  // A new board, its size sealed. The descriptor is closed on exec: give it to the ranks under a number of their own.
+  // Creates a board whose size is sealed. The descriptor is close-on-exec: pass it to the ranks under another number.
   static base::Result<RankBoard> Create(const BoardRun& run);
-  // To read: /proc/PID/fd/N of a supervisor. Refuses what is no board, another version, and a board whose size is not
-  // sealed (it could be cut under its readers) or does not fit its header.
+  // Opens for reading: /proc/PID/fd/N of a supervisor. Rejects what is not a board, other versions, and a board whose
+  // size is not sealed (it could be truncated under its readers) or does not match its header.
   static base::Result<RankBoard> Open(const std::string& path);
-  // The same for a descriptor, which stays the caller's and may be closed at once.
+  // The same for a descriptor, which stays the caller's and may be closed after the call.
   static base::Result<RankBoard> OpenFd(int fd);
-  // To write the record of a rank; for the C interface.
+  // Opens for writing the record of a rank; for the C interface.
   static base::Result<RankBoard> OpenFdToWrite(int fd);
 
   RankBoard(RankBoard&& other) noexcept;
   RankBoard& operator=(RankBoard&& other) noexcept;
   ~RankBoard();
 
-  // Of a board that was made, or opened by path; else -1.
+  // The descriptor of a board that was created, or opened by path; otherwise -1.
   int fd() const { return fd_.get(); }
-  // As it was when the board was made or opened; later writes to the header change nothing.
+  // As it was when the board was created or opened; later writes to the header have no effect.
   const BoardRun& run() const { return run_; }
 
-  // The board must have been made here.
+  // The board must have been created by this object.
   void WriteSupervision(int local_rank, const Supervision& supervision);
 
-  // Nothing when there is no whole, sound value; `reading` then says why. Local ranks: 0 to run().local_ranks - 1;
-  // slots: 0 to FULLDECK_BOARD_GROUPS - 1. A value that a rank wrote before it died stays.
+  // nullopt if there is no complete, valid value; `reading` is then the reason. Local ranks: 0 to run().local_ranks -
+  // 1; slots: 0 to FULLDECK_BOARD_GROUPS - 1. A value that a rank wrote before it died stays readable.
   std::optional<Supervision> ReadSupervision(int local_rank, Reading* reading = nullptr) const;
   std::optional<RankProcess> ReadProcess(int local_rank, Reading* reading = nullptr) const;
   std::optional<Loop> ReadLoop(int local_rank, Reading* reading = nullptr) const;
   std::optional<Heartbeat> ReadHeartbeat(int local_rank, Reading* reading = nullptr) const;
-  // Nothing (kNeverWritten) too for a slot whose group was left.
+  // Also nullopt (kNeverWritten) for the slot of a group that the rank has left.
   std::optional<Collective> ReadCollective(int local_rank, int slot, Reading* reading = nullptr) const;
-  // When the rank left a group whose slot nobody has taken since, the last of several; 0: none.
+  // When the rank last left a group whose slot has not been taken again; 0: none.
   std::uint64_t LastLeave(int local_rank) const;
   // Checks: 0 to FULLDECK_BOARD_CHECKS - 1.
   std::optional<Observation> ReadObservation(int local_rank, int check, Reading* reading = nullptr) const;
   std::optional<RankError> ReadError(int local_rank, Reading* reading = nullptr) const;
 
-  // Bytes that the rank could not write to its log files, whose disk was full.
+  // Bytes that the rank could not write to its log files because the disk was full.
   std::uint64_t LostLogBytes(int local_rank) const;
 
-  // When a probe of fulldeck's own on the rank's card ended, the last of several; 0: none did.
+  // When fulldeck's last probe of the rank's card ended; 0: none yet.
   std::uint64_t Probed(int local_rank) const;
 
-  // For the C interface and tests; the board must be open to be written.
+  // For the C interface and tests; the board must be open for writing.
   RankRecord& RecordToWrite(int local_rank);
 
  private:

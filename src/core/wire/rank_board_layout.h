@@ -1,8 +1,8 @@
-// The bytes of a rank board (docs/wire-format.md): one header, then one record for each rank of this host. Only layout;
-// rank_board.h reads and makes boards, rank_board_writer.cc is how a rank writes its record.
+// The bytes of a rank board (docs/wire-format.md): one header, then one record per rank of this node. Layout only;
+// rank_board.h creates and reads boards, rank_board_writer.cc implements how a rank writes its record.
 //
-// What is reserved is zero. A later field may take reserved room without a new version if zero means "not told";
-// anything else, a new value of an enumeration too, makes a new version.
+// Reserved bytes are zero. A later field may use reserved bytes without a new version if zero means "not reported"; any
+// other change, including a new value of an enumeration, requires a new version.
 #pragma once
 
 #include <array>
@@ -28,14 +28,14 @@ inline constexpr std::uint32_t kBoardVersion = 1;
 inline constexpr std::uint32_t kMaxBoardRanks = 4096;
 inline constexpr int kBoardGroups = FULLDECK_BOARD_GROUPS;
 inline constexpr int kBoardChecks = FULLDECK_BOARD_CHECKS;
-// A reader comes now and then, and would miss the first steps: they are kept.
+// A reader polls rarely and would miss the first steps: the writer keeps them.
 inline constexpr std::uint64_t kFirstBatches = 3;
 
-// Text: UTF-8 and a zero behind it, always; the rest is zero.
+// Text: UTF-8, always zero-terminated and padded with zeros.
 template <std::size_t kBytes>
 using BoardText = std::array<char, kBytes>;
 
-// The length of the longest beginning of `text` that is at most `limit` bytes and ends with a whole character.
+// The length of the longest prefix of `text` that has at most `limit` bytes and ends with a whole character.
 std::size_t WholeCharacters(std::string_view text, std::size_t limit);
 
 template <std::size_t kBytes>
@@ -45,7 +45,7 @@ void PutText(BoardText<kBytes>& to, std::string_view text) {
   text.copy(to.data(), WholeCharacters(text, kBytes - 1));
 }
 
-// Written once, before the board is given to anybody.
+// Written once, before the board is shared with any other process.
 struct BoardHeaderBytes {
   BytesHeader header;  // length: of the whole board
   std::uint32_t records_at;
@@ -54,7 +54,7 @@ struct BoardHeaderBytes {
   std::uint32_t first_rank;
   std::uint32_t world_size;
   std::uint32_t attempt;
-  std::uint64_t made_ns;  // CLOCK_MONOTONIC, as all times here
+  std::uint64_t made_ns;  // CLOCK_MONOTONIC, like all times here
   BoardText<192> run_id;
 };
 static_assert(sizeof(BoardHeaderBytes) == 240 && std::is_trivially_copyable_v<BoardHeaderBytes>);
@@ -104,7 +104,7 @@ struct LoopBytes {
   std::uint64_t parameters_fingerprint;
   std::uint64_t parameters_step;
   std::uint64_t first_batches_told;  // 0 to kFirstBatches
-  std::uint64_t first_batches;       // made from the steps and fingerprints of those
+  std::uint64_t first_batches;       // hash of their steps and fingerprints
   std::uint64_t reductions;
   std::uint64_t unreduced_steps;
   std::uint64_t repeated_orders;
@@ -126,17 +126,17 @@ struct CollectiveBytes {
   std::uint32_t operation;
   std::uint32_t datatype;
   std::int32_t root;
-  std::uint32_t owner;  // pid of who took the slot
+  std::uint32_t owner;  // pid of the process that took the slot
   std::uint64_t count;
   std::uint64_t bytes;
-  std::uint64_t sequence;   // of the call that began last; 0: none yet
-  std::uint64_t completed;  // of the call that ended last
+  std::uint64_t sequence;   // of the collective that began last; 0: none yet
+  std::uint64_t completed;  // of the collective that ended last
   std::uint64_t since_ns;
   std::uint64_t ended_ns;
   std::uint64_t fingerprint;
   std::uint64_t history;
   std::uint64_t waited_ns;
-  std::uint64_t waiting_since_ns;  // waited_ns counts up to here
+  std::uint64_t waiting_since_ns;  // waited_ns covers the time up to here
   std::array<std::uint64_t, 3> reserved;
 };
 
@@ -144,7 +144,7 @@ struct ErrorBytes {
   std::uint64_t at_ns;
   std::uint64_t count;
   std::uint32_t code;     // FULLDECK_BOARD_FAILURE_…; 0: not set
-  std::uint32_t culprit;  // RANK + 1 of the rank that began; 0: not known
+  std::uint32_t culprit;  // RANK + 1 of the rank that caused it; 0: unknown
   BoardText<416> text;
 };
 
@@ -157,24 +157,23 @@ struct ObservationBytes {
   BoardText<80> text;
 };
 
-// Each part has one writing thread and cache lines of its own.
+// Each member has one writing thread and its own cache lines.
 struct RankRecord {
   Published<SupervisionBytes> supervision;
   Published<ProcessBytes> process;
   Published<LoopBytes> loop;
   Published<HeartbeatBytes> heartbeat;
-  // Which group has which slot; 0: free. Claimed by compare-and-swap from 0, given back by a store of 0. Acquire and
-  // release there, so that the next owner of a slot sees what the one before wrote to it.
+  // The group of each slot; 0: free. Claimed by compare-and-swap from 0, released by storing 0, with acquire and
+  // release order, so that the next owner of a slot sees what the previous one wrote to it.
   alignas(64) std::array<std::atomic<std::uint64_t>, kBoardGroups> claims;
   std::array<Published<CollectiveBytes>, kBoardGroups> groups;
   Published<ErrorBytes> error;
   std::array<Published<ObservationBytes>, kBoardChecks> checks;
-  // Of the log files; a count alone, so that relaxed additions do.
+  // For the log files. Relaxed additions suffice: the count is independent of other data.
   std::atomic<std::uint64_t> lost_log_bytes;
-  // When fulldeck's own probe of the rank's card ended, the last of several; 0: none did. Relaxed: it stands for
-  // itself.
+  // When fulldeck's own last probe of the rank's card ended; 0: none yet. Relaxed: independent of other data.
   std::atomic<std::uint64_t> probed_ns;
-  // Room for parts to come.
+  // Space for future fields.
   std::array<std::uint64_t, 30> reserved;
 };
 static_assert(sizeof(SupervisionBytes) == 248 && sizeof(Published<SupervisionBytes>) == 512);
@@ -190,7 +189,7 @@ static_assert(offsetof(RankRecord, claims) == 1344 && offsetof(RankRecord, group
 static_assert(sizeof(RankRecord) == 8192 && std::is_standard_layout_v<RankRecord> &&
               std::is_trivially_destructible_v<RankRecord>);
 
-// A page of its own, so that records begin at pages.
+// The header has a page of its own, so that the records start on a page boundary.
 inline constexpr std::uint32_t kBoardRecordsAt = 4096;
 
 constexpr std::uint32_t BoardBytes(std::uint32_t local_ranks) {

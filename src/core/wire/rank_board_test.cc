@@ -145,7 +145,7 @@ TEST(RankBoard, CutsLongTextsAtTheEndOfACharacter) {
   RankBoard board = Made({std::string(190, 'r') + "\u732b", 0, 1, 0, 1});
   EXPECT_EQ(board.run().run_id, std::string(190, 'r'));
   Supervision supervision = SomeSupervision();
-  supervision.card = std::string(29, 'x') + "\u732b";  // three bytes, of which two have room
+  supervision.card = std::string(29, 'x') + "\u732b";  // three bytes, of which two fit
   supervision.card_serial = kittens;
   supervision.processors = std::string("0-3\0hidden", 10);
   board.WriteSupervision(0, supervision);
@@ -202,9 +202,9 @@ TEST(RankBoard, ComputesAgesWithoutBeingFooledByTimesThatLieAhead) {
   EXPECT_EQ(Age(~std::uint64_t{0}, clock.Now()), 0ns);
 }
 
-// ---- what is no board, or no longer one ----
+// ---- what is not, or no longer, a board ----
 
-// Memory with these bytes, sealed as a board is unless told otherwise.
+// Memory with these bytes, sealed as a board is unless `seals` says otherwise.
 base::UniqueFd Memory(const void* bytes, std::size_t count, std::size_t size, int seals = F_SEAL_SHRINK | F_SEAL_GROW) {
   base::UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(size)), 0);
@@ -314,9 +314,9 @@ TEST(RankBoardFile, IsNotSomethingElseThatThePathLeadsToByNow) {
   EXPECT_EQ(RankBoard::Open("/proc/self/fd/999999").error().system_error, ENOENT);
 }
 
-// ---- a rank that writes over its board ----
+// ---- a rank that overwrites its board ----
 
-// The same numbers in every run (an xorshift), so that a failure can be seen again.
+// The same numbers in every run (an xorshift), so that a failure is reproducible.
 struct Noise {
   std::uint64_t state = 20240517;
   std::uint64_t operator()() {
@@ -336,7 +336,7 @@ class Scribbled : public ::testing::Test {
   static std::size_t Size() { return BoardBytes(4); }
   RankRecord& Record(int rank) { return board_.RecordToWrite(rank); }
 
-  // All parts of all ranks; every value that comes back is one that a person may see.
+  // All fields of all ranks; every value that is returned must be safe to print.
   void ReadAll() {
     for (int rank = 0; rank < board_.run().local_ranks; ++rank) {
       if (const auto read = board_.ReadSupervision(rank)) {
@@ -459,7 +459,7 @@ TEST_F(Scribbled, FieldsAreSeenAsDamageOneByOne) {
 TEST_F(Scribbled, MemoryIsReadWithoutHarmWhateverStandsInIt) {
   Noise random;
   for (int round = 0; round < 300; ++round) {
-    // Much of it zero or small, so that some of it passes the checks.
+    // Many words are zero or small, so that some of them pass the checks.
     for (std::size_t at = kBoardRecordsAt; at < Size(); at += 8) {
       std::uint64_t word = random();
       if (word % 4 != 0) word = word % 8 < 4 ? 0 : word >> 60;
@@ -471,7 +471,7 @@ TEST_F(Scribbled, MemoryIsReadWithoutHarmWhateverStandsInIt) {
 
 TEST_F(Scribbled, MemoryIsReadWithoutHarmWhileItIsBeingScribbledOver) {
   std::atomic<bool> stop{false};
-  // Word by word as a wild pointer would, but atomically, so that only what is ours is on trial.
+  // Word by word like a wild pointer, but atomically, so that only this code is under test.
   std::thread scribbler([this, &stop] {
     Noise random;
     auto* const words = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_);

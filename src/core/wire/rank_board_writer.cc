@@ -24,25 +24,28 @@ namespace wire = fulldeck::wire;
 struct fulldeck_board {
   wire::RankBoard board;
   wire::RankRecord* record;
-  unsigned forks;  // as `forks` was when this was opened
+  unsigned forks;  // value of the global `forks` when this was opened
 };
 
 namespace {
 
 thread_local std::string last_error;
 
-// How many forks lie between this process and the one that loaded us: tells a child that a board is its parent's, at
-// the price of one load where getpid would be a system call.
+// Number of forks between this process and the one that loaded the library. Detects in a child that the board belongs
+// to its parent, with one load instead of the system call getpid.
 std::atomic<unsigned> forks{0};
 
-// Several threads may tell of an error; who finds this taken by another for long gives up, so that a signal handler
-// that interrupted the owner cannot wait for itself.
+// Several threads may report an error. A thread that finds this flag taken gives up after kErrorTries attempts, so that
+// a signal handler that interrupted the owner does not wait for itself.
 std::atomic_flag writing_error = ATOMIC_FLAG_INIT;
 constexpr int kErrorTries = 10000;
 
+// Invariant: after a fork the child never writes to its parent's record. The child's `forks` differs from the one
+// stored in every inherited fulldeck_board, so Record() returns nullptr for it. Published<T> needs this, because it
+// allows only one writer.
 void InForkedChild() {
   forks.fetch_add(1, std::memory_order_relaxed);
-  // The thread that had it is not in this process.
+  // The thread that held it does not exist in this process.
   writing_error.clear(std::memory_order_relaxed);
 }
 
@@ -57,9 +60,9 @@ std::uint64_t Now() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// The record, or nullptr when nothing is to be written.
+// The record, or nullptr if this process must not write.
 wire::RankRecord* Record(const fulldeck_board* board) {
-  // Relaxed: changed only in a child that has one thread.
+  // Relaxed: changes only in a forked child, while it has one thread.
   if (board == nullptr || board->forks != forks.load(std::memory_order_relaxed)) return nullptr;
   return board->record;
 }
@@ -74,7 +77,7 @@ std::atomic<std::uint64_t>& Claim(wire::RankRecord& record, int slot) {
   return record.claims[static_cast<std::size_t>(slot)];
 }
 
-// The pid of the process that took the slot; 0 when that cannot be told just now.
+// The pid of the process that took the slot; 0 if unknown at the moment.
 std::uint32_t Owner(const wire::RankRecord& record, int slot) {
   wire::Reading ignored{};
   const auto bytes = record.groups[static_cast<std::size_t>(slot)].Read(&ignored);
@@ -86,13 +89,13 @@ bool OwnerIsDead(const wire::RankRecord& record, int slot) {
   return owner != 0 && !wire::IsAlive({static_cast<int>(owner), 0});
 }
 
-// Whether a caller's struct says how long it is; who forgot it gets no figures, rather than zeros.
+// Whether a caller's struct has its size set. If the caller forgot to set it, nothing is recorded, instead of zeros.
 template <typename T>
 bool IsGiven(const T* from) {
   return from != nullptr && from->struct_bytes >= 2 * sizeof(std::uint64_t);
 }
 
-// A caller's struct, whatever version of the header it was compiled with: what it does not have is zero.
+// A caller's struct, compiled with any version of the header: missing fields are zero.
 template <typename T>
 T Given(const T* from) {
   T value{};
@@ -151,7 +154,7 @@ int fulldeck_board_open(fulldeck_board** out) {
     return Fail(EINVAL, std::string(wire::kBoardSlotVariable) + "=" + std::to_string(*slot) + ": the board has " +
                             std::to_string(board->run().local_ranks) + " records, counted from 0");
   }
-  // Once a process; what a fork inherits stays registered.
+  // Once per process; a forked child inherits the registration.
   static const int watching = pthread_atfork(nullptr, nullptr, InForkedChild);
   if (watching != 0) return Fail(ENOMEM, "cannot register with fork");
   wire::RankRecord* const record = &board->RecordToWrite(*slot);
@@ -169,7 +172,8 @@ void fulldeck_board_identity(fulldeck_board* board, uint32_t loaded, const char*
   const wire::ProcessIdentity self = wire::ThisProcess();
   wire::ProcessBytes process = record->process.LastWritten();
   const auto pid = static_cast<std::uint32_t>(self.pid);
-  // Another process that had this record before (a script that starts one program after the other) leaves nothing.
+  // Drop the values of another process that used this record before (a script that starts programs one after the
+  // other).
   if (process.pid != pid || process.start_ticks != self.start_ticks) process = {};
   process.pid = pid;
   process.start_ticks = self.start_ticks;
@@ -192,6 +196,9 @@ void fulldeck_board_stack_signal(fulldeck_board* board, int signal_number) {
 void fulldeck_board_phase(fulldeck_board* board, int phase) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr || phase < FULLDECK_BOARD_STARTING || phase > FULLDECK_BOARD_OTHER_PHASE) return;
+  // Read-modify-write without a lock: the public header allows one writing thread at a time for each section, so
+  // LastWritten() is the last value. The same holds for process, heartbeat and each group below; set_failure takes a
+  // lock because any thread may report an error.
   wire::LoopBytes loop = record->loop.LastWritten();
   const auto value = static_cast<std::uint32_t>(phase);
   if (loop.phase == value) return;
@@ -294,8 +301,9 @@ int fulldeck_board_group_join(fulldeck_board* board, uint64_t group, const char*
   fresh.rank = rank;
   fresh.root = -1;
   fresh.owner = static_cast<std::uint32_t>(getpid());
-  // The same group first, wherever it stands; then a free slot; then one of a program that had this record before and
-  // ended without leaving its groups. What such a program counted is not gone on with: not every rank may have run it.
+  // First look for the slot of the same group; then for a free slot; then for one of a program that had this record
+  // before and exited without leaving its groups. The counters of such a program are not continued: not every rank may
+  // have run it.
   for (int slot = 0; slot < wire::kBoardGroups; ++slot) {
     if (Claim(*record, slot).load(std::memory_order_acquire) != group) continue;
     if (Owner(*record, slot) != fresh.owner) Group(board, slot)->Write(fresh);
@@ -305,9 +313,11 @@ int fulldeck_board_group_join(fulldeck_board* board, uint64_t group, const char*
     for (int slot = 0; slot < wire::kBoardGroups; ++slot) {
       std::uint64_t holder = Claim(*record, slot).load(std::memory_order_relaxed);
       if (holder != 0 && !(take_from_the_dead && OwnerIsDead(*record, slot))) continue;
-      // Acquire: pairs with the release in group_leave. Two threads that join the same group at once can get two slots;
-      // a group has one owner, and that one joins.
+      // Acquire: pairs with the release in group_leave. Two threads that join the same group concurrently could get two
+      // slots; callers rule this out, because a group has one owner, which joins it.
       if (!Claim(*record, slot).compare_exchange_strong(holder, group, std::memory_order_acquire)) continue;
+      // Invariant: a slot is written only between this compare-and-swap and the store of 0 in group_leave, by the owner
+      // of the group, on one thread at a time.
       Group(board, slot)->Write(fresh);
       return slot;
     }
@@ -319,7 +329,8 @@ void fulldeck_board_group_leave(fulldeck_board* board, int slot) {
   auto* const group = Group(board, slot);
   if (group == nullptr) return;
   wire::CollectiveBytes left{};
-  left.ended_ns = Now();  // when it was left, until the slot is taken again
+  left.ended_ns = Now();  // time of leaving, readable until the slot is taken again
+  // The slot is cleared before the claim is released: a reader never sees the old group under a new claim.
   group->Write(left);
   // Release: pairs with the acquire in group_join.
   Claim(*board->record, slot).store(0, std::memory_order_release);
@@ -343,7 +354,7 @@ uint64_t fulldeck_board_collective_begin(fulldeck_board* board, int slot, const 
   bytes.count = given.count;
   bytes.bytes = given.bytes;
   bytes.sequence = given.sequence != 0 ? given.sequence : bytes.sequence + 1;
-  // A caller whose numbers begin anew.
+  // The caller's sequence numbers restarted.
   if (bytes.completed >= bytes.sequence) bytes.completed = bytes.sequence - 1;
   bytes.fingerprint = given.fingerprint != 0 ? given.fingerprint : Fingerprint(given);
   bytes.history = Mix(bytes.history, bytes.fingerprint);
@@ -360,7 +371,7 @@ void fulldeck_board_collective_end(fulldeck_board* board, int slot, uint64_t seq
   if (bytes.group == 0 || sequence > bytes.sequence || sequence <= bytes.completed) return;
   const std::uint64_t now = Now();
   bytes.completed = sequence;
-  // Where calls overlap no moment counts twice.
+  // If collectives overlap, no time is counted twice.
   bytes.waited_ns += now - bytes.waiting_since_ns;
   bytes.waiting_since_ns = now;
   bytes.ended_ns = now;
@@ -387,7 +398,7 @@ void fulldeck_board_set_error(fulldeck_board* board, const char* text) {
 void fulldeck_board_set_failure(fulldeck_board* board, uint32_t code, int culprit, const char* text) {
   wire::RankRecord* const record = Record(board);
   if (record == nullptr || text == nullptr) return;
-  // Acquire and release: who comes next sees what the one before wrote.
+  // Acquire here and release below: the next writer sees what the previous one wrote.
   for (int i = 0; writing_error.test_and_set(std::memory_order_acquire); ++i) {
     if (i == kErrorTries) return;
   }

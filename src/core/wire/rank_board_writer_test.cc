@@ -25,7 +25,7 @@ void Set(const char* name, const std::string& value) {
   setenv(name, value.c_str(), 1);
 }
 
-// A rank's side of a board of two ranks, of which this process is the second.
+// The rank's side of a board of two ranks; this process is the second.
 class BoardWriter : public ::testing::Test {
  protected:
   BoardWriter() : board_(std::move(*RankBoard::Create({"run", 0, 2, 0, 2}))) {
@@ -73,7 +73,7 @@ fulldeck_board_collective AllReduce(std::uint64_t count = 1000) {
   return call;
 }
 
-// Runs in a forked child and returns whether it ended with 0.
+// Runs in a forked child and returns whether it exited with 0.
 template <typename Work>
 bool InChild(const Work& work) {
   const pid_t child = fork();
@@ -220,7 +220,7 @@ TEST_F(BoardWriter, ReportsReductionsOrdersAndFiles) {
 TEST_F(BoardWriter, ReportsALossThatIsNotANumberAsItIs) {
   Open();
   fulldeck_board_figures figures = Figures(1);
-  figures.has_loss = 7;  // true is whatever is not 0
+  figures.has_loss = 7;  // any nonzero value is true
   figures.loss = std::nan("");
   fulldeck_board_step(mine_, &figures);
   ASSERT_TRUE(board_.ReadLoop(1));
@@ -244,7 +244,7 @@ TEST_F(BoardWriter, TakesFiguresOfAnOlderHeaderAndRefusesThoseWithoutALength) {
   EXPECT_EQ(fulldeck_board_step(mine_, &figures), -EINVAL);
   EXPECT_EQ(fulldeck_board_step(mine_, nullptr), -EINVAL);
   EXPECT_EQ(board_.ReadLoop(1)->step, 5U);
-  figures.struct_bytes = 4096;  // a newer header: what we do not know is left out
+  figures.struct_bytes = 4096;  // a newer header: unknown fields are ignored
   EXPECT_EQ(fulldeck_board_step(mine_, &figures), 0);
   EXPECT_EQ(board_.ReadLoop(1)->step, 6U);
 }
@@ -637,7 +637,7 @@ TEST_F(BoardWriter, RefusesADamagedBoard) {
   EXPECT_THAT(fulldeck_board_error(), HasSubstr("is damaged"));
 }
 
-// Reads the loop of rank 1 until it is at `steps`; every reading must be of one step.
+// Reads the loop of rank 1 until it reaches `steps`; every reading must come from a single step.
 void ExpectWholeStepsUntil(const RankBoard& board, std::uint64_t steps) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   std::uint64_t last = 0;

@@ -135,7 +135,7 @@ std::string HexOf(const Sha256Digest& digest) {
 
 bool EqualInConstantTime(std::string_view one, std::string_view other) {
   if (one.size() != other.size()) return false;
-  // Volatile, so that no compiler leaves the loop early.
+  // Volatile, so that the compiler does not exit the loop early.
   volatile unsigned char difference = 0;
   for (std::size_t i = 0; i < one.size(); ++i) {
     difference = static_cast<unsigned char>(

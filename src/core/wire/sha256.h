@@ -1,7 +1,7 @@
-// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), for proofs between launchers and for checks of content. Plain C++,
-// some 150 MB/s a core: not for gigabytes in the middle of a step.
+// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), for authentication between launchers and for checksums of content.
+// Plain C++, about 150 MB/s per core: not for gigabytes during a step.
 //
-// Thread rule: a Sha256 belongs to one thread; the functions may be called from any.
+// Thread rule: a Sha256 belongs to one thread; the functions are thread safe.
 #pragma once
 
 #include <array>
@@ -14,13 +14,13 @@ namespace fulldeck::wire {
 
 using Sha256Digest = std::array<std::uint8_t, 32>;
 
-// Takes the bytes piece by piece.
+// Incremental hashing.
 class Sha256 {
  public:
   Sha256();
   void Add(const void* bytes, std::size_t length);
   void Add(std::string_view bytes) { Add(bytes.data(), bytes.size()); }
-  // The digest of everything that was added. Afterwards the object is spent.
+  // The digest of everything added. The object must not be used afterwards.
   Sha256Digest Finish();
 
  private:
@@ -34,13 +34,14 @@ class Sha256 {
 
 Sha256Digest Sha256Of(std::string_view bytes);
 
-// A key of any length, also empty.
+// A key of any length, including empty.
 Sha256Digest HmacSha256(std::string_view key, std::string_view message);
 
 // "e3b0c442…", 64 lower-case digits.
 std::string HexOf(const Sha256Digest& digest);
 
-// Takes the same time wherever two texts of one length differ, so that the time tells nothing about a secret.
+// Takes the same time regardless of where two strings of equal length differ, so that the timing leaks nothing about a
+// secret.
 bool EqualInConstantTime(std::string_view one, std::string_view other);
 
 }  // namespace fulldeck::wire

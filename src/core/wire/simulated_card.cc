@@ -30,7 +30,8 @@ int Fail(int error, std::string message) {
   return -error;
 }
 
-// A vendor's runtime reads the visible-device list when it begins, and so do we: programs change the variable later.
+// A vendor's runtime reads the visible-device list once when it initializes, and so does this one: programs change the
+// variable later.
 const Environment& AtFirstUse() {
   static const auto* const environment = new Environment(Environment::OfThisProcess());
   return *environment;

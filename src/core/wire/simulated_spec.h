@@ -1,4 +1,4 @@
-// FULLDECK_SIMULATE: which simulated cards this process is to believe in, and what is wrong with them.
+// FULLDECK_SIMULATE: which simulated cards this process sees, and their faults.
 //
 //   KIND:COUNT[,OPTION=VALUE…]        gcu:8        npu:4,memory=64MiB        gcu:8,idle=3,slow=1+2:2.5
 //
@@ -17,8 +17,8 @@
 
 namespace fulldeck::wire {
 
-// What can be wrong with a card: the bits of the public header, where each is explained. A card can have several; the
-// numbers are part of the shared state's format.
+// Faults of a card: the bits of the public header, which documents each. A card can have several; the numbers are part
+// of the format of the shared state.
 enum SimulatedFault : std::uint32_t {
   kFaultIdle = FULLDECK_SIMULATED_IDLE,
   kFaultSlow = FULLDECK_SIMULATED_SLOW,
@@ -29,12 +29,12 @@ enum SimulatedFault : std::uint32_t {
 };
 
 struct SimulatedKind {
-  const char* name;    // as in FULLDECK_SIMULATE, and as torch names the device
-  const char* vendor;  // as VendorTraits::name
-  const char* model;   // the card that it is shaped after
+  const char* name;    // as in FULLDECK_SIMULATE, and torch's name of the device
+  const char* vendor;  // equal to VendorTraits::name
+  const char* model;   // the card that it models
   std::uint64_t memory_bytes;
-  bool trainable;             // torch takes a third-party device of that name
-  const char* visibility[2];  // visible-device lists, the first one that is set counts; as in VendorTraits
+  bool trainable;             // torch supports a third-party device of that name
+  const char* visibility[2];  // visible-device lists, the first one that is set applies; as in VendorTraits
 };
 
 std::span<const SimulatedKind> SimulatedKinds();
@@ -52,12 +52,12 @@ struct SimulatedSpec {
 
 inline constexpr int kMaxSimulatedCards = 64;
 
-// The error names the part that is wrong and lists the right forms.
+// The error names the invalid part and lists the valid forms.
 base::Result<SimulatedSpec> ParseSimulatedSpec(std::string_view text);
 
 // The numbers of the cards that a process with this environment may use, in its own order: all of them, or those of the
-// kind's visible-device list (TOPS_VISIBLE_DEVICES=3,1: its card 0 is the server's 3). Read as device/visibility.h
-// reads lists of real cards: an entry that is no card, or comes twice, is an error; -1 ends the list.
+// kind's visible-device list (TOPS_VISIBLE_DEVICES=3,1: its card 0 is the node's card 3). Parsed like lists of real
+// cards (device/visibility.h): an entry that is not a card, or appears twice, is an error; -1 ends the list.
 base::Result<std::vector<int>> VisibleSimulatedCards(const SimulatedSpec& spec, const base::Environment& environment);
 
 }  // namespace fulldeck::wire

@@ -22,7 +22,7 @@ constexpr char kMagic[] = "FDSIMCRD";
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kBucketNs = std::uint64_t{1} << kBusyBucketShift;
 constexpr std::uint64_t kBusyMask = 0xffffffffULL;
-// Whole buckets that a reading looks back on, beside the one now filling.
+// Whole buckets in the window of a reading, in addition to the one being filled.
 constexpr std::uint64_t kWindowBuckets = 8;
 static_assert(kWindowBuckets + 2 <= kBusyBuckets);
 
@@ -56,7 +56,7 @@ std::uint64_t BusyInWindow(const SimulatedSlot& slot, std::uint64_t now) {
 }
 
 bool Alive(const SimulatedSlot& slot) {
-  // Pairs with the release store in TakeSlot: a pid that is seen has its start time.
+  // Pairs with the release store in TakeSlot: if a pid is visible, so is its start time.
   const std::uint32_t pid = slot.pid.load(std::memory_order_acquire);
   if (pid == 0) return false;
   const ProcessIdentity identity{static_cast<int>(pid), slot.start_ticks.load(std::memory_order_relaxed)};
@@ -91,12 +91,12 @@ std::string SimulatedServer::PathFor(const SimulatedSpec& spec, const base::Envi
 }
 
 base::Result<std::unique_ptr<SimulatedServer>> SimulatedServer::OpenToUse(const std::string& path) {
-  // Ours alone, since a stranger's file would be mapped and written.
+  // It must be this user's own: another user's file would be mapped and written.
   const auto folder = MakePrivateFolder(path.substr(0, path.rfind('/')), kSimulateDirVariable);
   if (!folder) return folder.error();
   base::UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!file.valid() && errno == ENOENT) {
-    // Made whole under another name and then linked, so that nobody ever maps half a header.
+    // Completed under another name and then linked, so that no process ever maps half a header.
     const std::string draft = path + "." + std::to_string(getpid());
     base::UniqueFd made(open(draft.c_str(), O_RDWR | O_CLOEXEC | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600));
     const BytesHeader header = MakeHeader(kMagic, kVersion, sizeof(SimulatedServerState));
@@ -181,8 +181,8 @@ SimulatedSlot* SimulatedServer::TakeSlot(int card, bool unused) {
     if (unused && slot.start_ticks.load(std::memory_order_relaxed) != 0) continue;
     std::uint32_t owner = slot.pid.load(std::memory_order_acquire);
     if (owner != 0 && Alive(slot)) continue;
-    // Whoever turns the claim into its own pid fills the slot. A claimant that died half-way does not live, so the slot
-    // is not lost.
+    // The process that sets the claim to its own pid fills the slot. A claimant that died half-way is not alive, so the
+    // slot is not lost.
     std::uint32_t claim = slot.claim.load(std::memory_order_relaxed);
     if (claim != 0 && claim != owner && IsAlive({static_cast<int>(claim), 0})) continue;
     if (!slot.claim.compare_exchange_strong(claim, static_cast<std::uint32_t>(self.pid), std::memory_order_acquire)) {
@@ -215,7 +215,7 @@ bool SimulatedServer::Hold(int card, SimulatedSlot& slot, std::uint64_t bytes, s
     if (other.pid.load(std::memory_order_acquire) != 0) total += other.bytes_held.load(std::memory_order_relaxed);
   }
   if (total > limit) {
-    // Only now is it worth asking which of the holders still live.
+    // Check which holders are still alive only if the limit seems exceeded.
     total = 0;
     for (const SimulatedSlot& other : Card(card).slots) {
       if (&other == &slot || Alive(other)) total += other.bytes_held.load(std::memory_order_relaxed);
@@ -237,7 +237,7 @@ void SimulatedServer::Release(SimulatedSlot& slot, std::uint64_t bytes) {
 
 void SimulatedServer::Begin(SimulatedSlot& slot, base::TimePoint begin) {
   std::uint64_t none = 0;
-  // With several threads on the card the first one's beginning stands; the others count when they end.
+  // With several threads on the card, the first one's start is kept; the others count when they end.
   slot.running_since_ns.compare_exchange_strong(none, Nanoseconds(begin), std::memory_order_relaxed);
 }
 

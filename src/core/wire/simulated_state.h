@@ -1,9 +1,9 @@
-// What simulated cards share between the processes that use them and those that watch them: busy time, bytes held,
-// faults. One file a simulated server, mapped by all. Not a scheduler and not a lock: it only keeps count.
+// State of simulated cards that is shared between the processes that use them and those that monitor them: busy time,
+// bytes held, faults. One file per simulated node, mapped by all. Not a scheduler and not a lock: it only counts.
 //
 // Format: a BytesHeader ("FDSIMCRD"), then kMaxSimulatedCards cards of kSimulatedSlots slots. A slot belongs to one
-// process; any thread of it may add. A process that dies keeps its slot until somebody who needs one, or who counts,
-// sees that pid and start time no longer name a living process.
+// process; any of its threads may add to it. A process that dies keeps its slot until another process that needs a
+// slot, or reads the counts, finds that pid and start time no longer name a running process.
 #pragma once
 
 #include <array>
@@ -25,26 +25,26 @@ inline constexpr int kSimulatedSlots = 32;
 inline constexpr int kBusyBuckets = 16;
 inline constexpr std::uint64_t kBusyBucketShift = 26;  // a bucket is 2^26 ns, about 67 ms
 
-// All words are written with relaxed order: each stands for itself, and a reader that sees one a moment before another
-// only shows a figure that is a moment older. `pid` alone publishes: it is stored last, with release, when a slot is
+// All words are written with relaxed order: they are independent, and a reader that sees one slightly earlier than
+// another only reports a slightly older value. Only `pid` publishes: it is stored last, with release, when a slot is
 // taken, and read first, with acquire.
 struct SimulatedSlot {
   std::atomic<std::uint32_t> pid;
-  std::atomic<std::uint32_t> claim;        // pid of who takes or has taken the slot; see TakeSlot
-  std::atomic<std::uint64_t> start_ticks;  // of that process, from /proc/PID/stat: tells a reused pid
+  std::atomic<std::uint32_t> claim;        // pid of the process that is taking or has taken the slot; see TakeSlot
+  std::atomic<std::uint64_t> start_ticks;  // of that process, from /proc/PID/stat: detects a reused pid
   std::atomic<std::uint64_t> bytes_held;
   std::atomic<std::uint64_t> bytes_peak;
   std::atomic<std::uint64_t> operations;
   std::atomic<std::uint64_t> busy_ns;           // since the slot was taken
-  std::atomic<std::uint64_t> running_since_ns;  // CLOCK_MONOTONIC of the operation now on the card; 0 when none
-  // Bucket number (upper 32 bits) and busy nanoseconds in it (lower 32), so that one word is always consistent.
+  std::atomic<std::uint64_t> running_since_ns;  // CLOCK_MONOTONIC start of the current operation on the card; 0 if none
+  // Bucket number (upper 32 bits) and busy nanoseconds in it (lower 32): one word, so that the two always match.
   std::array<std::atomic<std::uint64_t>, kBusyBuckets> buckets;
 };
 static_assert(sizeof(SimulatedSlot) == 184 && std::atomic<std::uint64_t>::is_always_lock_free);
 
 struct SimulatedCardState {
-  std::atomic<std::uint32_t> faults;             // SimulatedFault bits set while running, beside those of the spec
-  std::atomic<std::uint32_t> slow_factor_milli;  // with kFaultSlow: 1500 is 1.5 times slower
+  std::atomic<std::uint32_t> faults;  // SimulatedFault bits set at run time, in addition to those of the spec
+  std::atomic<std::uint32_t> slow_factor_milli;  // with kFaultSlow: 1500 means 1.5 times slower
   std::array<SimulatedSlot, kSimulatedSlots> slots;
 };
 
@@ -58,7 +58,7 @@ struct SimulatedUser {
   std::uint64_t bytes_held = 0;
 };
 
-// Busy time of one process since it opened the card, also of one that has closed it or ended since.
+// Busy time of one process since it opened the card, including processes that have closed it or exited since.
 struct SimulatedWork {
   int slot = 0;
   int pid = 0;  // 0: it has closed the card
@@ -69,21 +69,21 @@ struct SimulatedWork {
 struct SimulatedUse {
   double utilization_percent = 0;  // over about the last half second
   std::uint64_t bytes_held = 0;
-  std::vector<SimulatedUser> users;  // living processes that have the card open
-  std::vector<SimulatedWork> work;   // one for each slot that was ever taken; a slot taken again forgets the one before
+  std::vector<SimulatedUser> users;  // running processes that have the card open
+  std::vector<SimulatedWork> work;   // one per slot ever taken; a slot that is taken again loses the earlier values
 };
 
-// A mapping of the server's file. Thread safe.
+// A mapping of the node's file. Thread safe.
 class SimulatedServer {
  public:
-  // The folder that holds the state of simulated servers, and what else belongs to them.
+  // The folder of the state of simulated nodes and related files.
   static std::string FolderFor(const base::Environment& environment);
-  // Where the state of the simulated server of `spec` lies.
+  // Path of the state file of the simulated node of `spec`.
   static std::string PathFor(const SimulatedSpec& spec, const base::Environment& environment);
 
-  // Opens the file, and makes it when it is not there. Refuses a file or folder that another user could have planted.
+  // Opens the file, and creates it if it does not exist. Rejects a file or folder that another user could have planted.
   static base::Result<std::unique_ptr<SimulatedServer>> OpenToUse(const std::string& path);
-  // Opens only what is there; nullptr when nobody has used these cards yet.
+  // Opens an existing file only; nullptr if these cards have never been used.
   static base::Result<std::unique_ptr<SimulatedServer>> OpenToWatch(const std::string& path);
 
   ~SimulatedServer();
@@ -95,8 +95,8 @@ class SimulatedServer {
   double SlowFactor(int card) const;
   void SetFaults(int card, std::uint32_t faults, double slow_factor);
 
-  // A slot for this process, or nullptr when all are taken by living processes. Slots that nobody has used yet go
-  // first, so that the busy time of processes that have ended stays readable.
+  // A slot for this process, or nullptr if all are taken by running processes. Unused slots are taken first, so that
+  // the busy time of exited processes stays readable.
   SimulatedSlot* TakeSlot(int card);
   static void GiveBack(SimulatedSlot& slot);
 

@@ -9,7 +9,7 @@ inline constexpr char kSimulateVariable[] = "FULLDECK_SIMULATE";
 inline constexpr char kSimulateDirVariable[] = "FULLDECK_SIMULATE_DIR";
 inline constexpr char kNoColorVariable[] = "NO_COLOR";
 
-// What the launcher gives a rank.
+// Set by the launcher for a rank.
 inline constexpr char kRunIdVariable[] = "FULLDECK_RUN_ID";
 inline constexpr char kEventsVariable[] = "FULLDECK_EVENTS";
 inline constexpr char kRunDirVariable[] = "FULLDECK_RUN_DIR";
@@ -24,7 +24,7 @@ inline constexpr char kStackFileVariable[] = "FULLDECK_STACK_FILE";
 inline constexpr char kShareCardsVariable[] = "FULLDECK_SHARE_CARDS";
 inline constexpr char kCollectivesKeyVariable[] = "FULLDECK_COLLECTIVES_KEY";
 
-// What a user may give the launcher.
+// Settings of the launcher, for users.
 inline constexpr char kChecksOffVariable[] = "FULLDECK_CHECKS_OFF";
 inline constexpr char kTokenVariable[] = "FULLDECK_TOKEN";
 inline constexpr char kRuntimeDirVariable[] = "FULLDECK_RUNTIME_DIR";
@@ -34,11 +34,11 @@ inline constexpr char kCollectivesTraceVariable[] = "FULLDECK_COLLECTIVES_TRACE"
 inline constexpr char kCollectivesNodesVariable[] = "FULLDECK_COLLECTIVES_NODES";
 inline constexpr char kLeaseDirVariable[] = "FULLDECK_LEASE_DIR";
 
-// What a user may give the C++ runtime.
+// Settings of the C++ runtime, for users.
 inline constexpr char kTorchPluginVariable[] = "FULLDECK_TORCH_PLUGIN";
 inline constexpr char kBackendVariable[] = "FULLDECK_BACKEND";
 
-// What a user may give the adapters in Python ranks (python/fulldeck/adapters); flags of the launcher set them too.
+// Settings of the adapters in Python ranks (python/fulldeck/adapters), for users; flags of the launcher set them too.
 inline constexpr char kAdaptVariable[] = "FULLDECK_ADAPT";
 inline constexpr char kProbeVariable[] = "FULLDECK_PROBE";
 inline constexpr char kPlaceVariable[] = "FULLDECK_PLACE";
@@ -48,7 +48,7 @@ inline constexpr char kAccelerateConfigVariable[] = "FULLDECK_ACCELERATE_CONFIG"
 inline constexpr char kMpStartMethodVariable[] = "FULLDECK_MP_START_METHOD";
 inline constexpr char kOpencvThreadsVariable[] = "FULLDECK_OPENCV_THREADS";
 
-// A meaning begins with "Set by the launcher" where a user has nothing to set.
+// The meaning begins with "Set by the launcher" if users do not set the variable.
 struct VariableRow {
   const char* name;
   const char* meaning;

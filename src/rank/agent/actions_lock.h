@@ -1,5 +1,5 @@
-// Guards what is remembered of the program's signal handlers. Held for a few instructions, with all signals blocked, so
-// that a handler never waits for its own thread. May be used in a handler.
+// Guards the record of the program's signal handlers. Held for a few instructions, with all signals blocked, so that a
+// handler never waits for its own thread. May be used in a handler.
 #pragma once
 
 #include <sched.h>
@@ -24,7 +24,7 @@ class ActionsLock {
   ActionsLock(const ActionsLock&) = delete;
   ActionsLock& operator=(const ActionsLock&) = delete;
 
-  // In the child of a fork that happened while another thread held it.
+  // In the child of a fork that happened while another thread held the lock.
   static void Free() { held_.clear(std::memory_order_release); }
 
  private:

@@ -53,7 +53,7 @@ TEST_F(BoardIdentity, LeavesTheDescriptorToTheProgramThatAWrapperBecomes) {
 }
 
 TEST_F(BoardIdentity, TouchesNoDescriptorThatIsNoBoard) {
-  const base::UniqueFd other(open("/dev/null", O_RDONLY));  // inherited by children, as the program wants it
+  const base::UniqueFd other(open("/dev/null", O_RDONLY));  // inherited by children, as the program intends
   Set(wire::kBoardFdVariable, std::to_string(other.get()));
   fulldeck_board_close(WriteIdentity("python3.11", true));
   EXPECT_EQ(fcntl(other.get(), F_GETFD) & FD_CLOEXEC, 0);

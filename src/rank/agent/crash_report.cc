@@ -26,7 +26,7 @@ constinit SignalText text;
 constinit NativeStack stack{};
 NamedStack named;
 
-// In its turn.
+// Used only while holding the report lock.
 constinit int reports_written = 0;
 
 struct Fault {
@@ -38,15 +38,15 @@ struct Fault {
 };
 constinit Fault last_fault{};
 
-// As long as a crash waits for a report, or for stacks, that another thread writes.
+// How long a crash waits for a report, or for stacks, that another thread is writing.
 constexpr int kLockTimeoutMilliseconds = 2000;
 
 int OpenReport() {
-  // Not blocking, in case somebody put a pipe there; and not through a link that somebody put there.
+  // Nonblocking, in case the path is a pipe; and never through a planted symbolic link.
   return base::OpenWithoutLinks(report_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
 }
 
-// A function that runs out of stack faults next to its stack pointer, where every other access would find memory.
+// A stack overflow faults next to the stack pointer, where any other access would find mapped memory.
 bool IsStackOverflow(const siginfo_t& info, const void* context) {
   constexpr std::uintptr_t kNear = 64 * 1024;
   if (info.si_signo != SIGSEGV || (info.si_code != SEGV_MAPERR && info.si_code != SEGV_ACCERR)) return false;
@@ -82,7 +82,7 @@ void WriteHead(int signal_number, const siginfo_t& info, const void* context, lo
   if (pid != rank_process) text << " (forked from the rank, process " << std::int64_t{rank_process} << ")";
   (text << "\nthread: " << std::int64_t{thread} << " ").Quoted(thread_name);
   (text << "\ntime: ").Seconds(now) << "\n";
-  // Out with it: what follows reads memory that may be broken.
+  // Flush first: what follows reads memory that may be corrupt.
   text.Flush();
 }
 
@@ -151,7 +151,7 @@ Report WriteReport(int signal_number, const siginfo_t& info, void* context) {
   const long thread = syscall(SYS_gettid);
   if (!AcquireReportLock(thread, kLockTimeoutMilliseconds)) return Report::kNone;
   const Fault fault{thread, signal_number, info.si_code, info.si_addr, ProgramCounter(context)};
-  // A handler that returns to the faulting instruction comes back here at once, and for ever.
+  // A handler that returns to the faulting instruction faults again immediately, in an endless loop.
   const bool again = IsFault(info) && reports_written > 0 && fault.thread == last_fault.thread &&
                      fault.signal_number == last_fault.signal_number && fault.code == last_fault.code &&
                      fault.address == last_fault.address && fault.counter == last_fault.counter;

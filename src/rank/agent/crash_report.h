@@ -1,9 +1,9 @@
-// The crash report: what a rank leaves when a signal ends it. Text, appended to the file that the launcher named, one
-// report after another (docs/rank-agent.md shows one). Written inside the signal handler, so nothing here allocates,
-// locks for long or needs a healthy program.
+// The crash report: what a rank writes when a signal kills it. Text, appended to the file that the launcher named
+// (docs/rank-agent.md shows one). Written inside the signal handler, so nothing here allocates, holds a lock for long
+// or depends on intact program state.
 //
-// Threads: any may report; one report at a time, a second one waits for it for at most two seconds. At most
-// kMaxReports a process, so that a program which lives on its faults does not fill a disk.
+// Threads: any may report; one report at a time, a second one waits for it for at most two seconds. At most kMaxReports
+// per process, so that a program which handles its own faults does not fill a disk.
 #pragma once
 
 #include <signal.h>
@@ -12,23 +12,23 @@ namespace fulldeck::agent {
 
 inline constexpr int kMaxReports = 8;
 
-// Before the first report: where reports go (the text is copied) and which process is the rank. False: the path is
-// empty or too long, and there will be no reports.
+// Call before the first report. Sets the file for reports (the path is copied) and which process is the rank. Returns
+// false if the path is empty or too long; there are no reports then.
 bool PrepareReports(const char* path, int rank_pid);
 
-// In the child of a fork: its reports are its own.
+// In the child of a fork: it has not written any report yet.
 void ForgetReports();
 
 enum class Report {
   kWritten,
-  kDuplicate,  // the very same fault was reported last: its handler returned to the instruction that faults
-  kNone,       // no file, or too many
+  kDuplicate,  // the same fault was reported last: its handler returned to the faulting instruction
+  kNone,       // no file, or kMaxReports reached
 };
 
-// `context`: the handler's third argument.
+// `context`: the third argument of the signal handler.
 Report WriteReport(int signal_number, const siginfo_t& info, void* context);
 
-// Adds a line behind the report, such as what the program did about it.
+// Appends a line to the report, such as what the program did about the signal.
 void AddToReport(const char* line);
 void AddSignalToReport(const char* before, int signal_number, const char* behind);
 

@@ -1,5 +1,5 @@
-// The signals that end a program because it is broken, and what the kernel says about one, in text.
-// Everything here may be called in a signal handler.
+// The signals that end a broken program, and the kernel's details about one, as text. All functions are
+// async-signal-safe.
 #pragma once
 
 #include <signal.h>
@@ -15,11 +15,11 @@ bool IsCrashSignal(int signal_number);
 // "SIGSEGV".
 std::string_view CrashSignalName(int signal_number);
 
-// Whether the kernel raised it for an instruction of the program, so that the fault address means something. Else a
+// Whether the kernel raised it for an instruction of the program, so that the fault address is meaningful. Otherwise a
 // process sent it.
 bool IsFault(const siginfo_t& info);
 
-// "no memory is mapped at that address"; empty where the kernel says nothing of use.
+// "no memory is mapped at that address"; empty if the kernel gives no useful reason.
 std::string_view FaultReason(const siginfo_t& info);
 
 }  // namespace fulldeck::agent

@@ -10,14 +10,15 @@
 namespace fulldeck::agent {
 namespace {
 
-// The thread that is inside RunGuarded; written and read by that thread alone in all that matters, so relaxed.
+// The thread that is inside RunGuarded. Relaxed: only a comparison with the own tid matters, and a thread sees its own
+// writes.
 constinit std::atomic<long> guarded_thread{0};
 sigjmp_buf way_out;
 
 }  // namespace
 
 bool RunGuarded(void (*work)(void*), void* argument) {
-  // A fault of a signal that is blocked ends the process at once, and in a handler it is blocked.
+  // A fault whose signal is blocked kills the process immediately, and inside a handler it is blocked.
   sigset_t faults;
   sigset_t before;
   sigemptyset(&faults);

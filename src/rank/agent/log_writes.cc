@@ -16,7 +16,7 @@ struct LogFile {
   dev_t device = 0;
   ino_t inode = 0;  // 0: none
 };
-// Written once by ProtectLogs; release, which pairs with the acquire in AnswerOfWrite.
+// Written once by ProtectLogs. The release store of logs_known pairs with the acquire load in IsLog.
 LogFile logs[2];
 fulldeck_board* logs_board = nullptr;
 std::atomic<bool> logs_known{false};

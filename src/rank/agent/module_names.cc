@@ -23,12 +23,12 @@ void CopyText(char (&into)[size], const char* from) {
   into[length] = '\0';
 }
 
-// What a frame's address points into: a return address can be the first byte behind its function.
+// The address inside the instruction of a frame: a return address can be the first byte after its function.
 std::uintptr_t Inside(const NativeStack& stack, std::size_t frame) {
   return stack.addresses[frame] - (frame == 0 ? 0 : 1);
 }
 
-// The first entry at or behind `address`.
+// Index of the first entry at or after `address`.
 std::size_t FirstFrom(const AddressBook& book, std::uintptr_t address) {
   const auto* const found =
       std::lower_bound(book.addresses, book.addresses + book.count, address,
@@ -75,10 +75,10 @@ bool ParseMapping(const char* line, Mapping& mapping) {
   return true;
 }
 
-// The last piece of offset 0; not on the stack, which may be small.
+// The last mapping with offset 0; not on the stack, which may be small.
 Module first_mapping;
 
-// Goes through the mappings in order. A file is mapped in pieces, and the one of offset 0 comes first.
+// Goes through the mappings in order. A file has several mappings, and the one with offset 0 comes first.
 class Mappings {
  public:
   explicit Mappings(AddressBook& book) : book_(book) {}
@@ -135,7 +135,7 @@ void ReadMappings(Mappings& mappings) {
     }
     held = static_cast<std::size_t>(buffer + held - line);
     std::memmove(buffer, line, held);
-    if (held == sizeof buffer - 1) held = 0;  // a line longer than any path can be
+    if (held == sizeof buffer - 1) held = 0;  // a line longer than any valid path
   }
   close(file);
 }
@@ -159,7 +159,7 @@ std::size_t CountByGnuHash(const std::uint32_t* hash) {
   return std::size_t{last} + 1;
 }
 
-// Fills module.bias and finds the table of what the file exports.
+// Fills module.bias and finds the table of exported symbols.
 SymbolTable ReadTables(Module& module) {
   SymbolTable table{};
   const auto* const header = reinterpret_cast<const ElfW(Ehdr)*>(module.start);
@@ -172,7 +172,8 @@ SymbolTable ReadTables(Module& module) {
   }
   module.is_elf = true;
   if (dynamic == nullptr) return table;
-  // The loader has turned these numbers into addresses, or has left them: the kernel's own library stays as it is.
+  // The loader has relocated these values to addresses, or left them as they are: it does not change those of the
+  // kernel's vDSO.
   const auto address = [&module](std::uintptr_t number) {
     return number < module.bias ? module.bias + number : number;
   };
@@ -201,7 +202,7 @@ struct Naming {
   int module;
 };
 
-// The functions of all addresses in one module, in one pass over its table.
+// Names the functions of all addresses in one module, in one pass over its table.
 void NameInModule(void* argument) {
   const Naming& naming = *static_cast<Naming*>(argument);
   AddressBook& book = *naming.book;

@@ -7,7 +7,7 @@
 
 #include "agent/fault_guard.h"
 
-// Defined by LLVM's unwinder and by no other. Hidden: only one inside this library counts.
+// Defined only by LLVM's unwinder. Hidden: only a definition inside this library counts.
 // NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" [[gnu::weak, gnu::visibility("hidden")]] int __unw_step(void*);
 
@@ -20,7 +20,7 @@ struct Copy {
   std::size_t size;
 };
 
-// False where a load would fault.
+// False if the load faults.
 bool Read(std::uintptr_t address, void* into, std::size_t size) {
   Copy copy{address, into, size};
   return RunGuarded(
@@ -34,7 +34,7 @@ bool Read(std::uintptr_t address, void* into, std::size_t size) {
 struct Registers {
   std::uintptr_t* counter;
   std::uintptr_t* stack;
-  std::uintptr_t* link;  // nullptr where calls put the return address on the stack
+  std::uintptr_t* link;  // nullptr if calls put the return address on the stack
 };
 
 Registers RegistersOf(void* context) {
@@ -54,7 +54,7 @@ Registers RegistersOf(void* context) {
 
 struct Walk {
   NativeStack* stack;
-  std::uintptr_t first;  // where the interrupted code stands; what comes before are frames of the handler
+  std::uintptr_t first;  // program counter of the interrupted code; frames before it belong to the handler
   std::uintptr_t shown;  // what to show for it
   bool reached;
 };
@@ -102,9 +102,9 @@ bool ReadStack(void* context, NativeStack& stack) {
   const std::uintptr_t stack_pointer = *registers.stack;
   Walk walk{&stack, counter, counter, false};
 
-  // A call through a bad pointer stands where no code is, and no table says how to go on from there. It has left its
-  // return address and done nothing else: take the call back, in the registers that the unwinder reads, and begin at
-  // the caller.
+  // After a call through an invalid pointer, the program counter is not in code, and no unwind table applies. The call
+  // has only stored its return address: undo the call in the registers that the unwinder reads, and start at the
+  // caller.
   char code = 0;
   std::uintptr_t return_address = registers.link != nullptr ? *registers.link : 0;
   const bool wild = !Read(counter, &code, 1);
@@ -113,12 +113,12 @@ bool ReadStack(void* context, NativeStack& stack) {
     if (registers.link == nullptr && Read(stack_pointer, &return_address, sizeof return_address)) {
       *registers.stack = stack_pointer + sizeof return_address;
     }
-    // One byte back is inside the call, also where nothing follows it.
+    // One byte back is inside the call instruction, even if nothing follows it.
     walk.first = return_address != 0 && Read(return_address - 1, &code, 1) ? return_address - 1 : 0;
     walk.shown = return_address;
   } else if (__unw_step != nullptr) {
-    // LLVM's unwinder takes every address for one behind a call, and reads the tables as they are just before it: one
-    // byte on, they are those of the interrupted instruction.
+    // LLVM's unwinder takes every address for a return address and uses the table entry just before it. One byte
+    // further, that is the entry of the interrupted instruction.
     walk.first = counter + 1;
   }
   *registers.counter = walk.first;

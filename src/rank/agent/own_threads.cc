@@ -11,7 +11,7 @@
 namespace fulldeck::agent {
 namespace {
 
-// As getdents64 gives it.
+// Layout of getdents64.
 struct Entry {
   std::uint64_t inode;
   std::int64_t offset;
@@ -23,7 +23,7 @@ struct Entry {
 alignas(Entry) char entries[8192];
 char file_text[4096];
 
-// "/proc/self/task/THREAD/FILE" with at most sizeof file_text - 1 bytes of what stands there; false: it cannot be read.
+// Reads up to sizeof file_text - 1 bytes of "/proc/self/task/THREAD/FILE"; false: it cannot be read.
 bool ReadThreadFile(int thread, const char* name) {
   char path[64] = "/proc/self/task/";
   char digits[12];
@@ -47,7 +47,7 @@ bool ReadThreadFile(int thread, const char* name) {
   return held > 0;
 }
 
-// What stands behind "\nKEY:\t" in file_text; nullptr: no such line.
+// The value after "\nKEY:\t" in file_text; nullptr: no such line.
 const char* Field(const char* key) {
   const char* const found = std::strstr(file_text, key);
   return found != nullptr ? found + std::strlen(key) : nullptr;
@@ -120,7 +120,7 @@ void ReadPlace(int thread, ThreadPlace& place) {
   place = {};
   if (ReadThreadFile(thread, "syscall")) {
     CopyWord(place.call, file_text, " \n");
-    // The last word, behind the stack pointer.
+    // The last field, after the stack pointer.
     const char* const last = std::strrchr(file_text, ' ');
     if (last != nullptr && std::strncmp(last, " 0x", 3) == 0) place.counter = Hex(last + 3);
   }

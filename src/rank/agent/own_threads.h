@@ -1,5 +1,5 @@
-// The threads of this process as the kernel shows them to it, read in a signal handler: no allocation, no lock.
-// One thread at a time (report_lock.h).
+// The threads of this process according to /proc, read in a signal handler: no allocation, no lock. One thread at a
+// time (report_lock.h).
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace fulldeck::agent {
 
-// Fills `threads` with the tids of this process, at most `most`; `more` when there are others. 0: /proc cannot be read.
+// Fills `threads` with at most `most` tids of this process and returns their number; sets `more` if there are others.
+// 0: /proc cannot be read.
 std::size_t ListThreads(int* threads, std::size_t most, bool& more);
 
 struct ThreadStatus {
@@ -15,12 +16,12 @@ struct ThreadStatus {
   char state;             // R, S, D …
   std::uint64_t blocked;  // signals: bit n - 1 for signal n
 };
-// False: the thread has ended.
+// False: the thread has exited.
 bool ReadStatus(int thread, ThreadStatus& status);
 
 struct ThreadPlace {
-  char call[24];           // "202", "running"; empty: not to be seen
-  std::uintptr_t counter;  // 0: not to be seen
+  char call[24];           // system call number "202", or "running"; empty: not readable
+  std::uintptr_t counter;  // program counter; 0: not readable
   char channel[48];        // kernel function; empty: none
 };
 void ReadPlace(int thread, ThreadPlace& place);

@@ -19,7 +19,8 @@ bool Names(const char* row, std::string_view name) {
   return std::strncmp(row, name.data(), name.size()) == 0 && row[name.size()] == '=';
 }
 
-// The row with a shorter list; nullptr when nothing is left of it. The old row is not written to: it may be a constant.
+// Returns NAME=value with a shorter list; nullptr if the list becomes empty. The old string is not modified: it may be
+// a constant.
 char* ShorterRow(const char* row, std::string_view library) {
   const std::string_view list(row + kPreload.size() + 1);
   char* const shorter = static_cast<char*>(std::malloc(kPreload.size() + 1 + list.size() + 1));
@@ -43,7 +44,7 @@ std::size_t RemoveEntry(char* list, std::size_t length, std::string_view entry) 
       begin = end + 1;
       continue;
     }
-    // With the separator in front of it, or at the beginning with the one behind it.
+    // Remove the separator before it, or, at the beginning, the one after it.
     if (begin > 0) {
       --begin;
     } else if (end < length) {

@@ -42,7 +42,7 @@ class Variables {
     for (std::string& row : rows_) pointers_.push_back(row.data());
     pointers_.push_back(nullptr);
   }
-  // A row that was made shorter is new memory, which belongs to the environment.
+  // A shortened entry is newly allocated memory, which belongs to the environment.
   ~Variables() {
     for (char* row : pointers_) {
       if (std::none_of(rows_.begin(), rows_.end(), [row](std::string& own) { return own.data() == row; })) free(row);

@@ -7,7 +7,7 @@
 namespace fulldeck::agent {
 namespace {
 
-// Acquire and release: a report sees all of the one before.
+// The tid of the holder; 0: free. Acquire and release: a report sees everything that the previous one wrote.
 constinit std::atomic<long> writer{0};
 
 }  // namespace

@@ -8,8 +8,8 @@
 
 #include "agent/guarded_memory.h"
 
-// fulldeck_call_on_stack(work, argument, top): calls work(argument) with the stack pointer at `top`. Written in
-// assembly because no C++ changes its stack; with the lines that tell unwinders where the caller is.
+// fulldeck_call_on_stack(work, argument, top): calls work(argument) with the stack pointer at `top`. In assembly
+// because C++ cannot switch stacks; the CFI directives tell unwinders where the caller is.
 extern "C" void fulldeck_call_on_stack(void (*work)(void*), void* argument, void* top);
 
 #if defined(__x86_64__)
@@ -79,8 +79,8 @@ struct Run {
 
 void Enter(void* argument) {
   Run& run = *static_cast<Run*>(argument);
-  // The kernel must take this for the alternate stack of the thread: it would put the frame of the next signal at the
-  // top of the other one, over the handler that is there.
+  // The kernel must take this stack for the thread's alternate stack. Otherwise it would put the frame of the next
+  // signal at the top of the other one, over the handler that is running there.
   stack_t ours{};
   ours.ss_sp = memory;
   ours.ss_size = kSize;

@@ -1,14 +1,14 @@
-// A stack of our own for the time of a report. The one that a handler gets may have 8 KiB left (Python's faulthandler
-// makes such ones), and reading a broken stack can need as much again for each fault on the way.
-// For one thread at a time (crash_report.h has the lock).
+// A separate stack for writing a report. The signal stack of a handler may have 8 KiB left (Python's faulthandler
+// allocates such ones), and reading a corrupt stack can need as much again for each fault on the way. One thread at a
+// time (protected by report_lock.h).
 #pragma once
 
 namespace fulldeck::agent {
 
-// Makes it; before the first use, outside a handler. Without memory, work runs on the stack where it is.
+// Allocates it; call before the first use, outside a handler. Without memory, work runs on the current stack.
 void MakeReportStack();
 
-// Runs `work` on it, in a signal handler or outside one. Signals that come meanwhile are handled on it too.
+// Runs `work` on it, inside a signal handler or outside one. Signals that arrive meanwhile are handled on it too.
 void RunOnReportStack(void (*work)(void*), void* argument);
 
 }  // namespace fulldeck::agent

@@ -23,18 +23,19 @@ namespace {
 using Sigaction = int(int, const struct sigaction*, struct sigaction*);
 
 constinit std::atomic<Sigaction*> next_sigaction{nullptr};
-constinit std::atomic<int> chained_process{0};  // whose handlers these are; 0: the chain was not started
+constinit std::atomic<int> chained_process{0};  // process that owns these handlers; 0: the chain was not started
 
-// What the program installed, by signal number.
+// The program's actions, by signal number.
 struct sigaction users_actions[32];
 
-// Where this thread's handler for a crash stands; 0: in none. initial-exec: the plain model may allocate on first use.
+// Stack address of this thread's running crash handler; 0: none. initial-exec: the default TLS model may allocate on
+// first use.
 [[gnu::tls_model("initial-exec")]] thread_local std::uintptr_t handling_at = 0;
 [[gnu::tls_model("initial-exec")]] thread_local int handling_signal = 0;
 
 void OnCrash(int signal_number, siginfo_t* info, void* context);
 
-// Tells the kernel, given what the program wants: our handler with the program's mask and flags, or the plain ignoring.
+// Installs in the kernel, given the program's action, our handler with the program's mask and flags, or SIG_IGN.
 int Install(int signal_number, const struct sigaction& users) {
   struct sigaction ours = users;
   if (users.sa_handler != SIG_IGN) {
@@ -48,7 +49,7 @@ int Install(int signal_number, const struct sigaction& users) {
   return NextSigaction(signal_number, &ours, nullptr);
 }
 
-// The program's action for a signal that has just come; one that is for one time only is spent by this.
+// The program's action for a signal that has just arrived; a one-shot action (SA_RESETHAND) is consumed.
 struct sigaction TakeAction(int signal_number) {
   const ActionsLock lock;
   struct sigaction& action = users_actions[signal_number];
@@ -59,7 +60,7 @@ struct sigaction TakeAction(int signal_number) {
   return taken;
 }
 
-// The default action, with the original facts of the signal, as soon as the handler returns.
+// Makes the kernel take the default action, with the original siginfo, as soon as the handler returns.
 void EndByDefault(int signal_number, siginfo_t* info) {
   struct sigaction plain {};
   plain.sa_handler = SIG_DFL;
@@ -71,8 +72,8 @@ void EndByDefault(int signal_number, siginfo_t* info) {
   }
 }
 
-// Whether the signal came while this thread handles another, as when a handler raises its signal anew. A handler can be
-// left by longjmp, and then nothing tells us; so a mark counts only for what happens just below it.
+// Whether the signal arrived while this thread handles another one, for example because a handler raises its signal
+// again. A handler may be left by longjmp, which is not noticed here, so a mark counts only for frames just below it.
 bool IsNested(std::uintptr_t here) {
   constexpr std::uintptr_t kReach = 64 * 1024;
   return handling_at != 0 && here < handling_at && handling_at - here < kReach;
@@ -169,7 +170,7 @@ int ChainedSigaction(int signal_number, const struct sigaction* wanted, struct s
     const ActionsLock lock;
     before = users_actions[signal_number];
     if (wanted != nullptr) {
-      // First the record: the handler may run as soon as the kernel knows.
+      // Record first: the handler may run as soon as the kernel has the action.
       users_actions[signal_number] = users;
       result = Install(signal_number, users);
       if (result != 0) users_actions[signal_number] = before;

@@ -1,6 +1,6 @@
-// SignalText: builds a report in memory of its own and writes it to a descriptor. For signal handlers: no allocation,
-// no lock, no locale. What does not fit any more is written out first; a text of any length passes through. Thread
-// rule: one thread at a time; crash_report.h has the one instance and the lock around it.
+// SignalText: formats a report in a fixed buffer and writes it to a descriptor. For signal handlers: no allocation, no
+// lock, no locale. A full buffer is written out, so text may have any length. Thread rule: one thread at a time; each
+// instance is protected by report_lock.h.
 #pragma once
 
 #include <time.h>
@@ -14,7 +14,7 @@ namespace fulldeck::agent {
 
 class SignalText {
  public:
-  // Where the text goes from now on; -1: it is dropped. The caller owns the descriptor.
+  // Sets where the text goes from now on; -1: it is dropped. The caller owns the descriptor.
   void WriteTo(int fd);
 
   SignalText& operator<<(std::string_view text);
@@ -22,7 +22,7 @@ class SignalText {
   SignalText& Hex(std::uint64_t number);
   // "1794736655.612"
   SignalText& Seconds(const timespec& time);
-  // As it is, but control characters become '?', so that a strange name cannot begin a line of its own.
+  // Unchanged, except that control characters become '?', so that a hostile name cannot start a new line.
   SignalText& Quoted(std::string_view text);
 
   void Flush();

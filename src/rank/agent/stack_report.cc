@@ -37,54 +37,54 @@ constexpr std::size_t kMaxRequests = 8;
 enum Answer : int {
   kNotRequested,
   kRequested,
-  kAnswering,  // its thread writes the entry
-  kAnswered,   // the entry is whole
-  kClosed,     // too late: its thread leaves the entry alone
-  kAbandoned,  // its thread began and hangs; it ends the turn of the writer, which could not wait
+  kAnswering,  // the thread is writing its entry
+  kAnswered,   // the entry is complete
+  kClosed,     // too late: the thread must not write its entry
+  kAbandoned,  // it began and hangs; on return it releases the writer's lock, as the writer could not wait
 };
 
 struct Entry {
   std::atomic<int> answer;
   std::atomic<int> thread;
   ThreadStatus status;
-  bool blocks;  // the signal, so that it was not requested
+  bool blocks;  // it blocks the signal, so it was not signaled
   std::uintptr_t pthread;
-  std::size_t first;  // into `addresses`
+  std::size_t first;  // index into `addresses`
   std::size_t count;
   bool more;
   bool whole;
 };
 
-// All of this is untouched, and so takes no memory, until somebody asks.
+// None of this is touched, and so takes no memory, before the first request.
 constinit char stack_path[PATH_MAX] = "";
 constinit int stack_signal = 0;
 constinit SignalText text;
 int listed[kMaxThreads];
 Entry entries[kMaxThreads];
-constinit std::atomic<std::size_t> entry_count{0};  // release: the entries are there
+constinit std::atomic<std::size_t> entry_count{0};  // release: the entries are complete
 std::uintptr_t addresses[kMaxAddresses];
 std::size_t address_count = 0;
-NativeStack reading;  // by the thread that has answer_lock
+NativeStack reading;  // of the thread that holds answer_lock
 NamedAddress named[kMaxAddresses];
 Module modules[kMaxModules];
 
-// Requests that came while another was answered; 0: free.
+// Requests that arrived while another was served; 0: free.
 constinit std::atomic<std::uint64_t> waiting[kMaxRequests];
 std::uint32_t requests[kMaxRequests + 1];
 std::size_t request_count = 0;
 
-// One thread reads its stack at a time: the stack for that, and the guard, are there once.
+// One thread reads its stack at a time: there is one report stack and one guard.
 constinit std::atomic_flag answer_lock = ATOMIC_FLAG_INIT;
-// Counts answers; who writes sleeps on it.
+// Counts answers; a futex on which the writer sleeps.
 constinit std::atomic<std::uint32_t> answers{0};
 
-// Counts how often threads that stood still for Python's stacks were let go; they sleep on it.
+// Counts how often the threads that paused for Python's stacks were released; a futex on which they sleep.
 constinit std::atomic<std::uint32_t> release_count{0};
 
 constinit std::atomic<void (*)(int)> python_handler{nullptr};
 constinit std::atomic<int> python_descriptor{-1};
 constinit std::atomic<PythonDump> python_dump{nullptr};
-constinit bool handler_faulted = false;  // in its turn
+constinit bool handler_faulted = false;  // used only while holding the report lock
 
 long Thread() {
   return syscall(SYS_gettid);
@@ -135,7 +135,7 @@ int OpenStacks() {
   return file;
 }
 
-// Its answer stands at kRequested.
+// Its answer is kRequested.
 void Request(Entry& entry) {
   const int thread = entry.thread.load(std::memory_order_relaxed);
   if (syscall(SYS_tgkill, getpid(), thread, stack_signal) != 0) {
@@ -147,8 +147,8 @@ bool Blocks(const ThreadStatus& status) {
   return (status.blocked >> (stack_signal - 1) & 1) != 0;
 }
 
-// The C library starts a thread with all signals blocked, for a moment. One that runs and blocks the signal may be such
-// a one.
+// The C library starts a thread with all signals blocked for a moment. A running thread that blocks the signal may be
+// such a thread: try again.
 void RequestOfUnblocked() {
   constexpr int kTries = 5;
   static ThreadStatus now;
@@ -172,7 +172,7 @@ void RequestOfUnblocked() {
   }
 }
 
-// Lists the threads, this one first, and asks the others. Whether there are more than fit.
+// Lists the threads, this one first, and signals the others. Returns whether there are more than fit.
 bool RequestAll(void* context) {
   bool more = false;
   std::size_t found = ListThreads(listed, kMaxThreads, more);
@@ -214,13 +214,13 @@ bool RequestAll(void* context) {
 bool AnyIs(int answer) {
   const std::size_t count = entry_count.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
-    // Acquire: pairs with the release of who answered.
+    // Acquire: pairs with the release by the thread that answered.
     if (entries[i].answer.load(std::memory_order_acquire) == answer) return true;
   }
   return false;
 }
 
-// A thread that ended after it was requested will not answer.
+// A thread that exited after it was signaled will not answer.
 void CloseEnded() {
   const int pid = getpid();
   const std::size_t count = entry_count.load(std::memory_order_relaxed);
@@ -244,7 +244,7 @@ void WaitWhileAnyIs(int answer, long until) {
   }
 }
 
-// False: a thread hangs in the middle of its answer, and what it uses cannot be used.
+// Returns false if a thread hangs in the middle of its answer; the shared state that it uses is then unavailable.
 bool AwaitAnswers() {
   const long until = NowMilliseconds() + kAnswerMilliseconds;
   WaitWhileAnyIs(kRequested, until);
@@ -263,7 +263,7 @@ bool AwaitAnswers() {
 }
 
 AddressBook NameAll() {
-  // What a frame's address points into: a return address can be the first byte behind its function.
+  // The address inside the instruction of a frame: a return address can be the first byte after its function.
   std::size_t count = 0;
   const std::size_t threads = entry_count.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < threads; ++i) {
@@ -377,13 +377,13 @@ void WritePython(int file) {
   if (copy >= 0) close(copy);
   if (whole) return;
   handler_faulted = call.dump == nullptr;
-  // Python may have left a line unfinished.
+  // Python may have left an incomplete line.
   text << "\nthe Python stacks cannot be read further\n";
 }
 
-// Python reads the frames of all threads, and one that goes on meanwhile would change them under its eyes: a fault in
-// there is caught, but leaves faulthandler in a state in which it writes nothing any more. So who has answered stands
-// still, for at most kPauseMilliseconds.
+// Python reads the frames of all threads, and a thread that continues meanwhile would change them concurrently. A fault
+// in that code is caught, but leaves faulthandler in a state in which it writes nothing any more. So threads that have
+// answered pause, for at most kPauseMilliseconds.
 void WaitForRelease(std::uint32_t seen) {
   const long until = NowMilliseconds() + kPauseMilliseconds;
   // Acquire: pairs with the release in ReleaseThreads.
@@ -402,7 +402,7 @@ void ReleaseThreads() {
 
 struct Writing {
   int file;
-  bool free;  // no thread hangs in its answer, and what it would hold can be used
+  bool free;  // no thread hangs in its answer, so the shared state is available
   bool more_threads;
 };
 
@@ -422,7 +422,7 @@ void WriteAnswers(void* argument) {
   }
 }
 
-// Ends the turn, or leaves that to a thread that hangs in its answer.
+// Releases the report lock, or leaves that to a thread that hangs in its answer.
 void WriteTo(int file, void* context) {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -441,7 +441,7 @@ void WriteTo(int file, void* context) {
       WriteAnswers(&writing);
     }
   } else {
-    // Without the guard a broken stack would end the program.
+    // Without the guard, a corrupt stack would crash the program.
     text << "no stacks: the program has a handler of SIGSEGV or SIGBUS that the agent does not know\n";
   }
   text << "end of stacks\n";
@@ -451,7 +451,7 @@ void WriteTo(int file, void* context) {
   ReleaseReportLock();
 }
 
-// Takes what came meanwhile.
+// Takes the requests that arrived meanwhile.
 void TakeWaiting() {
   for (auto& slot : waiting) {
     const std::uint64_t taken = slot.exchange(0, std::memory_order_acq_rel);
@@ -466,7 +466,7 @@ bool AnyWaits() {
 }
 
 void Wait(std::uint32_t request) {
-  // The bit tells request 0 from none.
+  // Bit 32 distinguishes request 0 from an empty slot.
   const std::uint64_t value = std::uint64_t{1} << 32 | request;
   for (auto& slot : waiting) {
     std::uint64_t free = 0;
@@ -492,7 +492,8 @@ void SetPythonStacks(void (*handler)(int), int descriptor, PythonDump dump) {
 
 void WriteStacks(std::uint32_t request, void* context) {
   Wait(request);
-  // Whoever has the turn looks for waiting requests after it, and so do we: none is left between the two.
+  // The holder of the lock checks for waiting requests after it releases the lock, and so does this thread: a request
+  // is not lost between the two.
   while (AnyWaits() && AcquireReportLock(Thread(), 0)) {
     request_count = 0;
     TakeWaiting();
@@ -519,10 +520,10 @@ void AnswerWithStack(void* context) {
     int requested = kRequested;
     const bool mine = entry->answer.compare_exchange_strong(requested, kAnswering, std::memory_order_acq_rel);
     bool abandoned = false;
-    // Before the answer: who writes counts on after the last one.
+    // Read before answering: the writer increments it only after the last answer.
     const std::uint32_t seen = release_count.load(std::memory_order_acquire);
     if (mine && entry->thread.load(std::memory_order_relaxed) != thread) {
-      // The list was made anew while this thread looked for itself, and this is another's place.
+      // The list was rebuilt while this thread looked for its entry, and this entry belongs to another thread.
       entry->answer.store(kRequested, std::memory_order_release);
       answer_lock.clear(std::memory_order_release);
       return;

@@ -1,39 +1,39 @@
-// The stacks of all threads of the rank, written when somebody asks for them: text, appended to the file that the
-// launcher named (docs/rank-agent.md shows one). Written inside a signal handler of a program that is well and wants to
-// go on: nothing here allocates, waits without an end, or changes anything of the program's.
+// The stacks of all threads of the rank, written on request: text, appended to the file that the launcher named
+// (docs/rank-agent.md shows one). Written inside a signal handler of a healthy program that will continue: nothing here
+// allocates, waits without a limit, or changes state of the program.
 //
-// The thread that takes the request writes. It asks every other thread with the same signal, each of which reads its
-// own stack, and waits for all of them together. A thread that does not answer in time is named with what it does.
-// Where there is Python, the others stand still until its stacks are written, which come first.
+// The thread that receives the request writes. It sends the same signal to every other thread, each of which reads its
+// own stack, and waits for all of them together. A thread that does not respond in time is listed with its state. If
+// Python is loaded, the other threads pause until the Python stacks, which come first, are written.
 #pragma once
 
 #include <cstdint>
 
 namespace fulldeck::agent {
 
-// How long all threads together have for their answers, and how much longer one that has begun.
+// Time limit for the responses of all threads together, and additional time for a response that has begun.
 inline constexpr int kAnswerMilliseconds = 700;
 inline constexpr int kGraceMilliseconds = 300;
-// How long a thread that has answered stands still at most, while Python reads the frames of all.
+// Longest pause of a thread that has responded, while Python reads the frames of all threads.
 inline constexpr int kPauseMilliseconds = 1500;
-// A file that has grown beyond this begins anew.
+// A file that has grown beyond this size is truncated first.
 inline constexpr long kMaxStackFile = 4 << 20;
 
-// Before the first request: where stacks go (the text is copied), and the signal with which threads are asked. False:
-// the path is empty or too long. Needs what PrepareReports (crash_report.h) prepares.
+// Call before the first request. Sets the file for stacks (the path is copied), and the signal that is sent to the
+// threads. False: the path is empty or too long. Requires PrepareReports (crash_report.h).
 bool PrepareStacks(const char* path, int signal_number);
 
-// How Python writes its stacks. `handler`: faulthandler's, which writes to `descriptor`, open only while it is called.
-// `dump`: the function behind it, (descriptor, interpreter, thread), where this Python shows it: better, since a fault
-// in it leaves no trace. nullptr: none.
+// How Python writes its stacks. `handler`: that of faulthandler, which writes to `descriptor`, open only while it is
+// called. `dump`: the function that it calls, (descriptor, interpreter, thread), if this Python exports it: preferred,
+// because a fault in it leaves no lasting state. nullptr: none.
 using PythonDump = const char* (*)(int, void*, void*);
 void SetPythonStacks(void (*handler)(int), int descriptor, PythonDump dump);
 
-// In the signal's handler, for a request from outside. `request`: its number, which the dump repeats. One that comes
-// while stacks are written is answered with the next ones.
+// Called in the signal handler, for a request from outside. `request`: its number, which the dump repeats. A request
+// that arrives while stacks are being written is served with the next ones.
 void WriteStacks(std::uint32_t request, void* context);
 
-// In the handler, for a thread that is asked by the one that writes. Nothing happens where nobody asked.
+// Called in the handler of a thread that the writing thread has signaled. Does nothing without a request.
 void AnswerWithStack(void* context);
 
 }  // namespace fulldeck::agent

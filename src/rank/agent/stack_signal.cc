@@ -17,15 +17,15 @@
 namespace fulldeck::agent {
 namespace {
 
-constinit std::atomic<int> rank_process{0};  // 0: the signal was never taken
+constinit std::atomic<int> rank_process{0};  // 0: the signal was never installed
 constinit fulldeck_board* rank_board = nullptr;
-// What the program installed; with ActionsLock.
+// The program's action; guarded by ActionsLock.
 struct sigaction users_action;
 
 void OnStackSignal(int, siginfo_t* info, void* context) {
   const int error = errno;
   const int pid = getpid();
-  // A child of fork that has not come to LeaveStackSignal yet, or of vfork, is not the rank.
+  // A child of fork that has not called LeaveStackSignal yet, or of vfork, is not the rank.
   if (pid == rank_process.load(std::memory_order_relaxed)) {
     if (info->si_code == SI_TKILL && info->si_pid == pid) {
       AnswerWithStack(context);
@@ -40,7 +40,7 @@ int InstallOurs() {
   struct sigaction ours {};
   ours.sa_sigaction = OnStackSignal;
   ours.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
-  // No handler of the program's may leave ours by longjmp; faults must still be caught.
+  // A handler of the program could leave ours by longjmp, so its signals are blocked; faults must still be caught.
   sigfillset(&ours.sa_mask);
   for (const int signal_number : kCrashSignals) sigdelset(&ours.sa_mask, signal_number);
   return NextSigaction(StackSignal(), &ours, nullptr);
@@ -50,7 +50,7 @@ bool IsDefault(const struct sigaction& action) {
   return action.sa_handler == SIG_DFL;
 }
 
-// The descriptor that our hook names while it registers Python's handler; -1: it is not our hook that calls.
+// The descriptor that our hook sets while it registers Python's handler; -1: the caller is not our hook.
 int DescriptorOfHook() {
   const char* const text = FindVariable(environ, kPythonStacksVariable);
   if (text == nullptr || *text < '1' || *text > '9') return -1;
@@ -96,7 +96,7 @@ int StackSigaction(const struct sigaction* wanted, struct sigaction* previous) {
   struct sigaction before {};
   int result = 0;
   const int descriptor = wanted != nullptr && !IsDefault(users) ? DescriptorOfHook() : -1;
-  // The loader is asked only when the hook calls, which is no signal handler.
+  // Calls the loader only for our hook, which does not run in a signal handler.
   const auto dump =
       descriptor >= 0 ? reinterpret_cast<PythonDump>(dlsym(RTLD_DEFAULT, "_Py_DumpTracebackThreads")) : nullptr;
   {
@@ -106,7 +106,7 @@ int StackSigaction(const struct sigaction* wanted, struct sigaction* previous) {
       SetPythonStacks(users.sa_handler, descriptor, dump);
     } else if (wanted != nullptr) {
       const bool ours = IsDefault(users);
-      // Python takes its handler back when it ends, and one of the program's own leaves no room for it.
+      // Python unregisters its handler when it exits, and an action of the program's own replaces it.
       SetPythonStacks(nullptr, -1, nullptr);
       if (!ours) fulldeck_board_stack_signal(rank_board, 0);
       result = ours ? InstallOurs() : NextSigaction(StackSignal(), &users, nullptr);

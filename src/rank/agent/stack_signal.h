@@ -1,8 +1,8 @@
-// The signal on which the rank writes the stacks of its threads (stack_report.h): installed at the start where the
-// program has nothing on it, given up when the program wants the signal for itself, taken back when it gives it up.
-// The program sees the default action while it is ours. The rank board says which of it holds.
+// The signal on which the rank writes the stacks of its threads (stack_report.h): installed at the start if the program
+// has no action for it, given up when the program installs its own, and taken back when the program resets it. The
+// program sees the default action while the signal is ours. The rank board records the current state.
 //
-// Threads: any; the functions may be called in a signal handler, as sigaction may.
+// Threads: any; the functions may be called in a signal handler, like sigaction.
 #pragma once
 
 #include <signal.h>
@@ -11,24 +11,23 @@
 
 namespace fulldeck::agent {
 
-// High among the real-time signals, where few programs look for one, and none of those that the C library and the
-// launcher use.
+// High in the range of real-time signals, which few programs use, and not one that the C library or the launcher uses.
 int StackSignal();
 
-// Installs the handler, and says so on the board (kept open from now on; nullptr: none). After StartChain, before the
-// program has threads. Does nothing when something is on the signal already.
+// Installs the handler and records it on the board (kept open from now on; nullptr: none). Call after StartChain,
+// before the program has threads. Does nothing if the signal already has an action.
 void StartStackSignal(const char* path, fulldeck_board* board);
 
-// In the child of a fork: it does not answer for the rank, and has the default action that the program expects.
+// In the child of a fork: it does not act for the rank, and has the default action that the program expects.
 void LeaveStackSignal();
 
-// Whether sigaction for this signal is ours to answer: it is the stack signal, of the rank itself (not of a child of
+// Whether sigaction for this signal is handled here: it is the stack signal, in the rank itself (not in a child of
 // vfork).
 bool IsStackSignal(int signal_number);
 
-// sigaction as the program calls it for that signal. Also how Python's handler gets here: faulthandler.register, called
-// by our hook while the variable kPythonStacksVariable is set, gives it to us and not to the kernel. It then writes
-// Python's stacks before ours, to the descriptor that the variable names.
+// sigaction as called by the program for that signal. Also the path of Python's handler: faulthandler.register, called
+// by our hook while the variable kPythonStacksVariable is set, registers it here and not in the kernel. It then writes
+// Python's stacks before ours, to the descriptor given in the variable.
 int StackSigaction(const struct sigaction* wanted, struct sigaction* previous);
 
 inline constexpr char kPythonStacksVariable[] = "FULLDECK_PYTHON_STACKS";

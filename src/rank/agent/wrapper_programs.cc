@@ -18,7 +18,7 @@ constexpr std::string_view kWrappers[] = {
     "csh",
     "toybox",
     "zsh",
-    // of the system: environment, priority, processors, limits, first processes of containers
+    // system tools: environment, priority, CPUs, limits, init processes of containers
     "catatonit",
     "chpst",
     "chroot",
@@ -43,7 +43,7 @@ constexpr std::string_view kWrappers[] = {
     "timeout",
     "tini",
     "unshare",
-    // that watch a program
+    // debuggers, tracers and profilers
     "catchsegv",
     "cuda-gdb",
     "gdb",
@@ -57,7 +57,7 @@ constexpr std::string_view kWrappers[] = {
     "uftrace",
     "valgrind",
     "valgrind.bin",
-    // of the vendors of cards
+    // profilers and checkers of card vendors
     "compute-sanitizer",
     "msprof",
     "ncu",

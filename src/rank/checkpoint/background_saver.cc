@@ -30,7 +30,7 @@ void BackgroundSaver::Start(Contents contents) {
     started_ = std::chrono::steady_clock::now();
   }
   if (!thread_.joinable()) {
-    // Signals are for the program's own threads.
+    // Signals are handled by the program's own threads.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -87,7 +87,7 @@ TEST(BackgroundSaver, FinishesWhatIsUnderWayBeforeItGoes) {
 }
 
 // C1 with a real process and a real kill: at sampled operations, or at all of them (FULLDECK_CHECKPOINT_KILLS=all), and
-// at moments that nobody chose. The property "tries" is the number of kills, for tests/grids/promises.py.
+// at random times. The property "tries" is the number of kills, for tests/grids/promises.py.
 TEST(CheckpointKill, OfTheWriterAtAnyOperationLosesNothing) {
   const char* wanted = std::getenv("FULLDECK_CHECKPOINT_KILLS");
   const bool all = wanted != nullptr && std::string(wanted) == "all";
@@ -150,7 +150,7 @@ TEST(CheckpointKill, AtARandomMomentLosesNothingThatWasAnnounced) {
       _exit(0);
     }
     close(announced[1]);
-    // Not before the first one, and then after a time that is nobody's choice.
+    // Wait for the first checkpoint, then for a random time.
     std::uint64_t last = 0;
     ASSERT_EQ(read(announced[0], &last, sizeof last), static_cast<ssize_t>(sizeof last));
     std::this_thread::sleep_for(std::chrono::microseconds(draw() % 60000));

@@ -46,7 +46,7 @@ Result<CheckpointReader::PartReader> OpenPart(Files& files, const std::string& f
   auto file = files.Open(part.path);
   if (!file) return file.error();
   if ((*file)->size() != sum.bytes) {
-    // Told with the first tensor that is not there whole.
+    // Report the first tensor that is not completely in the file.
     std::uint64_t at = sum.head_bytes;
     std::string lost = "its header";
     if ((*file)->size() > sum.bytes) lost = "nothing, it is too long";
@@ -80,7 +80,7 @@ Result<CheckpointReader::PartReader> OpenPart(Files& files, const std::string& f
   return part;
 }
 
-// Piece by chunk into `into`, each chunk `stride` bytes behind the last: 0 keeps only the sum.
+// Reads the data in chunks into `into`, each `stride` bytes after the previous one: 0 keeps only the checksum.
 Result<void> ReadChunks(const CheckpointReader::PartReader& part, std::size_t tensor, void* into, std::size_t stride) {
   const TensorEntry& entry = part.header.tensors[tensor];
   base::Hash hash;
@@ -115,7 +115,7 @@ Result<std::vector<FoundCheckpoint>> ListCheckpoints(Files& files, const std::st
   }
   for (const std::string& name : *names) {
     if (const auto step = StepOfFolderName(name)) found.push_back({*step, name});
-    // A writer died between two renames: the older one of this step is whole under this name.
+    // A writer died between two renames: the older checkpoint of this step is complete under this name.
     if (name.compare(0, kReplacedPrefix.size(), kReplacedPrefix) == 0) {
       if (const auto step = StepOfFolderName(name.substr(kReplacedPrefix.size()))) found.push_back({*step, name});
     }
@@ -170,7 +170,7 @@ Result<void> CheckpointReader::ReadTensor(const PartReader& part, std::size_t te
 }
 
 Result<void> CheckpointReader::ReadTensors(const std::vector<TensorRequest>& requests) const {
-  std::atomic<std::size_t> next{0};  // relaxed: only hands out numbers; join() orders the rest
+  std::atomic<std::size_t> next{0};  // relaxed: only hands out indices; join() orders everything else
   std::mutex mutex;
   std::optional<std::pair<std::size_t, Error>> bad;
   const auto run = [&] {

@@ -20,7 +20,7 @@ namespace {
 using base::Error;
 using base::Result;
 
-// Hashed while it is in the cache, then given to the kernel.
+// Hashed while it is in the cache, then passed to the kernel.
 constexpr std::size_t kChunkBytes = 1 << 20;
 
 Result<std::uint64_t> WriteHashed(WritableFile& file, const void* data, std::uint64_t bytes) {
@@ -38,7 +38,8 @@ Result<std::uint64_t> WriteHashed(WritableFile& file, const void* data, std::uin
 Result<FileSum> WritePart(Files& files, const std::string& folder, const Part& part) {
   std::vector<const TensorData*> order;
   for (const TensorData& tensor : part.tensors) order.push_back(&tensor);
-  // Wide elements first: each tensor then begins at a multiple of its element, as those who map the file like it.
+  // Wide elements first: each tensor then starts at a multiple of its element size, which readers that map the file
+  // prefer.
   std::stable_sort(order.begin(), order.end(),
                    [](const TensorData* a, const TensorData* b) { return BytesOf(a->dtype) > BytesOf(b->dtype); });
   std::vector<TensorEntry> entries;
@@ -98,8 +99,9 @@ Result<void> ReadBack(Files& files, const std::string& folder, const Manifest& w
   return reader->Verify();
 }
 
-// Puts the finished folder under its name. Another checkpoint of the same step steps aside first and comes back when
-// that fails; a writer that dies in between leaves it under a name that RecoverLeftovers knows.
+// Renames the finished folder to its final name. Another checkpoint of the same step is moved aside first and restored
+// if the rename fails. If the writer dies in between, ListCheckpoints still finds it under that name, and the next
+// Store::Open repairs it.
 Result<void> TakeName(Files& files, const std::string& directory, const std::string& finished, std::uint64_t step) {
   const std::string name = FolderNameOf(step);
   const std::string to = directory + "/" + name;
@@ -114,14 +116,14 @@ Result<void> TakeName(Files& files, const std::string& directory, const std::str
   auto done = files.Rename(finished, to);
   if (done) {
     done = files.SyncFolder(directory);
-    // It may be durable or not; what was told as failed must not be found.
+    // It may be durable or not; a checkpoint that was reported as failed must not be found.
     if (!done) (void)files.Rename(to, finished);
   }
   if (!done) {
     if (exists) (void)files.Rename(aside, to);
     return done;
   }
-  // In nobody's way: what cannot be removed now is removed by the next run.
+  // The error is ignored: what cannot be removed now is removed by the next run.
   if (exists) (void)RemoveFolderOfFiles(files, aside);
   return {};
 }

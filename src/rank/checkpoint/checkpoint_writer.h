@@ -1,8 +1,8 @@
-// Writes one checkpoint: a folder DIR/step-000001234 with a safetensors file a part, state.json and manifest.json.
+// Writes one checkpoint: a folder DIR/step-000001234 with one safetensors file per part, state.json and manifest.json.
 //
-// Everything is written into a folder of another name, synced, read back, and then renamed: at every moment DIR holds
-// either all of the checkpoint or nothing under its name. Not here: when to save, what to keep, who may write
-// (store.h).
+// Everything is written into a folder with a temporary name, synced, read back, and then renamed: at any time DIR
+// contains either the complete checkpoint or nothing under its name. Not here: when to save, what to keep, who may
+// write (store.h).
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ constexpr std::string_view kManifestName = "manifest.json";
 constexpr std::string_view kStateName = "state.json";
 constexpr std::string_view kPartSuffix = ".safetensors";
 
-// A tensor in memory: contiguous, little-endian, TensorBytes(dtype, shape) long. Must stay as it is until the
-// checkpoint is written.
+// A tensor in memory: contiguous, little-endian, TensorBytes(dtype, shape) long. Must not change until the checkpoint
+// is written.
 struct TensorData {
   std::string name;
   Dtype dtype = Dtype::kF32;
@@ -51,20 +51,20 @@ std::string FolderNameOf(std::uint64_t step);
 std::optional<std::uint64_t> StepOfFolderName(std::string_view name);
 
 struct WriteOptions {
-  bool read_back = true;  // reads everything again and compares the sums before the checkpoint gets its name
+  bool read_back = true;  // reads everything back and compares the checksums before the checkpoint is renamed
 };
 
-// The manifest of what is durable when it returns. On an error nothing of the checkpoint is seen under its name, an
-// earlier one of the same step is as it was, and what was written is removed as far as that works.
+// Returns the manifest once the checkpoint is durable. On an error, nothing is visible under its name, an earlier
+// checkpoint of the same step is unchanged, and what was written is removed if possible.
 base::Result<Manifest> WriteCheckpoint(Files& files, const std::string& directory, const Contents& contents,
                                        const WriteOptions& options = {});
 
-// Names of ours in a directory of checkpoints that are no checkpoint: what a writer that died has left.
+// Prefixes of temporary folders in a directory of checkpoints; a writer that died may have left some.
 constexpr std::string_view kWritingPrefix = ".writing-";
-constexpr std::string_view kReplacedPrefix = ".replaced-";  // the checkpoint of a step while a new one takes its name
+constexpr std::string_view kReplacedPrefix = ".replaced-";  // the checkpoint of a step while a new one replaces it
 constexpr std::string_view kRemovingPrefix = ".removing-";
 
-// A folder of files, without folders in it. What is missing already is fine.
+// Removes a folder that contains only files. What is already gone is not an error.
 base::Result<void> RemoveFolderOfFiles(Files& files, const std::string& path);
 
 }  // namespace fulldeck::checkpoint

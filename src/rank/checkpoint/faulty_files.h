@@ -1,8 +1,8 @@
-// FaultyFiles: a Files that fails or dies at an operation of one's choice. For tests, and for whoever wants to see what
-// their training does when the disk fills up.
+// FaultyFiles: a Files that fails or dies at a chosen operation. For tests, and for users who want to see what their
+// training does when the disk is full.
 //
 // Operations that change something are counted from 0: create, write, sync, make a folder, rename, sync a folder,
-// remove. Reading is not counted. Any thread may call it.
+// remove. Reading is not counted. Thread safe.
 #pragma once
 
 #include <cstdint>
@@ -19,32 +19,32 @@ namespace fulldeck::checkpoint {
 struct Fault {
   enum class Kind {
     kNone,
-    kError,      // `error` is returned; a write has then done half of its bytes
-    kCrash,      // the process is gone: nothing more happens, what it wrote stays; a write has done half of its bytes
-    kPowerLoss,  // as kCrash, and what was not synced is lost, in the way that `lost` says
+    kError,      // returns `error`; a write has then done half of its bytes
+    kCrash,      // the process dies: nothing more happens, what it wrote stays; a write has done half of its bytes
+    kPowerLoss,  // like kCrash, and what was not synced is lost, as specified by `lost`
     kKill,       // this process sends itself SIGKILL; a write has done half of its bytes
   };
-  // What a disk may show after the power came back. All of them are legal for data that were never synced.
+  // The state of the disk after power returns. Both are legal for data that was never synced.
   enum class Lost {
-    kDataAndNames,    // files end where they were last synced; names that their folder did not sync are as before
-    kDataButNotNames  // the new names are there, and zeros stand where unsynced data were
+    kDataAndNames,    // files end where they were last synced; names that their folder did not sync are reverted
+    kDataButNotNames  // the new names exist, and unsynced data reads as zeros
   };
   Kind kind = Kind::kNone;
   std::uint64_t operation = 0;
   int error = 0;
-  bool lasting = false;  // kError: every later create and write too, until Heal()
+  bool lasting = false;  // kError: every later create and write fails too, until Heal()
   Lost lost = Lost::kDataAndNames;
-  std::size_t longest_write = SIZE_MAX;  // writes take no more than this many bytes each
+  std::size_t longest_write = SIZE_MAX;  // upper limit of bytes per write
 };
 
 class FaultyFiles final : public Files {
  public:
-  // `below` must live as long.
+  // `below` must outlive this object.
   FaultyFiles(Files& below, Fault fault);
   ~FaultyFiles() override;
 
   std::uint64_t operations() const;  // so far
-  bool dead() const;                 // the crash or the power loss has come
+  bool dead() const;                 // the crash or the power loss has happened
   void Heal();                       // no more faults; not after a crash
 
   base::Result<std::unique_ptr<WritableFile>> Create(const std::string& path, std::uint64_t bytes) override;
@@ -69,7 +69,8 @@ class FaultyFiles final : public Files {
     std::string to;
   };
 
-  // What the next operation meets: nothing, or an error to return. `half` is done first where the fault allows it.
+  // Counts the next operation; returns an error if the fault applies to it. In that case, `half` runs first if the kind
+  // of fault allows it.
   base::Result<void> NextOperation(const std::string& what, bool grows, const std::function<void()>& half = {});
   void LosePower();
 

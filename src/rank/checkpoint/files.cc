@@ -31,14 +31,14 @@ class RealWritableFile final : public WritableFile {
 
   Result<std::size_t> WriteSome(const void* data, std::size_t bytes) override {
     for (;;) {
-      // The kernel takes at most 2 GiB at a time; a smaller chunk lets the disk begin while the next one is hashed.
+      // The kernel writes at most 2 GiB per call; smaller chunks let the disk start while the next one is hashed.
       const ssize_t written = write(fd_.get(), data, std::min<std::size_t>(bytes, 8 << 20));
       if (written >= 0) return static_cast<std::size_t>(written);
       if (errno != EINTR) return ErrnoError("writing " + Quoted(path_));
     }
   }
   Result<void> Sync() override {
-    // Never again after an error: the kernel has then dropped the pages and would call the second one a success.
+    // Never retried after an error: the kernel has then dropped the dirty pages and would report success.
     if (syncs_ && fsync(fd_.get()) != 0) return ErrnoError("syncing " + Quoted(path_));
     return {};
   }
@@ -76,8 +76,8 @@ class RealReadableFile final : public ReadableFile {
   std::uint64_t size_;
 };
 
-// Locks of fcntl go with the process and are not passed on by fork, but they do not keep two holders of one process
-// apart: this set does.
+// fcntl locks are released with the process and are not inherited by fork, but they do not exclude two holders in the
+// same process: this set does.
 std::mutex held_mutex;
 std::set<std::pair<dev_t, ino_t>>& Held() {
   static auto& held = *new std::set<std::pair<dev_t, ino_t>>;
@@ -103,7 +103,7 @@ class RealFolderLock final : public FolderLock {
 Result<std::unique_ptr<WritableFile>> RealFiles::Create(const std::string& path, std::uint64_t bytes) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!fd.valid()) return ErrnoError("creating " + Quoted(path));
-  // Asked of the kernel itself: posix_fallocate would write zeros where the file system cannot.
+  // fallocate, not posix_fallocate, which would write zeros if the file system lacks support.
   if (bytes > 0 && fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)) != 0 &&
       (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
     return ErrnoError("room for " + base::FormatByteSize(bytes) + " in " + Quoted(path));
@@ -111,7 +111,7 @@ Result<std::unique_ptr<WritableFile>> RealFiles::Create(const std::string& path,
 }
 
 Result<std::unique_ptr<ReadableFile>> RealFiles::Open(const std::string& path) {
-  // Not to be held up by a pipe of that name.
+  // Nonblocking, so that a pipe of that name does not block.
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return ErrnoError("opening " + Quoted(path));
   struct stat about {};
@@ -131,7 +131,7 @@ Result<void> RealFiles::MakeFolder(const std::string& path) {
     } else if (errno != EEXIST) {
       const int error = errno;
       struct stat about {};
-      // A folder above that exists need not be one that we may write in.
+      // mkdir may fail with another error, such as EACCES, for a parent that exists: that is fine.
       if (stat(upper.c_str(), &about) != 0 || !S_ISDIR(about.st_mode))
         return ErrnoError("making the folder " + Quoted(upper), error);
     }
@@ -152,7 +152,7 @@ Result<void> RealFiles::SyncFolder(const std::string& path) {
   if (!syncs_) return {};
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return ErrnoError("opening the folder " + Quoted(path));
-  // Some file systems of networks keep names at the server and have nothing to sync.
+  // Some network file systems keep names on the server and have nothing to sync.
   if (fsync(fd.get()) != 0 && errno != EINVAL) return ErrnoError("syncing the folder " + Quoted(path));
   return {};
 }
@@ -187,7 +187,7 @@ Result<std::vector<std::string>> RealFiles::List(const std::string& path) {
 Result<std::unique_ptr<FolderLock>> RealFiles::Lock(const std::string& folder, const std::string& name) {
   const std::string path = folder + "/" + name;
   const std::lock_guard guard(held_mutex);
-  // By name first: closing a second descriptor of the file would give up the lock that the first one holds.
+  // Check by name first: closing a second descriptor of the file would release the lock that the first one holds.
   struct stat about {};
   const auto taken_here = [&] { return Held().count({about.st_dev, about.st_ino}) != 0; };
   if (stat(path.c_str(), &about) == 0 && taken_here())

@@ -90,7 +90,7 @@ bool IsFileName(std::string_view name) {
 }
 
 std::string FormatManifest(const Manifest& manifest) {
-  // By hand, one tensor a line: a tree of a million of them would take a gigabyte.
+  // Formatted by hand, with one line per tensor: a JSON tree of a million tensors would take a gigabyte.
   const auto quoted = [](const std::string& text) { return Json(text).dump(); };
   std::string text = "{\"format\":\"" + std::string(kFormat) + "\",\"version\":" + std::to_string(kManifestVersion) +
                      ",\n\"step\":" + std::to_string(manifest.step) +

@@ -1,8 +1,7 @@
-// The manifest of a checkpoint: which files it has, how long each is, and the checksum of every tensor in them. It is
-// written last, and its own text ends with its own checksum, so a manifest that reads well vouches for all the rest.
-// docs/checkpoints.md shows one.
+// The manifest of a checkpoint: its files, their lengths, and the checksum of every tensor. It is written last and ends
+// with a checksum of itself, so a valid manifest vouches for everything else. docs/checkpoints.md shows one.
 //
-// Pure functions, any thread.
+// Pure functions; thread safe.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ struct TensorSum {
   friend bool operator==(const TensorSum&, const TensorSum&) = default;
 };
 
-// Tensors have sums of their own, in the order of the file; `head_hash` is over the bytes before the first of them. A
+// Tensors have their own checksums, in the order of the file; `head_hash` covers the bytes before the first tensor. A
 // file without tensors is all head.
 struct FileSum {
   std::string name;
@@ -40,9 +39,9 @@ struct FileSum {
 
 struct Manifest {
   std::uint64_t step = 0;
-  std::uint64_t world_size = 1;  // ranks that trained when it was saved
-  std::uint64_t saved_at = 0;    // seconds since 1970, by the clock of the writer
-  std::optional<double> score;   // higher is better; what "keep the best" compares
+  std::uint64_t world_size = 1;  // number of ranks when it was saved
+  std::uint64_t saved_at = 0;    // seconds since 1970, on the writer's clock
+  std::optional<double> score;   // higher is better; used to keep the best checkpoints
   std::vector<FileSum> files;
 
   const FileSum* Find(std::string_view name) const;
@@ -50,12 +49,12 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// Whether a file of a checkpoint may have this name: letters, digits, '.', '_' and '-', not beginning with a dot.
+// Whether a file of a checkpoint may have this name: letters, digits, '.', '_' and '-', not starting with a dot.
 bool IsFileName(std::string_view name);
 
 std::string FormatManifest(const Manifest& manifest);
 
-// Any damage, an unknown version, a name that leads out of the folder, lengths that do not add up: an error.
+// Fails on any damage, an unknown version, a name that leaves the folder, and lengths that do not add up.
 base::Result<Manifest> ParseManifest(std::string_view text);
 
 }  // namespace fulldeck::checkpoint

@@ -25,7 +25,7 @@ Manifest Example() {
   return manifest;
 }
 
-// The same text with a checksum that fits, as somebody who writes manifests by hand would make it.
+// The same text with a matching checksum, as written by someone who edits manifests by hand.
 std::string Sealed(const std::string& body) {
   return body + ",\n\"manifest_hash\":\"" + base::FormatHash(base::HashOf(body)) + "\"}\n";
 }

@@ -1,4 +1,4 @@
-// Names from outside in messages and in JSON.
+// Quotes untrusted names in messages and checks them for JSON.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace fulldeck::checkpoint {
 
-// "name", fit for a terminal, the first 300 bytes of it.
+// The first 300 bytes of "name", in quotes and safe to print.
 inline std::string Quoted(std::string_view name) {
   std::string quoted;
   quoted += '"';
@@ -18,7 +18,7 @@ inline std::string Quoted(std::string_view name) {
   return quoted;
 }
 
-// What JSON can hold as a text.
+// Whether JSON can represent the string.
 inline bool IsUtf8(std::string_view text) {
   while (!text.empty()) {
     const base::CodePoint first = base::FirstCodePoint(text);

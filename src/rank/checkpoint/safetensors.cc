@@ -40,7 +40,7 @@ constexpr std::array<DtypeRow, 17> kDtypes = {{{"BOOL", 1},
                                                {"C64", 8}}};
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Builds the entries while the JSON is read, so that a header of 100 MB never stands in memory as a tree.
+// Builds the entries while the JSON is parsed, so that a header of 100 MB is never held in memory as a tree.
 class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
   std::vector<TensorEntry> tensors;

@@ -1,8 +1,8 @@
-// The header of a safetensors file: eight bytes with its length (little-endian, at most 100,000,000), then JSON that
-// names every tensor with type, shape and place. What is read is held to the format without mercy: a header comes from
-// outside. Not here: the data, and any file system.
+// The header of a safetensors file: eight bytes with its length (little-endian, at most 100,000,000), then JSON with
+// the type, shape and offsets of every tensor. Parsing is strict, because headers are untrusted input. Not here: the
+// data and the file system.
 //
-// Pure functions, any thread.
+// Pure functions; thread safe.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace fulldeck::checkpoint {
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // of the JSON
 constexpr std::size_t kMaxDimensions = 64;
 
-// The types that take whole bytes. Those of 4 and 6 bits are not read.
+// The types whose elements are whole bytes. Types of 4 and 6 bits are not supported.
 enum class Dtype {
   kBool,
   kU8,
@@ -48,7 +48,7 @@ struct TensorEntry {
   std::string name;
   Dtype dtype = Dtype::kF32;
   std::vector<std::uint64_t> shape;
-  std::uint64_t begin = 0;  // in the data, which begin behind the header
+  std::uint64_t begin = 0;  // in the data, which starts after the header
   std::uint64_t end = 0;
 
   std::uint64_t bytes() const { return end - begin; }
@@ -61,19 +61,19 @@ struct SafetensorsHeader {
   std::uint64_t data_begin = 0;  // in the file
 };
 
-// Bytes that a tensor of this type and shape has; nothing when they do not fit into 64 bits.
+// Number of bytes of a tensor of this type and shape; nullopt if it does not fit into 64 bits.
 std::optional<std::uint64_t> TensorBytes(Dtype dtype, const std::vector<std::uint64_t>& shape);
 
-// The length of the JSON, from the first eight bytes of a file of `file_bytes`.
+// The length of the JSON, parsed from the first eight bytes of a file of `file_bytes` bytes.
 base::Result<std::uint64_t> ParseHeaderLength(std::string_view first_eight, std::uint64_t file_bytes);
 
-// The header of a file of `file_bytes` from its JSON. Refused: anything but one object, unknown members, duplicate
-// names, numbers that are no offsets, sizes that do not fit the shape, holes, overlaps, and data that go on behind the
-// last tensor or end before it. The message names the tensor.
+// Parses the header of a file of `file_bytes` bytes from its JSON. Rejects anything except one object, unknown members,
+// duplicate names, invalid offsets, sizes that do not match the shape, holes, overlaps, and data that extends beyond
+// the last tensor or ends before it. The message names the tensor.
 base::Result<SafetensorsHeader> ParseHeader(std::string_view json, std::uint64_t file_bytes);
 
-// The first bytes of a file: length and JSON, padded with spaces to a multiple of eight. Gives the tensors their
-// places, in the order in which they come. An error where a name is not UTF-8, stands twice, or is the metadata's own.
+// Formats the start of a file: length and JSON, padded with spaces to a multiple of eight. Assigns the tensors'
+// offsets, in the given order. Fails if a name is not UTF-8, is a duplicate, or is the reserved name of the metadata.
 base::Result<std::string> FormatHeader(std::vector<TensorEntry>& tensors,
                                        const std::map<std::string, std::string>& metadata);
 

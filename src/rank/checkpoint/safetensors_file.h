@@ -1,5 +1,5 @@
-// A safetensors file that somebody else may have written: header checked, data read as they are. There are no checksums
-// in such a file; a checkpoint of ours is read with CheckpointReader.
+// A safetensors file from any source: the header is checked, the data is read as is. Such a file has no checksums; to
+// read fulldeck's own checkpoints, use CheckpointReader.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ struct SafetensorsFile {
   // The message names the path.
   static base::Result<SafetensorsFile> Open(Files& files, const std::string& path);
 
-  // The data of header.tensors[tensor], into room for its bytes.
+  // Reads the data of header.tensors[tensor] into `into`, which has space for its bytes.
   base::Result<void> Read(std::size_t tensor, void* into) const;
 };
 

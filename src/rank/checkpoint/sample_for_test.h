@@ -1,5 +1,5 @@
-// For tests: a folder, and a small checkpoint with tensors of several types, whose bytes follow from its step, and how
-// to tell which step a reader has found.
+// For tests: a folder, and a small checkpoint with tensors of several types, whose bytes depend on its step, so that a
+// test can tell which step a reader has found.
 #pragma once
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 
 namespace fulldeck::checkpoint {
 
-// A folder of a test's own, in memory where that can be had: the sweeps remove tens of thousands of files, which a disk
-// may take a minute for.
+// A folder for one test, in memory if possible: the sweeps remove tens of thousands of files, which can take a minute
+// on a disk.
 class QuickFolder {
  public:
   QuickFolder() {
@@ -63,7 +63,7 @@ class Sample {
 
   const Contents& contents() const { return contents_; }
 
-  // Whether the checkpoint holds exactly this, every tensor compared.
+  // Whether the checkpoint contains exactly this sample; compares every tensor.
   bool IsIn(const CheckpointReader& reader) const {
     if (reader.manifest().step != step_ || !(reader.scalars() == contents_.scalars)) return false;
     if (reader.manifest().world_size != contents_.world_size || reader.parts().size() != contents_.parts.size())
@@ -104,7 +104,7 @@ class Sample {
   std::deque<std::string> data_;
 };
 
-// The newest good one, as a run that resumes would find it; the reasons of those that were passed over go to `passed`.
+// The newest valid checkpoint, as a resuming run finds it; the reasons for the skipped ones are added to `passed`.
 inline base::Result<CheckpointReader> OpenNewestGood(Files& files, const std::string& directory,
                                                      std::vector<std::string>* passed = nullptr) {
   auto found = ListCheckpoints(files, directory);

@@ -95,7 +95,7 @@ Result<ScalarState> ParseScalars(std::string_view text) {
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::key && depth == 1 && !names.insert(parsed.get_ref<const std::string&>()).second)
       twice = parsed.get<std::string>();
-    // Nothing of ours is deeper, and a tree of a million levels could not be taken down again.
+    // Valid files are not nested deeper, and destroying a tree of a million levels would overflow the stack.
     return depth <= 2;
   };
   const Json json = Json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);

@@ -1,7 +1,7 @@
-// The part of a checkpoint that is not tensors (state.json): numbers and texts by name. Numbers come back with the same
-// bits, infinities and NaN too; a text may be any bytes.
+// The part of a checkpoint that is not tensors (state.json): numbers and strings by name. Numbers are restored with the
+// same bits, including infinities and NaN; a string may contain any bytes.
 //
-// Pure functions, any thread.
+// Pure functions; thread safe.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@ constexpr std::uint64_t kMaxStateBytes = 256 << 20;
 using Scalar = std::variant<bool, std::int64_t, double, std::string>;
 using ScalarState = std::map<std::string, Scalar>;
 
-// JSON, one name a line. Doubles are written so that they are read back exactly; those that JSON cannot write, and
-// texts that are not UTF-8, stand as {"double_bits": "16 digits"} and {"hex": "…"}. Names must be UTF-8.
+// JSON with one name per line. Doubles are written so that they are read back exactly; those that JSON cannot
+// represent, and strings that are not UTF-8, are written as {"double_bits": "16 digits"} and {"hex": "…"}. Names must
+// be UTF-8.
 base::Result<std::string> FormatScalars(const ScalarState& state);
 base::Result<ScalarState> ParseScalars(std::string_view text);
 

@@ -21,7 +21,7 @@ constexpr std::uint64_t kHugePage = 2 << 20;
 // Below this, starting a thread takes longer than the copy.
 constexpr std::uint64_t kWorthAThread = 4 << 20;
 
-// Calls body(first, last) for even parts of [0, count) on several threads.
+// Calls body(first, last) for equal ranges of [0, count) on several threads.
 template <typename Body>
 void ParallelFor(std::uint64_t count, std::uint64_t grain, const Body& body) {
   const std::uint64_t parts = std::clamp<std::uint64_t>(count / grain, 1, UsefulThreads(8));
@@ -37,7 +37,8 @@ void ParallelFor(std::uint64_t count, std::uint64_t grain, const Body& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// memcpy keeps to the cache up to sizes that a tensor seldom has; written past it, a line need not be fetched first.
+// memcpy uses normal stores up to sizes that a tensor rarely has; non-temporal stores save fetching each cache line
+// before it is overwritten.
 void CopyPastCaches(unsigned char* to, const unsigned char* from, std::size_t bytes) {
 #if defined(__x86_64__)
   if (bytes >= 64 << 10) {
@@ -78,8 +79,8 @@ base::Result<void> StagingBuffer::Reserve(std::uint64_t bytes) {
   void* mapped = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED)
     return base::ErrnoError("memory for a copy of the state (" + base::FormatByteSize(bytes) + ")");
-  // Children of a fork do not use it; without this each page that is written again would be copied for them. Kernels
-  // without huge pages say no to the second; both are only advice.
+  // Forked children do not use it; without MADV_DONTFORK, each page that is written again would be copied for them.
+  // Kernels without huge pages reject the second call; both are only hints.
   madvise(mapped, rounded, MADV_DONTFORK);
   madvise(mapped, rounded, MADV_HUGEPAGE);
   data_ = static_cast<unsigned char*>(mapped);

@@ -1,6 +1,6 @@
-// StagingBuffer: memory that a state is copied into while training waits. Allocated once, in huge pages where the
-// kernel gives them, and touched, so that a copy into it meets no page fault. CopyAll copies with all processors that
-// the thread may use and past the caches, which the training needs for itself.
+// StagingBuffer: memory into which state is copied while training waits. Allocated once, with huge pages if available,
+// and touched, so that a copy into it causes no page faults. CopyAll uses all CPUs that the thread may use and bypasses
+// the caches, which the training needs itself.
 //
 // Not thread safe.
 #pragma once
@@ -20,7 +20,7 @@ class StagingBuffer {
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
-  // At least `bytes`, touched. What was in it before is lost when it has to grow.
+  // Ensures at least `bytes` bytes, already touched. If the buffer grows, its contents are lost.
   base::Result<void> Reserve(std::uint64_t bytes);
 
   unsigned char* data() const { return data_; }
@@ -37,7 +37,7 @@ struct CopyJob {
   std::uint64_t bytes = 0;
 };
 
-// The areas must not overlap.
+// The ranges must not overlap.
 void CopyAll(const std::vector<CopyJob>& jobs);
 
 }  // namespace fulldeck::checkpoint

@@ -35,7 +35,7 @@ Result<Store> Store::Open(Files& files, const std::string& directory, const Stor
   }
   auto names = files.List(directory);
   if (!names) return names.error();
-  // Only with the lock is a half-written folder known to have no writer.
+  // Only a holder of the lock knows that a half-written folder has no writer.
   if (store.lock_ != nullptr) {
     if (auto right = store.Repair(*names); !right) return right.error();
   }
@@ -69,7 +69,7 @@ Result<void> Store::Repair(const std::vector<std::string>& names) {
       continue;
     }
     if (!replaced && !BeginsWith(name, kWritingPrefix) && !BeginsWith(name, kRemovingPrefix)) continue;
-    // Nobody needs it gone: what cannot be removed is told and left.
+    // Not an error: a failed removal is logged, and the folder stays.
     if (auto removed = RemoveFolderOfFiles(*files_, path); !removed) {
       log_(Quoted(path) + " is left of a writer that died and cannot be removed: " + removed.error().message);
     } else if (BeginsWith(name, kWritingPrefix)) {
@@ -98,7 +98,7 @@ void Store::Retain() {
   for (const std::uint64_t step : StepsToRemove(kept, options_.keep)) {
     const std::string name = FolderNameOf(step);
     const std::string going = directory_ + "/" + std::string(kRemovingPrefix) + name;
-    // Renamed first: a checkpoint that is half removed must not stand under a name that is looked for.
+    // Renamed first: a half-removed checkpoint must not exist under a name that readers look for.
     auto done = files_->Rename(directory_ + "/" + name, going);
     if (done) done = files_->SyncFolder(directory_);
     if (done) done = RemoveFolderOfFiles(*files_, going);

@@ -1,7 +1,7 @@
-// Store: a directory of checkpoints and the one process that writes there.
+// Store: a directory of checkpoints and the one process that writes to it.
 //
-// Opening takes the directory's lock (kept until the Store is gone or the process dies), puts right what a writer that
-// died has left, and looks at what is there. Readers need no Store: ListCheckpoints and CheckpointReader. Not thread
+// Open() takes the directory's lock (held until the Store is destroyed or the process dies), repairs what a dead writer
+// left, and lists the existing checkpoints. Readers need no Store: see ListCheckpoints and CheckpointReader. Not thread
 // safe.
 #pragma once
 
@@ -26,15 +26,16 @@ struct StoreOptions {
 
 class Store {
  public:
-  // `files` must live as long. `log` gets sentences for people: what was left and removed, what could not be. An error
-  // when the directory cannot be made or another process writes there.
+  // `files` must outlive the Store. `log` receives messages for the user: what was left behind and removed, and what
+  // could not be removed. Fails if the directory cannot be created or another process writes to it.
   static base::Result<Store> Open(Files& files, const std::string& directory, const StoreOptions& options,
                                   std::function<void(const std::string&)> log);
 
-  // Durable when it returns; then what the rule lets go is removed. On an error everything that was there still is.
+  // The checkpoint is durable on return; then those that the retention rule releases are removed. On an error,
+  // everything that existed still exists.
   base::Result<Manifest> Save(const Contents& contents);
 
-  // What a reader found out about a checkpoint of this directory.
+  // Records the result of verifying a checkpoint of this directory.
   void SetTrust(std::uint64_t step, KeptCheckpoint::Trust trust);
 
   const std::string& directory() const { return directory_; }
@@ -49,7 +50,7 @@ class Store {
   std::string directory_;
   StoreOptions options_;
   std::function<void(const std::string&)> log_;
-  std::unique_ptr<FolderLock> lock_;  // null where the file system has none
+  std::unique_ptr<FolderLock> lock_;  // null if the file system has no locks
   std::map<std::uint64_t, KeptCheckpoint> known_;
 };
 

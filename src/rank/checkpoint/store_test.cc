@@ -26,8 +26,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// How often each of the random damages is done: FULLDECK_CHECKPOINT_DAMAGES, else what fits into every run of the
-// tests.
+// How often each kind of random damage is injected: FULLDECK_CHECKPOINT_DAMAGES, otherwise what is fast enough for
+// every test run.
 int Damages() {
   const char* wanted = std::getenv("FULLDECK_CHECKPOINT_DAMAGES");
   return wanted == nullptr ? 300 : std::atoi(wanted);
@@ -113,7 +113,7 @@ TEST(Checkpoint, FolderNamesAndStepsAgree) {
 
 // ---- C1: the writer dies at every operation ----
 
-// What a run that saves step 300 over 100 and 200, replacing a 200 and removing the oldest, does before it dies.
+// What a run does before it dies: it saves step 300 after 100 and 200, replaces a 200 and removes the oldest.
 void SaveSome(Files& files, const std::string& directory) {
   auto store = Store::Open(files, directory, {{2, 0}}, Ignore);
   if (!store) return;
@@ -133,7 +133,7 @@ std::uint64_t OperationsOfSaveSome() {
 
 void ExpectNothingLostAfter(const std::string& directory, const std::string& when) {
   RealFiles real(/*syncs=*/false);
-  // A reader that comes first, before anything is put right.
+  // A reader that opens the directory before it is repaired.
   const auto reader = OpenNewestGood(real, directory);
   ASSERT_TRUE(reader.ok()) << when << ": no good checkpoint is found";
   const std::uint64_t step = reader->manifest().step;
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointDeath,
                                            Fault{Fault::Kind::kPowerLoss, 0, 0, false, Fault::Lost::kDataAndNames},
                                            Fault{Fault::Kind::kPowerLoss, 0, 0, false, Fault::Lost::kDataButNotNames}));
 
-// ---- C2: the disk says no ----
+// ---- C2: write errors ----
 
 TEST(Checkpoint, AnErrorAtAnyOperationIsReportedAndKeepsWhatWasThere) {
   const std::uint64_t operations = OperationsOfSaveSome();
@@ -195,7 +195,7 @@ TEST(Checkpoint, AnErrorAtAnyOperationIsReportedAndKeepsWhatWasThere) {
       FaultyFiles files(real, {Fault::Kind::kError, at, error, lasting});
       {
         auto store = Store::Open(files, folder.string(), {{2, 0}}, Ignore);
-        if (!store) continue;  // the first operation of all; nothing is there to go wrong yet
+        if (!store) continue;  // the very first operation failed; there is nothing to check yet
         ++tries;
         for (const std::uint64_t step : {200, 300}) {
           const auto saved = store->Save(Sample(step).contents());
@@ -209,7 +209,7 @@ TEST(Checkpoint, AnErrorAtAnyOperationIsReportedAndKeepsWhatWasThere) {
             EXPECT_EQ(saved.error().system_error, error) << when;
           }
         }
-        // The disk is well again: training goes on and the next save is good, without a new start.
+        // The disk works again: training continues and the next save is valid, without a restart.
         files.Heal();
         const auto saved = store->Save(Sample(400).contents());
         ASSERT_TRUE(saved.ok()) << when << ": " << saved.error().message;
@@ -236,7 +236,7 @@ TEST(Checkpoint, ShortWritesAreGoneOnWith) {
   RecordProperty("tries", 1);
 }
 
-// ---- C3: damage ----
+// ---- C3: corruption ----
 
 class Damaged : public ::testing::Test {
  protected:
@@ -247,7 +247,7 @@ class Damaged : public ::testing::Test {
   }
   fs::path Newest() const { return folder_.path() / "step-000000200"; }
 
-  // A place among all bytes of the checkpoint.
+  // A position among all bytes of the checkpoint.
   std::pair<std::string, std::size_t> Place(std::uint64_t number) const {
     std::size_t at = number % total_;
     for (const auto& [name, bytes] : whole_) {
@@ -257,7 +257,8 @@ class Damaged : public ::testing::Test {
     return {};
   }
 
-  // Step 200 is refused with the file named, and the tensor when the damage is in its data; step 100 is found.
+  // Step 200 is rejected with a message that names the file, and the tensor if the damage is in its data; step 100 is
+  // found.
   void ExpectFallsBack(const std::string& file, std::size_t at, const std::string& what) {
     std::vector<std::string> passed;
     const auto reader = OpenNewestGood(real_, folder_.string(), &passed);
@@ -402,7 +403,7 @@ TEST(Store, KeepsTheLastAndTheBestAndNothingElse) {
   EXPECT_THAT(StepsIn(folder.string()), ElementsAre("step-000000002", "step-000000004", "step-000000005"));
 }
 
-// C6: whatever fails and however often, a good checkpoint is there at every moment.
+// C6: whatever fails and however often, a valid checkpoint exists at any time.
 TEST(Store, NeverHasFewerThanOneVerifiedCheckpointWhileSavesFail) {
   std::mt19937_64 draw(3);
   int tries = 0;
@@ -430,7 +431,7 @@ TEST(Store, NeverHasFewerThanOneVerifiedCheckpointWhileSavesFail) {
           ASSERT_TRUE(Sample(found->manifest().step).IsIn(*found));
         }
       }
-      if (files.operations() > fault.operation) ++tries;  // else the run was over before its fault
+      if (files.operations() > fault.operation) ++tries;  // otherwise the run ended before its fault
     }
   }
   RecordProperty("tries", tries);

@@ -79,7 +79,7 @@ std::uint64_t BoardSlot::BeginMessage(bool is_send, int peer, std::uint64_t byte
   record.root = peer;
   record.count = bytes;
   record.bytes = bytes;
-  record.fingerprint = 1;  // ranks differ in what they send: there is nothing to compare
+  record.fingerprint = 1;  // ranks send different data: there is nothing to compare
   return fulldeck_board_collective_begin(board_.get(), slot_, &record);
 }
 

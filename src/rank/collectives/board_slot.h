@@ -1,4 +1,4 @@
-// A group's place on the rank board: every call's fingerprint, when it began and that it ended. Where there is no board
+// A group's slot on the rank board: the fingerprint of every collective, and when it began and ended. Without a board
 // (the program was not started by fulldeck) it does nothing.
 #pragma once
 
@@ -25,12 +25,12 @@ class BoardSlot {
   BoardSlot& operator=(const BoardSlot&) = delete;
 
   void Begin(const Call& call, std::uint64_t sequence, std::uint64_t bytes);
-  // The group is being made, until this slot is left.
+  // Shows that the group is being created, until this slot is left.
   void BeginRendezvous();
-  // A send or receive; returns the number for End, 0 where nothing was written.
+  // Records a send or receive; returns the number for End, 0 if nothing was recorded.
   std::uint64_t BeginMessage(bool is_send, int peer, std::uint64_t bytes);
   void End(std::uint64_t sequence);
-  // `culprit`: RANK in the whole run; -1: not known.
+  // `culprit`: RANK in the whole run; -1: unknown.
   void ReportError(const Status& status, int culprit);
 
  private:
@@ -38,8 +38,8 @@ class BoardSlot {
   int slot_ = -1;
 };
 
-// The place of a group's sends and receives, taken with the first of them. They may end in any order; the board hears
-// of an end when everything that began before has ended too. One thread at a time.
+// The slot for a group's sends and receives, taken with the first of them. They may end in any order; the board shows
+// an end only when all earlier ones have ended too. One thread at a time.
 class MessageBoard {
  public:
   MessageBoard(std::uint64_t group, std::string name, int size, int rank)

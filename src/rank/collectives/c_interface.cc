@@ -1,4 +1,4 @@
-// include/fulldeck/collectives.h over group.h. No exception leaves a function.
+// include/fulldeck/collectives.h on top of group.h. No exception leaves a function.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -46,8 +46,8 @@ struct fulldeck_group {
 
 namespace {
 
-// Memory that runs out inside a call is an error like any other; a call that broke off half-way ends the group, since
-// the other members would wait for the rest of it.
+// Running out of memory inside a call is an error like any other. A call that is aborted half-way fails the group,
+// because the other members would wait for the rest of it.
 template <class Body>
 int Call(fulldeck_group* group, Body body) {
   if (group == nullptr) return Refuse("the group is NULL: was fulldeck_group_create successful?");
@@ -73,7 +73,7 @@ int ReducingCall(fulldeck_group* group, int datatype, int reduction, Body body) 
   });
 }
 
-// The group cuts longer ones; here they only must not wrap round.
+// The group limits larger values; here it only prevents overflow.
 std::chrono::milliseconds TimeoutOf(std::uint64_t milliseconds) {
   constexpr std::uint64_t kMaxMilliseconds = std::uint64_t{1} << 42;
   return std::chrono::milliseconds(std::min(milliseconds, kMaxMilliseconds));
@@ -81,11 +81,11 @@ std::chrono::milliseconds TimeoutOf(std::uint64_t milliseconds) {
 
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 44;
 
-// A buffer of `size` parts, one after another. Where the whole is NULL every part is.
+// Splits one buffer into `size` consecutive parts. If the whole is NULL, every part is.
 std::vector<Buffer> BuffersPerRank(const Group& group, const void* memory, std::uint64_t count, Datatype datatype) {
   std::vector<Buffer> parts(static_cast<std::size_t>(group.size()));
   if (memory == nullptr) return parts;
-  // What no memory can hold is refused by the group; here it only must not wrap round.
+  // The group rejects sizes that do not fit into memory; here it only prevents overflow.
   const std::uint64_t bytes = count > kMaxElements ? 0 : count * BytesOf(datatype);
   for (std::size_t rank = 0; rank < parts.size(); ++rank) {
     parts[rank] = Buffer::Host(static_cast<const std::byte*>(memory) + rank * bytes);

@@ -32,7 +32,7 @@ const OperationRow* RowOf(Operation operation) {
   return nullptr;
 }
 
-std::uint64_t Mix(std::uint64_t value) {  // the finaliser of splitmix64
+std::uint64_t Mix(std::uint64_t value) {  // the finalizer of splitmix64
   value += 0x9e3779b97f4a7c15u;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;

@@ -25,7 +25,7 @@ TEST(Call, IsTheSameAfterTheWayThroughAWord) {
   }
 }
 
-// A word from memory that others write to may hold anything.
+// A word from memory that others write to may contain anything.
 TEST(Call, MakesSomethingPrintableOfAnyBits) {
   testing::Draws draws(1);
   for (int i = 0; i < 10000; ++i) {

@@ -1,5 +1,5 @@
-// The collective operations, each between Begin and End of its call (engine.h). Arguments have been checked; lists have
-// one entry a rank where this member needs them and are empty where it does not.
+// The collective operations; each runs between Begin and End of its call (engine.h). Arguments have been checked; lists
+// have one entry per rank if this member needs them, otherwise they are empty.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// The memory in which the members of a group meet: made and filled in by rank 0, mapped by all. Only counters, flags
-// and small records are in it; data goes through the members' own segments (segment_layout.h).
+// The shared memory through which the members of a group synchronize: created and initialized by rank 0, mapped by all.
+// It contains only counters, flags and small records; data goes through the members' own segments (segment_layout.h).
 //
-// There is no lock in it: a member can die between any two instructions. docs/collectives.md argues why the order of
-// reads and writes is right on every processor; beside each word stands what it pairs with.
+// It contains no lock, because a member can die between any two instructions. docs/collectives.md explains why the
+// memory order is correct on every CPU; the comment at each word names what it pairs with.
 #pragma once
 
 #include <atomic>
@@ -14,54 +14,54 @@
 
 namespace fulldeck::collectives {
 
-// Where the data of a call is, when it is not at an offset of the member's segment: in memory of its own, or on a card.
+// The place of a call's data if it is not at an offset of the member's segment: in private memory, or on a card.
 inline constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 inline constexpr std::uint64_t kOnCard = ~std::uint64_t{1};
 inline constexpr std::uint64_t kNothing = ~std::uint64_t{0};
 inline constexpr int kCpuMaskWords = 64;
-// Two lines: cpus fetch them in pairs.
+// Two cache lines: CPUs prefetch them in pairs.
 inline constexpr std::size_t kLine = 128;
 
-// Where all members wait for each other. Barrier number b (from 1) is over when `arrivals` has got to b × size.
+// A barrier of all members. Barrier number b (from 1) is complete when `arrivals` reaches b × size.
 struct Barrier {
   alignas(
-      kLine) std::atomic<std::uint32_t> arrivals;  // add acq_rel: the last one to come has seen what all wrote before
+      kLine) std::atomic<std::uint32_t> arrivals;  // add acq_rel: the last member to arrive sees what all wrote before
   alignas(
-      kLine) std::atomic<std::uint32_t> released;  // number of the last barrier that is over; stored by the last to
-                                                   // come, pairs with the acquire load of those who wait. Futex word.
+      kLine) std::atomic<std::uint32_t> released;  // number of the last complete barrier; stored by the last member to
+                                                   // arrive, pairs with the acquire load of the waiters. Futex word.
   std::atomic<std::uint32_t> sleepers;             // see waiting.h
 };
 
-// Why the group is of no more use. Written once, by the member that sets `state` from 0 to 1.
+// Why the group is unusable. Written once, by the member that sets `state` from 0 to 1.
 struct FailureRecord {
-  alignas(kLine) std::atomic<std::uint32_t> state;  // 0: none, 1: being written, 2: there (release; pairs with acquire)
+  alignas(kLine) std::atomic<std::uint32_t> state;  // 0: none, 1: being written, 2: done (release; pairs with acquire)
   std::int32_t code;
-  std::int32_t culprit;  // the member that began it; -1: none is known
+  std::int32_t culprit;  // the member that caused it; -1: unknown
   std::uint32_t text_bytes;
   char text[8192];
 };
 
-// What one member is doing; written by that member alone.
+// The state of one member; written only by that member.
 struct MemberState {
-  // The call that it is in, kept for two calls: a member cannot get two calls ahead of another. Written before it
-  // arrives at the call's first barrier, compared by all behind that barrier; relaxed, because the barrier orders them,
-  // and readable at any time for the text of a time-out.
+  // The current call. Two records suffice because no member can be two calls ahead of another. Written before the
+  // member arrives at the first barrier of the call and compared by all after that barrier; relaxed, because the
+  // barrier orders the accesses. May also be read at any time for the text of a timeout.
   struct Record {
     std::atomic<std::uint64_t> call;  // Pack
     std::atomic<std::uint64_t> count;
     std::atomic<std::uint64_t> place;              // offset in this member's segment, kNotShared or kOnCard
     std::atomic<std::uint64_t> nonfinite_element;  // first one that this member found, or kNothing
-    std::atomic<std::uint64_t> nonfinite_rank;     // who caused it; kNothing: nobody
+    std::atomic<std::uint64_t> nonfinite_rank;     // rank that caused it; kNothing: none
   };
   alignas(kLine) Record records[2];                    // [sequence & 1]
-  alignas(kLine) std::atomic<std::uint64_t> sequence;  // of the call that it is in or was in last (relaxed: for people)
-  std::atomic<std::uint32_t> in_call;                  // 1 while it is in one (relaxed: for people)
-  std::atomic<std::uint32_t> arrived;  // number of the last barrier that it came to and has done its part of: stored
-                                       // after `arrivals` was raised and, by the last to come, `released` was stored. A
-                                       // dead member that others need no more is then not missed, and one that died
-                                       // between the two is
-  std::atomic<std::uint32_t> left;  // 1: destroyed its group (release; pairs with the acquire of a waiter's check)
-  // RANK + 1 of this member in the whole run; 0: it has none. Written before the first barrier, which orders it.
+  alignas(kLine) std::atomic<std::uint64_t> sequence;  // of its current or last call (relaxed: only for messages)
+  std::atomic<std::uint32_t> in_call;                  // 1 during a call (relaxed: only used in error messages)
+  // Number of the last barrier for which it has done its part. Stored after `arrivals` was incremented and, by the last
+  // member to arrive, `released` was stored. So a dead member that the others no longer need is not reported, and one
+  // that died between the two stores is.
+  std::atomic<std::uint32_t> arrived;
+  std::atomic<std::uint32_t> left;  // 1: destroyed its group (release; pairs with the acquire in Gone)
+  // RANK + 1 of this member in the whole run; 0: none. Written before the first barrier, which orders the accesses.
   std::atomic<std::uint32_t> run_rank;
   alignas(kLine) Doorbell doorbell;
 };
@@ -69,12 +69,13 @@ struct MemberState {
 struct ControlBlock {
   std::uint32_t size;
   std::uint64_t chunk_bytes;   // of a slot
-  std::uint64_t direct_bytes;  // calls up to this size are reduced by every member for itself
+  std::uint64_t direct_bytes;  // calls up to this size are reduced redundantly by every member
   std::uint32_t check_finite;
-  std::uint32_t first_barrier;        // number that the barriers are counted from
-  std::int32_t nodes[kMaxGroupSize];  // NUMA node of each rank as given by options; -1: as the members tell
-  std::atomic<std::uint64_t> cpus[kCpuMaskWords];  // that the members may run on, all together: each adds its own
-                                                   // (relaxed), and reads them behind the group's first barrier
+  std::uint32_t first_barrier;        // number at which the barrier counters start
+  std::int32_t nodes[kMaxGroupSize];  // NUMA node of each rank from the options; -1: as reported by the members
+  // Union of the CPUs that the members may run on: each member adds its own (relaxed), and reads them after the group's
+  // first barrier.
+  std::atomic<std::uint64_t> cpus[kCpuMaskWords];
   Barrier barrier;
   FailureRecord failure;
   MemberState ranks[kMaxGroupSize];

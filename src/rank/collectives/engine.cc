@@ -23,10 +23,10 @@ namespace fulldeck::collectives {
 namespace {
 
 constexpr std::uint64_t kMaxChunkBytes = std::uint64_t{64} << 20;
-// "Never", in a number that can still be added to a time.
+// "No limit", as a duration that can still be added to a time without overflow.
 constexpr base::Duration kMaxTimeout = std::chrono::hours(24 * 365 * 100);
 
-// Raised in the child by fork: a group belongs to the process that made it.
+// Incremented in a forked child: a group belongs to the process that created it.
 std::atomic<std::uint32_t> fork_generation{0};
 
 void WatchForks() {
@@ -39,8 +39,9 @@ std::string Variable(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-// Who does not give a key runs under a launcher, whose variables tell runs apart. Run id, address and port are known to
-// other users; the launcher's secret is not, and without it they could take the places where the ranks meet.
+// Without a key in the options, the key comes from the launcher's variables, which distinguish runs. Other users know
+// the run id, address and port, but not the launcher's secret; with the secret in the key, they cannot take the
+// addresses of the ranks' rendezvous.
 std::string KeyFromEnvironment() {
   const std::string run = Variable(wire::kRunIdVariable);
   const std::string port = Variable("MASTER_PORT");
@@ -53,8 +54,9 @@ bool AddressSpaceIsLimited() {
   return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 
-// Twice its part of the machine's memory, as address space; none where address space is limited. Every member maps the
-// segments of all: with as much as the machine has for each, a handful of groups would use up what a process can map.
+// Twice the member's share of the machine's memory, as address space; zero if address space is limited. Every member
+// maps the segments of all: with the whole memory size for each, a few groups would use up the address space of a
+// process.
 std::uint64_t ArenaBytes(int size) {
   if (AddressSpaceIsLimited()) return 0;
   struct sysinfo info = {};
@@ -70,7 +72,7 @@ std::uint64_t GroupNumber(const std::string& name, const std::string& key) {
   return number == 0 ? 1 : number;
 }
 
-// Small chunks stay in the caches on their way through a slot, large ones meet less often. Measured:
+// Small chunks stay in the caches on their way through a slot; large ones need fewer barriers. Measured:
 // docs/collectives.md.
 std::uint64_t DefaultChunkBytes(int size, bool expects_cards) {
   if (expects_cards) return std::uint64_t{4} << 20;
@@ -81,8 +83,8 @@ std::uint64_t DefaultDirectBytes(int size) {
   return std::uint64_t{128 * 1024} / static_cast<std::uint64_t>(size);
 }
 
-// The rendezvous, as a call on the board: a rank that does not come is named there. Only in a group of all ranks is it
-// known which rank a missing member is.
+// Shows the rendezvous as a collective on the board, so that a missing rank is named there. Only in a group of all
+// ranks is it known which rank a missing member is.
 RendezvousOutcome RendezvousOnBoard(RendezvousRequest request) {
   std::optional<BoardSlot> slot;
   if (base::ParseInteger<int>(Variable("WORLD_SIZE")) == request.size) {
@@ -106,7 +108,7 @@ Status NodesFromVariable(int size, std::vector<int>& nodes) {
     }
     nodes.push_back(*node);
   }
-  // Groups of other sizes (parts of the world) look for themselves.
+  // Groups of other sizes (subsets of the world) determine the nodes themselves.
   if (nodes.size() != static_cast<std::size_t>(size)) nodes.clear();
   return {};
 }
@@ -167,7 +169,7 @@ Status Engine::Prepare(const GroupOptions& options) {
     chunk_bytes = *parsed;
   }
   if (chunk_bytes == 0) chunk_bytes = DefaultChunkBytes(size_, options.expects_cards);
-  // Room for a line a rank, and for the table of counts of an all_to_all.
+  // Room for one line per rank, and for the table of counts of an all_to_all.
   chunk_bytes = std::max(chunk_bytes, std::uint64_t(size_) * 2 * kRangeAlignment);
   std::vector<int> nodes = options.nodes;
   if (nodes.empty()) {
@@ -187,7 +189,7 @@ Status Engine::Prepare(const GroupOptions& options) {
   request.version = options.version;
   request.use_pidfd = options.use_pidfd;
   request.info.node = NodeOfThisThread();
-  // Whoever cannot have memory comes to the rendezvous all the same, so that the others do not wait for it.
+  // A member without memory joins the rendezvous anyway, so that the others do not wait for it.
   const auto cannot_join = [&](const base::Error& error) -> Status {
     request.cannot_join = RendezvousFailure{FULLDECK_ERROR_SYSTEM, NoMemoryText(error)};
     RendezvousOutcome outcome = RunRendezvous(std::move(request));
@@ -204,7 +206,7 @@ Status Engine::Prepare(const GroupOptions& options) {
     control->size = static_cast<std::uint32_t>(size_);
     control->chunk_bytes = RoundUp(chunk_bytes, kPage);
     control->direct_bytes = options.direct_bytes == 0 ? DefaultDirectBytes(size_) : options.direct_bytes;
-    // A result on its way to a card goes through the member's place for results, which has room for a share.
+    // A result on its way to a card goes through the member's result area, which has room for one share.
     control->direct_bytes = std::min(control->direct_bytes, control->chunk_bytes / static_cast<std::uint64_t>(size_));
     control->check_finite = options.check_finite ? 1 : 0;
     control->first_barrier = options.first_barrier;
@@ -216,7 +218,7 @@ Status Engine::Prepare(const GroupOptions& options) {
     }
     request.control = *memory;
   }
-  // The most that any layout takes, since rank 0 has the last word on it; it is address space only.
+  // The maximum of any layout, because rank 0 makes the final choice; it is only address space.
   const std::uint64_t most = LayoutOf(size_, SlotsForCards(kMaxLevels),
                                       AddressSpaceIsLimited() ? RoundUp(chunk_bytes, kPage) : kMaxChunkBytes, 1)
                                  .arena;
@@ -274,7 +276,8 @@ Status Engine::Prepare(const GroupOptions& options) {
     return status;
   };
   wiring.poison = [this](const Status& status) { ReportToBoard(Fail(status.code(), status.text(), status.culprit())); };
-  // Pages of its own memory come from the member itself, so that they are near to it; then everybody maps everybody's.
+  // Each member allocates the pages of its own memory, so that they are on its NUMA node; then all members map all
+  // segments.
   deadline_ = base::SteadyClock::Instance().Now() + timeout();
   const int slots = SlotsForMemory(levels_.levels());
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges = {{layout_.slots, slots * layout_.chunk_bytes},
@@ -298,7 +301,7 @@ Status Engine::Prepare(const GroupOptions& options) {
     control_->cpus[word].fetch_or(own_cpus[word], std::memory_order_relaxed);
   }
   if (Status status = Barrier(); !status.ok()) return status;
-  // Ranks that are each bound to cpus of their own have all of them together.
+  // Ranks that are each bound to their own CPUs have the union of them.
   int allowed = 0;
   for (const auto& word : control_->cpus) allowed += std::popcount(word.load(std::memory_order_relaxed));
   const int cpus = options.cpus > 0 ? options.cpus : base::UsableCpus(allowed);
@@ -322,13 +325,14 @@ std::string Engine::NoMemoryText(const base::Error& error) const {
 
 Engine::~Engine() {
   if (!CheckProcess().ok()) {
-    // Of a forked child: its copy of the helper has no thread to join, and a thread that is not here may hold the lock.
+    // In a forked child: its copy of the helper has no thread to join, and a thread that does not exist here may hold
+    // the lock.
     (void)helper_.release();    // NOLINT(bugprone-unused-return-value)
     (void)messages_.release();  // NOLINT(bugprone-unused-return-value)
     return;
   }
   if (control_ == nullptr) return;
-  Line(rank_).left.store(1, std::memory_order_release);  // pairs with Health
+  Line(rank_).left.store(1, std::memory_order_release);  // pairs with the load in Gone
   WakeSleepers(control_->barrier.released);
 }
 
@@ -390,7 +394,7 @@ const MemberState::Record& Engine::RecordOf(int rank) const {
   return Line(rank).records[sequence() & 1];
 }
 
-// Own pages come from the member itself, so that they are near to it.
+// Each member allocates its own pages, so that they are on its NUMA node.
 Status Engine::ReserveForCards() {
   if (reserved_for_cards_.load(std::memory_order_acquire)) return {};
   const base::Result<void> reserved = rendezvous_->segments[static_cast<std::size_t>(rank_)]->Reserve(0, layout_.rings);
@@ -406,7 +410,8 @@ Status Engine::Barrier() {
   const std::uint32_t before = barrier.arrivals.fetch_add(1, std::memory_order_acq_rel);
   const bool last = before + 1 == barrier_ * static_cast<std::uint32_t>(size_);
   if (last) Publish(barrier.released, barrier_, barrier.sleepers);
-  // Behind both: a member that is killed between them is missed, and not waited for without end.
+  // After both stores above: a member that is killed between them is reported as lost, instead of being waited for
+  // indefinitely.
   Line(rank_).arrived.store(barrier_, std::memory_order_release);  // pairs with MissingAt
   if (last) return {};
   const std::uint64_t begin =
@@ -415,7 +420,8 @@ Status Engine::Barrier() {
   const WaitOutcome outcome = WaitUntil(
       barrier.released, barrier.sleepers,
       [&] {
-        // Pairs with Publish of the last to come. The difference is right also when the counter has wrapped round.
+        // Pairs with Publish by the last member to arrive. The signed difference is also correct after the counter has
+        // wrapped around.
         return static_cast<std::int32_t>(barrier.released.load(std::memory_order_acquire) - barrier_) >= 0;
       },
       wait_policy_, deadline_,
@@ -505,7 +511,7 @@ Group::Allocation Engine::Allocate(std::uint64_t bytes) {
                                                    "leaves none)"
                                                  : "")}};
   }
-  // Of this stretch alone: one that could not be had must not stand in the way of the next.
+  // Reserve only this allocation: pages that could not be allocated must not prevent the next allocation.
   if (const std::uint64_t until = RoundUp(*offset + bytes, kPage); until > reserved_) {
     if (base::Result<void> reserved = memory.Reserve(reserved_, until - reserved_); !reserved) {
       arena_->GiveBack(*offset);

@@ -1,8 +1,8 @@
-// What all calls of a group stand on: the shared memory, the barrier, the failure that ends the group, and the frame of
-// a call. The calls themselves are in the *_call.cc files; group.h is the interface.
+// The base of all calls of a group: shared memory, barrier, failure of the group, and the begin and end of a call. The
+// collectives are in reducing_calls.cc and moving_calls.cc; group.h is the interface.
 //
-// Threads: between Begin and End the call belongs to the thread that holds call_mutex. Fail, Failed and Abort: any
-// thread.
+// Threads: between Begin and End, the call belongs to the thread that holds call_mutex. Fail and Failed are thread
+// safe.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ namespace fulldeck::collectives {
 
 class Engine {
  public:
-  // Meets the others and makes everything ready. The engine is there only if the status is ok.
+  // Runs the rendezvous and sets everything up. `out` is set only if the status is ok.
   static Status Create(const GroupOptions& options, std::unique_ptr<Engine>& out);
   ~Engine();
 
@@ -50,45 +50,45 @@ class Engine {
   std::string Describe() const;
 
   // ---- failure ----
-  // The group is of no more use, for all members: the first to say so is believed. Returns what the group failed with.
-  // `culprit`: the member that began it; -1: none is known.
+  // Makes the group unusable for all members; the first failure is kept. Returns the failure of the group. `culprit`:
+  // the member that caused it; -1: unknown.
   Status Fail(int code, const std::string& text, int culprit = -1);
-  // What the group has failed with, here or elsewhere.
+  // The failure of the group, found by this or another member.
   Status Failed();
-  // Failed, and whether a member is dead or has left that has yet to come to barrier number `barrier`.
+  // Failed(), and whether a member that has not arrived at barrier number `barrier` is dead or has left.
   Status Health(std::uint32_t barrier);
-  // Failed, and whether any member is dead or has left: no call can succeed any more.
+  // Failed(), and whether any member is dead or has left: no call can succeed any more.
   Status CheckHealth();
-  // For sends and receives, which stand outside the order of calls: is `peer` (−1: everybody) of no more use?
+  // For sends and receives, which are not ordered with the calls: whether `peer` (−1: any) is lost.
   Status PeerHealth(int peer);
 
-  // A child made by fork has no groups: FULLDECK_ERROR_ARGUMENT there. Asked before any lock, which another thread may
-  // have held when this process was forked.
+  // FULLDECK_ERROR_ARGUMENT in a forked child, which has no groups. Checked before taking any lock, because another
+  // thread may have held it when the process was forked.
   Status CheckProcess() const;
 
-  // ---- the frame of a call ----
+  // ---- begin and end of a call ----
   std::mutex& call_mutex() { return call_mutex_; }
-  // Writes down what is called. `place`: where this member's data is (MemberState::Record::place).
+  // Records the call. `place`: where this member's data is (MemberState::Record::place).
   Status Begin(const Call& call, std::uint64_t bytes, std::uint64_t place);
-  // Arrives and waits for all. Behind the first barrier of a call, CompareCalls.
+  // Arrives and waits for all members. Call CompareCalls after the first barrier of a call.
   Status Barrier();
-  // All members must have called the same: FULLDECK_ERROR_MISMATCH with who called what.
+  // All members must have made the same call; otherwise FULLDECK_ERROR_MISMATCH, with each rank's call.
   Status CompareCalls();
   void End(const Status& status);
   const MemberState::Record& RecordOf(int rank) const;
   std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
 
-  // The slots of a call: the first one is known before the first barrier, all of them behind it.
+  // The slots of a call: the first one is known before the first barrier, all of them after it.
   int first_slot() const { return first_slot_; }
   void SetLastSlot(int slot) { first_slot_ = slot == 0 ? 1 : 0; }
-  // Pages for the slots that only calls with data on cards use; once a group.
+  // Allocates pages for the slots that only calls with data on cards use; once per group.
   Status ReserveForCards();
 
   // ---- results that are not finite ----
-  // What this member found in the call under way: the earliest element counts. Other members see it behind the next
+  // Records what this member found in the current call; the lowest element is kept. Other members see it after the next
   // barrier.
   void RecordNonfinite(std::uint64_t element, int rank);
-  // Behind the last barrier: what all found together; or only what this one found.
+  // After the last barrier: combines the records of all members, or uses only this member's.
   void ResolveNonfinite(bool of_all);
   std::optional<Nonfinite> LastNonfinite() const;
 
@@ -133,8 +133,8 @@ class Engine {
   std::vector<std::byte*> segments_;
 
   std::mutex call_mutex_;
-  std::atomic<std::uint64_t> sequence_{0};  // of the call under way or done last
-  std::uint32_t barrier_ = 0;               // number of the last barrier that this member came to
+  std::atomic<std::uint64_t> sequence_{0};  // of the current or last call
+  std::uint32_t barrier_ = 0;               // number of the last barrier at which this member arrived
   int first_slot_ = 0;
   std::atomic<bool> reserved_for_cards_{false};
   Call call_;
@@ -147,16 +147,16 @@ class Engine {
   std::uint64_t began_ns_ = 0;  // of a traced call
 
   mutable std::mutex failure_mutex_;
-  Status failure_;  // once known here
+  Status failure_;  // set once it is known here
 
   mutable std::mutex nonfinite_mutex_;
   std::optional<Nonfinite> nonfinite_;
 
   mutable std::mutex arena_mutex_;
   std::optional<Arena> arena_;
-  std::uint64_t reserved_ = 0;  // of the arena: offset up to which there are pages
+  std::uint64_t reserved_ = 0;  // offset in the arena up to which pages are allocated
 
-  std::unique_ptr<MessageBoard> message_board_;  // under the lock of messages_
+  std::unique_ptr<MessageBoard> message_board_;  // guarded by the lock of messages_
   std::unique_ptr<Messages> messages_;
 };
 

@@ -1,4 +1,4 @@
-// How a group ends before its time, and what it says then.
+// How a group fails, and the text of its failure.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -34,7 +34,7 @@ Status Engine::Failed() {
   if (state == 0) return {};
   const std::lock_guard lock(failure_mutex_);
   if (!failure_.ok()) return failure_;
-  // Writing it takes microseconds; a member that died over it must not hold up the others.
+  // Writing it takes microseconds; do not wait long for a member that died while writing it.
   for (int i = 0; state == 1 && i < 100; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     state = record.state.load(std::memory_order_acquire);
@@ -49,7 +49,7 @@ Status Engine::Failed() {
   return failure_;
 }
 
-// On the board a rank is its number in the whole run, which a member of a smaller group does not have here.
+// The board identifies a rank by its number in the whole run, which may be unknown for a member of a smaller group.
 void Engine::ReportToBoard(const Status& status) const {
   int culprit = -1;
   if (status.culprit() >= 0 && status.culprit() < size_ && control_ != nullptr) {
@@ -70,7 +70,7 @@ std::vector<int> Engine::MissingAt(std::uint32_t barrier) const {
 
 Status Engine::Health(std::uint32_t barrier) {
   if (Status failed = Failed(); !failed.ok()) return failed;
-  // Who is gone is asked before who is missing: one that came to the barrier and then ended is not missed.
+  // First find who is gone, then who is missing: a member that arrived at the barrier and then exited is not missing.
   const std::vector<int> gone = Gone();
   if (gone.empty()) return {};
   std::vector<int> lost;
@@ -99,7 +99,7 @@ Status Engine::PeerHealth(int peer) {
   return GoneStatus({peer});
 }
 
-// In order, without this one.
+// Ranks that are dead or have left, in order, without this one.
 std::vector<int> Engine::Gone() const {
   std::vector<int> gone = rendezvous_->watch.Dead();
   for (int rank = 0; rank < size_; ++rank) {

@@ -36,7 +36,7 @@ std::uint64_t PlaceOf(std::span<const Buffer> some, const Buffer& other) {
   return card ? kOnCard : kNotShared;
 }
 
-// Between Begin and End: one call at a time.
+// Runs a call between Begin and End: one call at a time.
 template <class Body>
 Status MakeCall(Engine& engine, const Call& call, std::uint64_t bytes, std::uint64_t place, Body body) {
   if (Status status = engine.CheckProcess(); !status.ok()) return status;
@@ -52,7 +52,7 @@ Status MakeCall(Engine& engine, const Call& call, std::uint64_t bytes, std::uint
 struct Group::Impl {
   std::unique_ptr<Engine> engine;
 
-  // What every call is checked for. `parts`: how many of `count` elements the larger buffer holds.
+  // Checks common to all calls. `parts`: how many times `count` elements the larger buffer holds.
   Status CheckCall(const Call& call, int parts) const {
     const char* operation = NameOf(call.operation);
     if (!IsDatatype(static_cast<int>(call.datatype))) {
@@ -76,7 +76,7 @@ struct Group::Impl {
         *engine, NameOf(call.operation),
         "root " + std::to_string(call.root) + " is not one of its " + std::to_string(engine->size()) + " ranks");
   }
-  // Input and output of the same length: one buffer, or two that do not touch.
+  // Input and output of the same length: the same buffer, or two that do not overlap.
   Status CheckPair(const Call& call, const Buffer& input, const Buffer& output, std::uint64_t bytes,
                    bool has_output) const {
     const char* operation = NameOf(call.operation);
@@ -88,7 +88,8 @@ struct Group::Impl {
     }
     return {};
   }
-  // A list with a buffer for each rank beside one buffer: apart, but for the place of this rank, which may be the same.
+  // A list with one buffer per rank, and another buffer. They must not overlap, except that the buffer of this rank may
+  // be the same.
   Status CheckList(const Call& call, std::span<const Buffer> list, const Buffer& other, std::uint64_t bytes) const {
     const char* operation = NameOf(call.operation);
     if (list.size() != static_cast<std::size_t>(engine->size())) {
@@ -137,7 +138,8 @@ Status Group::AllReduce(Buffer input, Buffer output, std::uint64_t count, Dataty
   if (Status status = impl_->CheckPair(call, input, output, bytes, true); !status.ok()) return status;
   return MakeCall(engine, call, bytes, PlaceOf(engine, input, output, bytes), [&] {
     Status status = RunAllReduce(engine, call, input, output);
-    // A direct reduction was done by all, the others by shares: what all found together is the same on each.
+    // A direct reduction was done redundantly by all, the others in shares: the combined result is the same on every
+    // rank.
     if (status.ok()) engine.ResolveNonfinite(bytes > engine.direct_bytes());
     return status;
   });

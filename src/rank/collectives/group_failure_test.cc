@@ -1,5 +1,5 @@
-// Members that die, stop, leave, or call something else, as real processes. For each the same questions: are the others
-// out in time, do they all say the same, is the right rank named, is the group of no more use?
+// Members that die, stop, leave, or make a different call, as real processes. The questions are the same each time: do
+// the others return in time, with the same failure and the right rank, and is the group unusable afterwards?
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -27,14 +27,14 @@ using testing::MemberProcess;
 using testing::OptionsOf;
 using testing::PollUntilTrue;
 
-// Patience, far below the time-out of the groups; `make promises` measures the promise of a second on an idle machine.
+// Far below the timeout of the groups; `make promises` measures the promised one second on an idle machine.
 constexpr double kBoundSeconds = 30;
 
 double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What ranks tell each other and the test outside of the group.
+// What ranks report to each other and to the test, outside of the group.
 struct Board {
   std::atomic<double> died_at{0};
   std::atomic<int> ready{0};
@@ -56,11 +56,11 @@ class SharedBoard {
   Board* board_;
 };
 
-// What a member came to; it goes through a pipe as text.
+// The outcome of a member; it is sent through a pipe as text.
 struct Outcome {
   int code = 1;
   double at = 0;
-  bool poisoned = false;  // a further call gave the same
+  bool poisoned = false;  // a further call returned the same
   std::string text;
 
   std::string ToText() const {
@@ -106,7 +106,7 @@ GroupOptions SmallChunks(const char* name) {
   return options;
 }
 
-// All of them failed alike, in time, and for good.
+// All of them failed in the same way, in time, and permanently.
 void ExpectSameEnd(const std::vector<Outcome>& outcomes, int code, double since, double bound = kBoundSeconds) {
   double slowest = 0;
   for (const Outcome& outcome : outcomes) {
@@ -119,11 +119,11 @@ void ExpectSameEnd(const std::vector<Outcome>& outcomes, int code, double since,
   ::testing::Test::RecordProperty("slowest_survivor_ms", static_cast<int>(slowest * 1000));
 }
 
-// ---- death, at every phase of a call ----
+// ---- death in every phase of a call ----
 
 constexpr std::uint64_t kCount = 10 * 4096;  // ten chunks
 
-// Calls until one fails: one may still succeed after a member's death, if all that it had to do was done.
+// Calls until one fails: a call may still succeed after a member's death if the dead member had already done its part.
 Outcome CallUntilItFails(Group& group, Operation operation, FakeCard* card) {
   std::vector<std::uint8_t> values(kCount * 4);
   std::vector<std::uint8_t> others(kCount * 4);
@@ -183,7 +183,7 @@ TEST_P(GroupDeath, EndsEveryOtherRankInTimeWithTheDeadOneNamed) {
   std::vector<MemberProcess> members;
   for (int rank = 0; rank < size; ++rank) {
     members.push_back(Member(options, rank, size, [&](Group& group) {
-      // Rank 2 has a card too, and goes on; the others are in host memory.
+      // Rank 2 has a card too, and continues; the others are in host memory.
       FakeCard card{Bytes(kCount)};
       if (group.rank() == 1) {
         card.OnStep([&](Step step, int number) -> base::Result<void> {
@@ -211,7 +211,7 @@ TEST_P(GroupDeath, EndsEveryOtherRankInTimeWithTheDeadOneNamed) {
   EXPECT_THAT(outcomes[0].text, HasSubstr(std::string(NameOf(death.operation)) + "("));
 }
 
-// At any instruction at all: of each rank in turn, in the middle of calls of every kind.
+// Killed at any instruction: each rank in turn, during calls of every kind.
 class GroupKill : public ::testing::TestWithParam<bool> {};
 std::string NameOfWatch(const ::testing::TestParamInfo<bool>& given) {
   return given.param ? "ByPidfd" : "ByConnection";
@@ -234,7 +234,7 @@ TEST_P(GroupKill, AtARandomMomentEndsTheOthersInTime) {
           const testing::Problem problem =
               testing::MakeProblem(static_cast<Operation>(1 + call % 9), Datatype::kInt32, Reduction::kSum,
                                    static_cast<int>(call % kRanks), call * 997 % 20000, kRanks, call);
-          // Of its text only the end counts: the status.
+          // Of the result only the final status matters.
           const std::string wrong = testing::Solve(group, problem, {});
           if (!wrong.empty()) {
             const Status status = group.Barrier();
@@ -302,7 +302,7 @@ TEST(GroupFailure, EndsSendAndReceiveOfADeadRankWhileOthersLive) {
         case 2:
           status = group.Send(data.data(), data.size(), 1, 0);
           break;
-        default:  // has nothing to do with the dead one, and nothing happens to it
+        default:  // not affected by the dead member
           PollUntilTrue([&] { return board->go == 2; }, std::chrono::minutes(2));
       }
       ++board->go;
@@ -323,7 +323,7 @@ TEST(GroupFailure, EndsSendAndReceiveOfADeadRankWhileOthersLive) {
 
 // ---- leaving ----
 
-// Whoever has done its part may go, however long the others take over theirs.
+// A rank that has done its part may leave, however long the others take for theirs.
 TEST(GroupFailure, DoesNotMissARankThatLeftAfterItsLastCall) {
   for (int turn = 0; turn < 8; ++turn) {
     GroupOptions options = SmallChunks("leaves");
@@ -333,7 +333,7 @@ TEST(GroupFailure, DoesNotMissARankThatLeftAfterItsLastCall) {
       members.push_back(Member(options, rank, 4, [&](Group& group) {
         std::vector<std::int32_t> values(static_cast<std::size_t>(turn) * 3000 + 1, 1);
         FakeCard card{Bytes(values.size() * 4)};
-        // The slow one takes its time over each chunk out.
+        // The slow one delays every chunk out.
         card.OnStep([&](Step step, int /*number*/) -> base::Result<void> {
           if (step == Step::kFinishOut) std::this_thread::sleep_for(std::chrono::milliseconds(30));
           return {};
@@ -362,7 +362,7 @@ TEST(GroupFailure, SaysThatARankLeftWhileOthersStillCall) {
       if (rank == 1) {
         board->died_at = Seconds();
         made.group.reset();
-        // The process lives on: it is the group that it left.
+        // The process lives on: it only left the group.
         PollUntilTrue([&] { return board->go == 2; });
         return std::string("left");
       }
@@ -410,7 +410,7 @@ TEST(GroupFailure, TimesOutOnAStoppedRankAndReportsWhereEachOneIs) {
     EXPECT_THAT(text, HasSubstr("rank 1 is in call 4, all_reduce(sum, float32 × 100)"));
     EXPECT_THAT(text, HasSubstr("rank 2 has finished call 3, barrier() (pid " + std::to_string(members[2].pid()) +
                                 ", stopped (SIGSTOP))"));
-    // It wakes up and hears the same.
+    // It continues and gets the same failure.
     members[2].Signal(SIGCONT);
     outcomes.push_back(Outcome::FromText(members[2].Report()));
     ExpectSameEnd(outcomes, FULLDECK_ERROR_TIMEOUT, Seconds());
@@ -441,13 +441,13 @@ TEST(GroupFailure, TimesOutOnARankThatMakesNoCall) {
               HasSubstr("rank 0 has made no call yet (pid " + std::to_string(members[0].pid()) + ", "));
 }
 
-// ---- desync ----
+// ---- mismatched collectives ----
 
 struct Desync {
   const char* name;
   const char* expected_text;
   std::function<Status(Group&, Buffer, std::vector<Buffer>&)> usual;
-  std::function<Status(Group&, Buffer, std::vector<Buffer>&)> other;  // of rank 1
+  std::function<Status(Group&, Buffer, std::vector<Buffer>&)> other;  // made by rank 1
 };
 class GroupDesync : public ::testing::TestWithParam<Desync> {};
 using Buffers = std::vector<Buffer>;
@@ -534,7 +534,7 @@ TEST_P(GroupDesync, IsReportedToAllAtOnceWithWhoCalledWhat) {
   }
 }
 
-// One rank leaves a call out: the others are one ahead from then on, and the first call that differs tells.
+// One rank skips a call: the others are one ahead from then on, and the first call that differs reveals it.
 TEST(GroupFailure, ReportsACallThatOneRankLeftOut) {
   const GroupOptions options = SmallChunks("left out");
   std::vector<MemberProcess> members;
@@ -556,7 +556,7 @@ TEST(GroupFailure, ReportsACallThatOneRankLeftOut) {
   EXPECT_THAT(outcomes[0].text, HasSubstr("as call 6: rank 0: broadcast(float32 × 1, root 0); rank 1: barrier()"));
 }
 
-// ---- beginning ----
+// ---- creation ----
 
 TEST(GroupFailure, OfMemoryThatOneRankCannotHaveIsAnErrorOnAll) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -571,7 +571,7 @@ TEST(GroupFailure, OfMemoryThatOneRankCannotHaveIsAnErrorOnAll) {
     members.push_back(MemberProcess([&, rank] {
       GroupOptions own = options;
       if (rank == 1) {
-        // Room for chunks of a page, but not for those that rank 0 decides on.
+        // Room for chunks of a page, but not for those that rank 0 chooses.
         own.chunk_bytes = 4096;
         struct rlimit limit = {};
         limit.rlim_cur = limit.rlim_max = std::uint64_t{20} << 40;

@@ -1,5 +1,5 @@
-// What a group does beside its arithmetic: what it refuses, its shared memory, what it records of results that are not
-// finite, its counters, and its place in forked children.
+// Everything about a group except its arithmetic: invalid arguments, shared memory, records of results that are not
+// finite, counters, and forked children.
 #include "collectives/group.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ std::unique_ptr<Group> Alone(GroupOptions options = {}) {
   return std::move(made.group);
 }
 
-// ---- what is refused ----
+// ---- invalid arguments ----
 
 TEST(Group, RefusesOptionsThatCannotBe) {
   const auto text_of = [](const GroupOptions& options) {
@@ -83,7 +83,7 @@ TEST(Group, SaysWhereAKeyComesFromWhenItHasNone) {
 
 TEST(Group, OfARunIsClosedToWhoeverLacksTheSecretOfTheRun) {
   const std::string port = FreshName("port");
-  // Two ranks of one run, by its variables; whether both get the group.
+  // Two ranks of one run, according to its variables; returns whether both get the group.
   const auto both_join = [&](const char* other_secret, base::Duration timeout) {
     GroupOptions options;
     options.name = FreshName("secret");
@@ -221,8 +221,8 @@ TEST(Group, SaysWhatItIs) {
 
 // ---- counters ----
 
-// 2^32 barriers are an hour of small calls: they are counted on across the seam, with chunks, levels and messages going
-// on.
+// 2^32 barriers take about an hour of small calls. The counters must wrap around, with chunks, levels and messages in
+// progress.
 TEST(Group, GoesOnWhenItsCountersWrapRound) {
   for (const std::uint32_t first : {0xffffffffu, 0xfffffff0u, 0x7ffffff0u, 0x80000000u - 3}) {
     for (const bool levels : {false, true}) {
@@ -294,8 +294,7 @@ TEST(Group, CanStillAllocateAfterARequestForMoreThanThereIs) {
   EXPECT_TRUE(group->Barrier().ok()) << "and the group is as it was";
 }
 
-// A call in place on memory of which only a part was allocated, or that lies across two allocations, is not taken for
-// shared.
+// A call in place is not treated as shared if only a part of its memory was allocated, or if it spans two allocations.
 TEST(Group, DistinguishesItsMemoryFromWhatOnlyLooksLikeIt) {
   RankThreads ranks(2);
   EXPECT_EQ(ranks.Run([](Group& group) {
@@ -305,7 +304,7 @@ TEST(Group, DistinguishesItsMemoryFromWhatOnlyLooksLikeIt) {
     auto* values = static_cast<float*>(mine.memory);
     for (int turn = 0; turn < 3; ++turn) {
       for (std::uint64_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 100);
-      // Rank 1 gave its memory back and has private data meanwhile.
+      // Rank 1 has freed its memory and uses private data meanwhile.
       std::vector<float> other(values, values + kCount);
       float* data = group.rank() == 1 && turn == 1 ? other.data() : values;
       const Buffer buffer = Buffer::Host(data);
@@ -345,7 +344,7 @@ class GroupNonfinite : public ::testing::TestWithParam<Path> {
     std::uint64_t element;  // of the result; of part 2 for reduce_scatter
     float value;
   };
-  // What rank 2 records (and, of an all_reduce, every rank) after a reduction of ones with these values among them.
+  // What rank 2 records (and, for an all_reduce, every rank) after a reduction of ones with these values among them.
   std::optional<Nonfinite> LastRecord(const std::vector<Bad>& bad, Reduction reduction = Reduction::kSum) {
     std::vector<std::optional<Nonfinite>> records(kRanks);
     const std::string wrong = ranks_->Run([&](Group& group) -> std::string {
@@ -420,7 +419,7 @@ TEST_P(GroupNonfinite, NamesTheFirstElementAndItsFirstRank) {
   ExpectRecord({{1, 0, kNan}}, 1, 0);
   ExpectRecord({{3, last, kInfinity}}, 3, last);
   ExpectRecord({{0, last, -kInfinity}, {3, last, kNan}}, 0, last);
-  // An earlier element counts, whoever caused it, and however far it is from where the others are looking.
+  // The lowest element is kept, whoever caused it, and however far it is from where the other ranks are.
   for (const std::uint64_t first : {std::uint64_t{1}, last / 4, last / 2, last * 3 / 4, last - 1}) {
     ExpectRecord({{3, first, kNan}, {0, last, kNan}}, 3, first);
     ExpectRecord({{2, first, kNan}, {1, first, kInfinity}, {0, last, kNan}}, 1, first);
@@ -486,7 +485,7 @@ TEST(GroupNonfiniteSwitch, SeesAnOverflowOfTheRounding) {
             "");
 }
 
-// ---- cards that fail ----
+// ---- failing cards ----
 
 TEST(Group, FailsOnAllRanksWhenTheCopyOfOneFails) {
   using Step = FakeCard::Step;
@@ -507,7 +506,7 @@ TEST(Group, FailsOnAllRanksWhenTheCopyOfOneFails) {
         const Buffer buffer = Buffer::Staged(card);
         Status& status = statuses[static_cast<std::size_t>(group.rank())];
         status = group.AllReduce(buffer, buffer, 50000, Datatype::kUint8, Reduction::kSum);
-        // Where it was the last thing that it did, the others hear of it in the next call.
+        // If it was the last thing that it did, the others see it in the next call.
         if (status.ok()) status = group.Barrier();
         return "";
       }),
@@ -529,12 +528,12 @@ int WaitForChild(pid_t child) {
   return WEXITSTATUS(ended);
 }
 
-// A child has none of its parent's groups, can do no harm to them, and does not hang on a lock that a thread of the
-// parent held.
+// A child has none of its parent's groups, cannot harm them, and does not hang on a lock that a thread of the parent
+// held.
 TEST(Group, IsRefusedInAForkedChild) {
   RankThreads ranks(2);
   ASSERT_EQ(ranks.failure(), "");
-  // Rank 1 is in a call, with its lock, while this process forks.
+  // Rank 1 is in a call and holds its lock while this process forks.
   std::thread waiting([&] { EXPECT_TRUE(ranks.group(1).Barrier().ok()); });
   while (ranks.group(1).calls() == 0) std::this_thread::yield();
   const pid_t child = fork();
@@ -566,7 +565,7 @@ TEST(Group, IsRefusedInAForkedChild) {
 TEST(Group, CanBeDestroyedInAForkedChildAndLivesOnInItsParent) {
   GroupOptions options;
   options.name = FreshName("destroyed");
-  options.cpus = 64;  // so that there is a helper, whose threads are not in the child
+  options.cpus = 64;  // so that there is a helper, whose thread does not exist in the child
   std::unique_ptr<Group> groups[2];
   const auto on_both = [&](const std::function<void(int)>& body) {
     std::thread other(body, 1);

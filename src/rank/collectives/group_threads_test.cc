@@ -1,5 +1,5 @@
-// Several threads: in one group, in many groups at once, and against each other. The thread sanitizer runs these too;
-// ranks that are threads share one mapping, so it sees everything that the members do to each other's memory.
+// Several threads: in one group, in many groups concurrently, and against each other. The thread sanitizer runs these
+// too; ranks that are threads share one mapping, so it sees all accesses of the members to each other's memory.
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,13 +44,13 @@ Problem AnyProblem(int size, std::uint64_t seed, std::uint64_t most_bytes) {
   do {
     reduction = testing::kReductions[draws.Below(std::size(testing::kReductions))];
   } while (!CanReduce(datatype, reduction));
-  // Short ones are the rule, long ones have many chunks.
+  // Most are short; long ones have many chunks.
   const std::uint64_t most = draws.OneIn(8) ? most_bytes : most_bytes / 16;
   return MakeProblem(operation, datatype, reduction, static_cast<int>(draws.Below(static_cast<std::uint64_t>(size))),
                      draws.Below(most / BytesOf(datatype) + 1), size, seed);
 }
 
-// One process's threads on one group: which comes first is theirs to agree on, so here they make the same call.
+// Threads of one process in one group would have to agree on the order of calls; here all make the same call.
 TEST(GroupThreads, OfOneRankTakeTurnsInOneGroup) {
   constexpr int kCallers = 3;
   constexpr int kCalls = 200;
@@ -77,7 +77,7 @@ TEST(GroupThreads, OfOneRankTakeTurnsInOneGroup) {
             "");
 }
 
-// The world, two halves, and pairs across them, each with a thread of its own on every rank; messages go between the
+// The world, two halves, and pairs across them; every rank has one thread per group. Messages are sent between the
 // ranks of the world meanwhile.
 TEST(GroupThreads, OfManyGroupsDoNotDisturbEachOther) {
   constexpr int kRanks = 4;
@@ -175,7 +175,7 @@ TEST(GroupThreads, CanReadTheStatusOfAGroupWhileACallGoesOn) {
   checking.join();
 }
 
-// Where there are cpus to spare each rank has a helper, here whether there are or not.
+// Normally a rank has a helper only if there are spare CPUs; here it always has one.
 TEST(GroupThreads, HelpInLongCalls) {
   GroupOptions options;
   options.cpus = 64;
@@ -186,7 +186,7 @@ TEST(GroupThreads, HelpInLongCalls) {
                                 : i == 5 ? Operation::kReduce
                                          : Operation::kAllReduce;
     const Datatype datatype = i % 2 == 0 ? Datatype::kFloat32 : Datatype::kInt8;
-    // From two MiB on, and not a multiple of anything.
+    // At least two MiB, and not a multiple of anything.
     const Problem problem =
         MakeProblem(operation, datatype, Reduction::kSum, 1, (2100000 + i * 1013) / BytesOf(datatype), 2, i);
     using Kind = Placement::Kind;
@@ -196,7 +196,7 @@ TEST(GroupThreads, HelpInLongCalls) {
                                  Kind::kHost, i % 3 != 1, 4};
     EXPECT_EQ(ranks.Run([&](Group& group) { return Solve(group, problem, placement); }), "") << i;
   }
-  // The first result that is not finite, wherever the helper's part begins.
+  // The first result that is not finite, on either side of the boundary of the helper's part.
   for (const std::uint64_t at : {7, 300000, 599999}) {
     EXPECT_EQ(ranks.Run([&](Group& group) -> std::string {
       std::vector<float> values(600000, 1);
@@ -244,7 +244,7 @@ TEST(GroupThreads, AreFreedFromAWaitingCallByAbort) {
     EXPECT_THAT(statuses[rank].text(), HasSubstr("was aborted by rank 0: the user has had enough"));
     EXPECT_LT(times[rank] - aborted, std::chrono::seconds(30));
   }
-  // For good, on all, for every kind of call.
+  // Permanently, on all ranks, for every kind of call.
   EXPECT_EQ(ranks.Run([&](Group& group) -> std::string {
     float value = 0;
     const Buffer buffer = Buffer::Host(&value);
@@ -277,7 +277,7 @@ TEST(GroupThreads, AreFreedFromAReceiveByAbort) {
   aborting.join();
 }
 
-// ---- what is left ----
+// ---- leaks ----
 
 int OpenDescriptors() {
   int count = 0;
@@ -293,7 +293,7 @@ int Mappings() {
   fclose(maps);
   return lines;
 }
-// Ignores the folders and files of tests that run at the same time.
+// Ignores the folders and files of concurrently running tests.
 int EntriesOfShm() {
   int count = 0;
   if (DIR* const folder = opendir("/dev/shm"); folder != nullptr) {
@@ -353,11 +353,11 @@ TEST(GroupThreads, LeaveNothingBehindAfterAThousandGroups) {
   EXPECT_LT(Mappings(), mappings + 40) << "the allocator may keep some of its own, a thousand groups do not";
 }
 
-// ---- the sanitizer looks ----
+// ---- what the thread sanitizer must find ----
 
 #ifdef __SANITIZE_THREAD__
-// A card that says that its copy is done and does it later, when the others are already reading: what a missing barrier
-// would look like.
+// A card that reports its copy as done and does it later, when the others are already reading: this is what a missing
+// barrier would look like.
 class LyingCard final : public Staging {
  public:
   base::Result<void> StartIn(std::byte* to, std::uint64_t /*offset*/, std::uint64_t bytes, int /*ticket*/) override {

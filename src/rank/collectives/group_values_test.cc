@@ -1,6 +1,6 @@
-// The numbers: every operation, type and reduction, at odd sizes and at the seams of the ways that a call can go,
-// against a reference that shares no code with the engine. Ranks are threads, chunks are small, so that a call has many
-// of them.
+// The numbers: every operation, type and reduction, at odd sizes and at the sizes where the algorithm changes, against
+// a reference that shares no code with the engine. Ranks are threads and chunks are small, so that a call has many of
+// them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ std::uint64_t DirectBytes(int size) {
   return std::min<std::uint64_t>(512, kChunkBytes / static_cast<std::uint64_t>(size));
 }
 
-// FULLDECK_LONG_TESTS=1: nothing is left out.
+// FULLDECK_LONG_TESTS=1: nothing is skipped.
 const bool kLong = std::getenv("FULLDECK_LONG_TESTS") != nullptr;
 
 GroupOptions SmallChunks(int size) {
@@ -43,7 +43,7 @@ GroupOptions SmallChunks(int size) {
   return options;
 }
 
-// Where a call may begin to go another way: around `seams`, in elements, beside odd sizes and several chunks.
+// Sizes around `seams` (in elements), where a call may take another path, and odd sizes with several chunks.
 std::vector<std::uint64_t> Sizes(std::initializer_list<std::uint64_t> seams, std::uint64_t chunk) {
   std::set<std::uint64_t> sizes = {0, 1, 3, 17, 1000, 3 * chunk + 5, 6 * chunk - 1};
   for (const std::uint64_t seam : seams) sizes.insert({seam - 1, seam, seam + 1});
@@ -68,7 +68,7 @@ std::vector<std::uint64_t> SizesOf(Operation operation, Datatype datatype, int s
   }
 }
 
-// The ways in which the ranks' buffers can lie, all of them met in turn.
+// The possible placements of the ranks' buffers, each used in turn.
 constexpr int kPatterns = 11;
 Placement PlacementOf(int pattern, int rank, std::uint64_t call) {
   using Kind = Placement::Kind;
@@ -102,7 +102,7 @@ Placement PlacementOf(int pattern, int rank, std::uint64_t call) {
   }
 }
 
-// Calls in a row, each with another pattern. Returns what went wrong.
+// Makes the calls in a row, each with another pattern. Returns the errors.
 std::string SolveAll(RankThreads& ranks, const std::vector<Problem>& problems, std::uint64_t first_call) {
   return ranks.Run([&](Group& group) {
     for (std::size_t i = 0; i < problems.size(); ++i) {
@@ -130,8 +130,8 @@ std::string TryReductions(int size, Operation operation, GroupOptions options) {
     for (const Reduction reduction : kReductions) {
       if (!CanReduce(datatype, reduction)) continue;
       for (const std::uint64_t count : SizesOf(operation, datatype, size)) {
-        // Every second one, and the others with the next reduction: each size is met with each type and with each
-        // reduction.
+        // Every second combination, with the others at the next reduction: each size is tested with each type and with
+        // each reduction.
         if (root++ % 2 == static_cast<int>(reduction) % 2 && !kLong) continue;
         problems.push_back(
             MakeProblem(operation, datatype, reduction, root % size, count, size, call + problems.size()));
@@ -163,10 +163,10 @@ TEST_P(GroupValues, MovedDataArrivesAsItWas) {
                                     Operation::kScatter, Operation::kAllToAll, Operation::kBarrier}) {
     std::vector<Problem> problems;
     int root = 0;
-    // What is moved has no meaning: one type of each length.
+    // Moved data has no type: one type of each length suffices.
     for (const Datatype datatype : {Datatype::kBool, Datatype::kFloat16, Datatype::kInt32, Datatype::kFloat64}) {
       for (const std::uint64_t count : SizesOf(operation, datatype, size)) {
-        // Every root at every size would be most of the time of this test; each is met many times.
+        // Every root at every size would take most of the time of this test; each is used many times.
         for (int turn = 0; turn < 2; ++turn) {
           problems.push_back(
               MakeProblem(operation, datatype, Reduction::kNone, root++ % size, count, size, call + problems.size()));
@@ -178,7 +178,7 @@ TEST_P(GroupValues, MovedDataArrivesAsItWas) {
   }
 }
 
-// The reference itself.
+// Tests the reference itself.
 TEST(GroupValuesReference, RoundsToTheNearestOfAll16BitFloats) {
   for (const testing::Format16 format : {testing::kFloat16, testing::kBfloat16}) {
     for (std::uint32_t bits = 0; bits <= 0xffff; ++bits) {
@@ -186,7 +186,7 @@ TEST(GroupValuesReference, RoundsToTheNearestOfAll16BitFloats) {
       const double value = testing::ValueOf(narrow, format);
       if (std::isnan(value)) continue;
       ASSERT_EQ(testing::Round16(value, format), narrow);
-      // Halfway to the next one in size: the even one of the two.
+      // Half-way to the next larger number: the even one of the two.
       const double next = testing::ValueOf(static_cast<std::uint16_t>(bits + 1), format);
       if ((bits & 0x7fff) == 0x7fff || std::isinf(value) || !std::isfinite(next)) continue;
       ASSERT_EQ(testing::Round16((value + next) / 2, format), narrow + (bits & 1));
@@ -200,7 +200,7 @@ TEST(GroupValuesReference, RoundsToTheNearestOfAll16BitFloats) {
   EXPECT_EQ(testing::ValueOf(0x3f80, testing::kBfloat16), 1);
 }
 
-// Sums of floats are as near to those in higher precision as rounding allows.
+// Sums of floats are as close to those in higher precision as rounding allows.
 TEST(GroupValuesReference, SumsOfFloatsAreWithinRoundingOfTheExactOnes) {
   for (const Datatype datatype : {Datatype::kFloat16, Datatype::kBfloat16, Datatype::kFloat32, Datatype::kFloat64}) {
     for (const Reduction reduction : {Reduction::kSum, Reduction::kAvg}) {
@@ -214,12 +214,12 @@ TEST(GroupValuesReference, SumsOfFloatsAreWithinRoundingOfTheExactOnes) {
   }
 }
 
-// ---- the same bits however it is done ----
+// ---- the same bits on every path ----
 
 using Results = std::vector<Bytes>;  // of several calls, on rank 0
 
-// all_reduce of the same inputs, floats with NaN, infinities and subnormals among them, under these options; the bits
-// are the same on all ranks, and come back. `cut`: the data goes in calls of at most this many elements.
+// Runs all_reduce of the same inputs (floats with NaN, infinities and subnormals among them) with these options and
+// returns the bits, which are equal on all ranks. `cut`: the data is split into calls of at most this many elements.
 Results BitsOf(GroupOptions options, int size, Placement placement, std::uint64_t cut = ~std::uint64_t{0}) {
   struct Case {
     Datatype datatype;
@@ -235,7 +235,7 @@ Results BitsOf(GroupOptions options, int size, Placement placement, std::uint64_
       Case one{datatype, reduction, {}};
       for (int rank = 0; rank < size; ++rank) {
         Bytes input = testing::RandomElements(datatype, kCount, ++seed);
-        // Any bits at all in every 16th element: of floats that is where NaN and infinity come from.
+        // Random bits in every 16th element: in floats, they include NaN and infinity.
         for (std::uint64_t i = 0; i < kCount; i += 16) {
           const std::uint64_t random = testing::Mix(seed + i);
           std::memcpy(input.data() + i * BytesOf(datatype), &random, BytesOf(datatype));

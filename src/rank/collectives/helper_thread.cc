@@ -9,7 +9,7 @@
 namespace fulldeck::collectives {
 namespace {
 
-// The helper's next part comes within a stage of the call; it has a processor of its own to wait on.
+// The helper's next job arrives within one stage of the call; it has a CPU of its own to spin on.
 constexpr WaitPolicy kWaitPolicy{2000, std::chrono::microseconds(100), std::chrono::milliseconds(100)};
 
 base::TimePoint NoDeadline() {
@@ -34,7 +34,7 @@ void HelperThread::Run(const std::function<void(int part)>& work) {
     try {
       thread_ = std::thread([this] { Loop(); });
     } catch (const std::system_error&) {
-      // No more threads to be had: the call takes longer, and the next one may find a thread.
+      // No thread can be created: this call takes longer, and the next one tries again.
       work(0);
       work(1);
       return;

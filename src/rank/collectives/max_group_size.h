@@ -1,4 +1,4 @@
-// How many members a group may have. Tables of members in shared memory have room for so many: part of its layout.
+// Maximum number of members of a group. The tables in shared memory have this size: it is part of their layout.
 #pragma once
 
 namespace fulldeck::collectives {

@@ -15,7 +15,7 @@ std::byte* SlotOf(const Engine& engine, int rank, int slot) {
   return engine.Segment(rank) + engine.layout().Slot(slot);
 }
 
-// A part of a slot for each member, on lines of its own.
+// One range of a slot per member, each on its own cache lines.
 std::uint64_t RankChunkBytes(const Engine& engine) {
   return engine.layout().chunk_bytes / static_cast<std::uint64_t>(engine.size()) / kRangeAlignment * kRangeAlignment;
 }
@@ -35,7 +35,7 @@ base::Result<void> FinishAll(std::vector<StagedCopy>& copies, std::uint64_t chun
   return {};
 }
 
-// What a member gives to itself: direct from memory to memory, or through its slot where a card is in it.
+// A member's own data: copied directly from memory to memory, or through its slot if a card is involved.
 bool BothOnHost(const StagedCopy& from, const StagedCopy& to) {
   return !from.on_card() && !to.on_card();
 }
@@ -44,7 +44,7 @@ void CopyDirectly(const StagedCopy& from, StagedCopy& to, std::uint64_t offset, 
   if (bytes > 0 && from.host() != to.host()) std::memmove(to.host() + offset, from.host() + offset, bytes);
 }
 
-// broadcast, all_gather and gather: whole chunks go in on the members that give, and out on those that take.
+// broadcast, all_gather and gather: whole chunks are copied in on the members that send, and out on those that receive.
 class WholeChunks final : public PipelineStages {
  public:
   WholeChunks(Engine& engine, const Call& call, std::optional<Buffer> gives, std::span<const Buffer> takes,
@@ -90,13 +90,13 @@ class WholeChunks final : public PipelineStages {
   Engine& engine_;
   std::uint64_t element_;
   std::optional<StagedCopy> in_;
-  std::vector<StagedCopy> takes_;  // from rank first_taken_ on
+  std::vector<StagedCopy> takes_;  // starting with rank first_taken_
   int first_taken_;
   Chunks chunks_;
 };
 
-// scatter and all_to_all: a slot holds a part for each member. PerRankChunks may differ in length, and a member may
-// give or take none.
+// scatter and all_to_all: a slot has a range per member. Their lengths may differ, and a member may send or receive
+// nothing.
 class PerRankChunks final : public PipelineStages {
  public:
   PerRankChunks(Engine& engine, std::uint64_t element, std::span<const RankBuffer> gives,
@@ -159,13 +159,13 @@ class PerRankChunks final : public PipelineStages {
   std::uint64_t element_;
   std::uint64_t rank_chunk_bytes_;
   Chunks chunks_;
-  std::vector<StagedCopy> ins_;  // by the rank that it goes to
+  std::vector<StagedCopy> ins_;  // by destination rank
   std::vector<std::uint64_t> in_counts_;
-  std::vector<StagedCopy> outs_;  // by the rank that it comes from
+  std::vector<StagedCopy> outs_;  // by source rank
   std::vector<std::uint64_t> out_counts_;
 };
 
-// The first chunk of an all_to_all: how much each member sends to and expects of each.
+// The first chunk of an all_to_all: how much each member sends to and expects from each.
 class CountTable final : public PipelineStages {
  public:
   CountTable(Engine& engine, std::span<const RankBuffer> inputs, std::span<const RankBuffer> outputs)

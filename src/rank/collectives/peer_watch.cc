@@ -16,7 +16,7 @@
 namespace fulldeck::collectives {
 namespace {
 
-constexpr long kPidfdOpen = 434;  // the same on every architecture, and newer than the headers of portable builds
+constexpr long kPidfdOpen = 434;  // the same on every architecture; missing from the headers of portable builds
 
 int PollNow(std::vector<pollfd>& descriptors) {
   int count = 0;
@@ -26,7 +26,7 @@ int PollNow(std::vector<pollfd>& descriptors) {
   return count;
 }
 
-// A pidfd can be read once its process has ended.
+// A pidfd is readable once its process has exited.
 bool HasEnded(int pidfd) {
   std::vector<pollfd> one{{pidfd, POLLIN, 0}};
   return PollNow(one) > 0;
@@ -64,7 +64,7 @@ class WatchedProcess {
   WatchedProcess(pid_t pid, std::uint64_t start_ticks, base::UniqueFd pidfd)
       : pid_(pid), start_ticks_(start_ticks), pidfd_(std::move(pidfd)) {}
   pid_t pid() const { return pid_; }
-  std::uint64_t start_ticks() const { return start_ticks_; }  // 0: not known
+  std::uint64_t start_ticks() const { return start_ticks_; }  // 0: unknown
   int pidfd() const { return pidfd_.get(); }
 
  private:
@@ -79,8 +79,8 @@ struct ProcessTable {
   std::mutex mutex;
   std::map<std::pair<pid_t, std::uint64_t>, std::weak_ptr<const WatchedProcess>> processes;
 };
-// Never destroyed: groups may outlive the static objects of a program. Free in a child, whatever other threads do while
-// it is forked.
+// Never destroyed: groups may outlive the static objects of a program. The fork handlers hold the lock during fork, so
+// it is free in the child.
 ProcessTable& Processes() {
   static ProcessTable* const table = [] {
     pthread_atfork([] { Processes().mutex.lock(); }, [] { Processes().mutex.unlock(); },
@@ -99,8 +99,10 @@ std::shared_ptr<const WatchedProcess> WatchProcess(pid_t pid) {
   std::erase_if(table.processes, [](const auto& entry) { return entry.second.expired(); });
   const auto identity = wire::IdentityOf(pid);
   const std::uint64_t start_ticks = identity ? identity->start_ticks : 0;
+  // The key includes the start time, so a reused pid gets its own entry.
   auto& entry = table.processes[{pid, start_ticks}];
-  // Without start times (a hidden /proc) an ended process is no proof that its successor has ended.
+  // Without start times (a hidden /proc) the key is only the pid: an entry whose process has exited must not be used
+  // for the next process with that pid.
   if (auto known = entry.lock(); known && !HasEnded(known->pidfd())) return known;
   base::UniqueFd pidfd(static_cast<int>(syscall(kPidfdOpen, pid, 0U)));
   if (!pidfd.valid()) return nullptr;
@@ -116,6 +118,8 @@ struct PeerWatch::Impl {
     std::shared_ptr<const WatchedProcess> process;
     base::UniqueFd connection;
   };
+  // Invariant: watched[i] belongs to ranks[i]. Both are filled by the constructor and never change, which is why Dead()
+  // needs no lock.
   std::map<int, Entry> entries;  // by rank
   std::vector<int> ranks;        // of the descriptors below
   std::vector<pollfd> watched;
@@ -129,7 +133,8 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, bool use_pidfd) : impl_(std::make_
     const bool from_rendezvous = peer.process != nullptr;
     if (use_pidfd && !entry.is_this_process) {
       entry.process = peer.process ? std::move(peer.process) : WatchProcess(peer.pid);
-      // The pid of a peer that is gone may be somebody else's by now.
+      // The pid may have been reused before the pidfd was opened. If the connection is still open after that, the peer
+      // was alive when its pidfd was opened, so the pidfd is the peer's.
       if (!from_rendezvous && HasHungUp(peer.connection.get())) entry.process = nullptr;
     }
     const bool by_connection = !entry.is_this_process && !entry.process;
@@ -140,8 +145,8 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, bool use_pidfd) : impl_(std::make_
     if (entry.process) {
       impl_->watched.push_back({entry.process->pidfd(), POLLIN, 0});
     } else if (!entry.is_this_process) {
-      // What a peer might still send does not matter: only the end is asked for. Without any descriptor poll answers
-      // nothing, and such a peer is never said to be dead.
+      // Only the end matters, not what a peer might still send. For a negative descriptor poll reports nothing, so such
+      // a peer is never reported as dead.
       impl_->watched.push_back({entry.connection.get(), POLLRDHUP, 0});
     } else {
       continue;
@@ -155,6 +160,8 @@ PeerWatch::PeerWatch(PeerWatch&&) noexcept = default;
 PeerWatch& PeerWatch::operator=(PeerWatch&&) noexcept = default;
 
 std::vector<int> PeerWatch::Dead() const {
+  // An exited process never becomes alive again and a closed connection stays closed, so a rank that is reported once
+  // is reported by every later call. A poll error reports no one: a wait then ends at its timeout.
   std::vector<int> dead;
   std::vector<pollfd> watched = impl_->watched;
   if (PollNow(watched) <= 0) return dead;

@@ -1,9 +1,9 @@
-// Who of the group is dead? Asked while waiting, never in the middle of moving data.
+// Detects dead members of a group. Used while waiting, never during data movement.
 //
-// A peer is watched through its pidfd, one a process however many groups there are; where its pid cannot be seen from
-// here (another pid namespace) or the kernel has no pidfds, through the connection of the rendezvous, whose end is its
-// end (not before the end of children that the peer forked meanwhile: they hold the connection too). A thread of this
-// very process is never dead.
+// A peer is watched through its pidfd, one per process for any number of groups. If its pid is not visible here
+// (another pid namespace) or the kernel has no pidfds, it is watched through the connection of the rendezvous, which
+// closes when the peer exits (not before children that the peer forked meanwhile, which inherit the connection). A rank
+// that is a thread of this process is never dead.
 #pragma once
 
 #include <sys/types.h>
@@ -17,32 +17,33 @@
 
 namespace fulldeck::collectives {
 
-// The pidfd of one other process, shared by all that watch it. Immutable; any thread.
+// The pidfd of another process, shared by all its watchers. Immutable; thread safe.
 class WatchedProcess;
-// nullptr where there is no such process or its pidfd cannot be had. It is the process that has `pid` now: whoever has
-// the pid from a connection must hear from that connection afterwards to know that it is the right one.
+// nullptr if the process does not exist or its pidfd cannot be opened. Watches the process that has `pid` now: a caller
+// that got the pid from a connection must receive data on that connection afterwards to be sure that it is the right
+// process.
 std::shared_ptr<const WatchedProcess> WatchProcess(pid_t pid);
 
 class PeerWatch {
  public:
   struct Peer {
     int rank = 0;
-    pid_t pid = 0;  // as seen from here; 0: cannot be seen
+    pid_t pid = 0;  // as seen from here; 0: not visible
     base::UniqueFd connection;
-    std::shared_ptr<const WatchedProcess> process;  // nullptr: found by the pid
+    std::shared_ptr<const WatchedProcess> process;  // nullptr: opened by pid
     bool keep_connection = false;                   // the peer watches this process through it
   };
 
-  // Keeps of each connection what it needs, closes the rest. `use_pidfd` false is for tests of the other way.
+  // Keeps from each connection what it needs and closes the rest. `use_pidfd` = false is for tests of the fallback.
   explicit PeerWatch(std::vector<Peer> peers, bool use_pidfd = true);
   ~PeerWatch();
   PeerWatch(PeerWatch&&) noexcept;
   PeerWatch& operator=(PeerWatch&&) noexcept;
 
-  // The ranks that are dead, in order. One poll; no wait. Any thread.
+  // The dead ranks, in order. One poll without waiting. Thread safe.
   std::vector<int> Dead() const;
-  // For a person who wonders why it does not come: "pid 4242, stopped (SIGSTOP)", "pid 4242, running", "pid 4242,
-  // gone", "a process of another pid namespace". Any thread.
+  // State of a peer, for messages: "pid 4242, stopped (SIGSTOP)", "pid 4242, running", "pid 4242, gone", "a process of
+  // another pid namespace". Thread safe.
   std::string Describe(int rank) const;
 
  private:
@@ -50,7 +51,7 @@ class PeerWatch {
   std::unique_ptr<Impl> impl_;
 };
 
-// The same of a process that is in no group (yet), as it is now.
+// The same for a process that is not in a group (yet), in its current state.
 std::string DescribeProcess(pid_t pid);
 
 }  // namespace fulldeck::collectives

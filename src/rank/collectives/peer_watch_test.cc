@@ -22,14 +22,14 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A process that is connected with this one and does nothing until it is killed or told to leave.
+// A process that is connected to this one and does nothing until it is killed or released.
 class Idler {
  public:
   Idler()
       : ends_(MakeEnds()), process_([&]() -> std::string {
           ends_[0].Reset();
           char byte = 0;
-          // Ends when the test closes its end.
+          // Exits when the test closes its end.
           while (recv(ends_[1].get(), &byte, 1, 0) > 0) {
           }
           return "left";
@@ -59,7 +59,7 @@ PeerWatch WatchOf(const std::vector<Idler*>& idlers, bool use_pidfd) {
   int rank = 1;
   for (Idler* idler : idlers) {
     peers.push_back(idler->AsPeer(rank++));
-    // An idler whose connection is closed leaves: without pidfds the watch holds it.
+    // An idler exits when its connection is closed: without pidfds, the watch keeps it open.
     peers.back().keep_connection = true;
   }
   return PeerWatch(std::move(peers), use_pidfd);
@@ -99,7 +99,7 @@ TEST_P(PeerWatchBy, WhoeverWasDeadBeforeIsDeadAtOnce) {
     peer = idler.AsPeer(4);
     idler.process().Signal(SIGKILL);
   }
-  // Reaped: the pid belongs to nobody, or to somebody else.
+  // Reaped: the pid is free or reused.
   std::vector<PeerWatch::Peer> peers;
   peers.push_back(std::move(peer));
   const PeerWatch watch(std::move(peers), GetParam());

@@ -18,8 +18,8 @@ bool AnyOnCard(const Engine& engine) {
   return false;
 }
 
-// PipelineStages with their times written down: of a copy of a card as long as it took there, of everything else
-// between call and return.
+// PipelineStages with traced times: for a copy of a card, the time it took on the card; for everything else, the time
+// of the call.
 class TracedStages {
  public:
   TracedStages(Engine& engine, PipelineStages& stages) : engine_(engine), stages_(stages), traced_(engine.traced()) {
@@ -66,7 +66,7 @@ class TracedStages {
   Engine& engine_;
   PipelineStages& stages_;
   bool traced_;
-  std::array<std::uint64_t, kStagingTickets> in_{};  // nanoseconds that StartIn took
+  std::array<std::uint64_t, kStagingTickets> in_{};  // nanoseconds of StartIn
   std::array<std::uint64_t, kStagingTickets> out_{};
 };
 
@@ -125,7 +125,8 @@ Status ContinuePipeline(Engine& engine, PipelineStages& given, std::uint64_t chu
         return CopyFailed(engine, done.error());
       started_out = chunk + 1;
     }
-    // Behind the last barrier nobody knows how far the others are, so there all but the last chunk must be out.
+    // After the last barrier, the progress of the other members is unknown, so all chunks except the last must be
+    // copied out before it.
     const bool finish_all = !cards || stage + 1 >= last_stage;
     const std::uint64_t finish_until = finish_all || started_out == 0 ? started_out : started_out - 1;
     for (; finished_out < finish_until; ++finished_out) {

@@ -1,6 +1,7 @@
-// The way of a call through its chunks. Every chunk goes in (into a slot of each member that gives data), through zero
-// or more levels of reducing, and out; between two stages all members meet at the barrier. Chunks follow each other
-// closely: while one goes out, the next is reduced and the one after it goes in, with one barrier for all three.
+// Moves a call through its chunks. Every chunk is copied in (into a slot of each member that contributes data), goes
+// through zero or more levels of reduction, and is copied out; between two stages all members pass the barrier. Chunks
+// are pipelined: while one is copied out, the next is reduced and the one after it is copied in, with one barrier for
+// all three.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace fulldeck::collectives {
 
-// What an operation does with one chunk. `slot` says which slot the chunk goes through. Copies of cards may still be
-// under way when a Start returns and are over when its Finish does.
+// The stages of an operation for one chunk. `slot` is the slot that the chunk goes through. Copies of cards may still
+// be in progress when a Start returns; they are complete when its Finish returns.
 class PipelineStages {
  public:
   virtual ~PipelineStages() = default;
@@ -27,12 +28,12 @@ class PipelineStages {
   virtual std::optional<base::Duration> OutTook(std::uint64_t /*chunk*/) const { return std::nullopt; }
 };
 
-// Between Begin and End of a call: brings the first chunk, meets the others at the call's first barrier, and goes on.
-// Gates: chunks + levels.
+// Runs between Begin and End of a call: loads the first chunk, passes the call's first barrier, and continues. Number
+// of barriers: chunks + levels.
 Status RunPipeline(Engine& engine, PipelineStages& stages, std::uint64_t chunks, int levels);
 
-// The same in its parts, for a call that decides behind its first barrier. Every member must bring its first chunk, and
-// pass a barrier, before any goes on.
+// The same in steps, for a call that decides after its first barrier. Every member must load its first chunk and pass a
+// barrier before any member continues.
 Status LoadFirstChunk(Engine& engine, PipelineStages& stages);
 Status FirstBarrier(Engine& engine);
 Status ContinuePipeline(Engine& engine, PipelineStages& stages, std::uint64_t chunks, int levels);

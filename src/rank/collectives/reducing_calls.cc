@@ -18,13 +18,15 @@
 namespace fulldeck::collectives {
 namespace {
 
-// Calls shorter than this are over before a helper that sleeps has woken up.
+// Shorter calls finish before a sleeping helper has woken up.
 constexpr std::uint64_t kWorthHelp = std::uint64_t{2} << 20;
 
 using Sources = std::array<const std::byte*, kMaxGroupSize>;
 using Outputs = std::array<std::byte*, kMaxGroupSize>;
 
-// What all reductions have in common: the kernel, and the note of the first result that is not finite.
+// Common to all reductions: the kernel, and recording the first result that is not finite.
+// Invariant: every element is reduced by one kernel call (or one chain of levels) over its sources in rank order. How a
+// range is split into shares, chunks and parts only decides who computes an element, never its bits.
 class Reducer {
  public:
   Reducer(Engine& engine, const Call& call)
@@ -35,7 +37,7 @@ class Reducer {
         parts_(call.count * element_ < kWorthHelp ? 1 : engine.helper().parts()) {}
 
   std::uint64_t element_bytes() const { return element_; }
-  // Runs work(part, parts) for every part at the same time, with the helper's help where the call is worth it.
+  // Runs work(part, parts) for every part concurrently; uses the helper thread if the call is long enough.
   template <class Work>
   void Together(Work work) {
     if (parts_ == 1) {
@@ -45,8 +47,8 @@ class Reducer {
     }
   }
 
-  // One stretch whose sources are those of the ranks from `first_rank` on. `first_element`: number of its first element
-  // in the result. Long ones are shared with the helper.
+  // Reduces one range whose sources are those of the ranks starting with `first_rank`. `first_element`: index of its
+  // first element in the result. Long ranges are shared with the helper.
   void Run(const Sources& sources, int source_count, int first_rank, const Outputs& outputs, int output_count,
            std::uint64_t count, std::uint64_t first_element) {
     if (parts_ == 1) {
@@ -61,7 +63,8 @@ class Reducer {
     RecordHit(hits[0] ? hits[0] : hits[1], first_rank, first_element);
   }
 
-  // One level of several. The last one (no `partial`) writes the result; returns where it was first not finite.
+  // Runs one of several levels. The last one (without `partial`) writes the result; returns the first index that is not
+  // finite.
   std::optional<std::uint64_t> RunLevel(const Sources& sources, int source_count, const std::byte* prefix,
                                         std::byte* partial, std::byte* output, std::uint64_t count) {
     ReduceJob job;
@@ -79,7 +82,7 @@ class Reducer {
   }
 
  private:
-  // Any thread.
+  // Thread safe.
   std::optional<NonfiniteHit> Part(const Sources& sources, int source_count, const Outputs& outputs, int output_count,
                                    Range range) const {
     Sources shifted;
@@ -111,7 +114,12 @@ class Reducer {
   int parts_;
 };
 
-// all_reduce and reduce: every member reduces its share of each chunk, and those who want the result collect the
+// Invariant: a member writes only its own slots, its own result area and its own output. A barrier separates filling
+// the slots (StartIn) from reading those of other members (Reduce), and another one that from reading their results
+// (StartOut). Input and output may be the same buffer: Reduce and StartOut of a chunk overwrite only input of that
+// chunk, namely the own share, which the kernel may reduce in place, and the other shares, which are in the slot since
+// StartIn.
+// all_reduce and reduce: every member reduces its share of each chunk, and the members that need the result collect the
 // shares.
 class SharedReduction final : public PipelineStages {
  public:
@@ -131,7 +139,7 @@ class SharedReduction final : public PipelineStages {
     const Range range = chunks_.At(chunk);
     std::byte* to = SlotOf(engine_.rank(), slot);
     if (in_.on_card()) return in_.StartIn(to, Bytes(range.begin), Bytes(range.count), chunk);
-    // Its own share is read where it is.
+    // The own share is read in place: no other member needs it, so it is not copied.
     const Range share = Share(range, engine_.rank());
     const std::uint64_t behind = share.begin + share.count;
     const std::uint64_t together = share.begin + range.count - behind;
@@ -221,8 +229,12 @@ class SharedReduction final : public PipelineStages {
   Chunks chunks_;
 };
 
-// The same over several NUMA nodes: level n is the turn of node n, which goes on from what the node before left; one
-// more level brings the result from the last node to the others.
+// The same across several NUMA nodes: level n is the turn of node n, which continues from the partial result of the
+// previous node; one more level copies the result from the last node to the others.
+//
+// Invariant: a member writes only its own segment and its own output, and a barrier separates the levels, so a partial
+// result is complete before the next node reads it. The nodes' ranks are contiguous and in order (LevelsOf), so the
+// accumulators take the inputs in rank order and the bits equal those of SharedReduction.
 class NodeReduction final : public PipelineStages {
  public:
   NodeReduction(Engine& engine, const Call& call, Buffer input, Buffer output, bool needs_result)
@@ -294,8 +306,8 @@ class NodeReduction final : public PipelineStages {
     return ShareOf(range.count, reducer_.element_bytes(), rank - ranks.first, ranks.count);
   }
 
-  // Calls with each rank of `node` whose share overlaps `own`: where the overlap begins in that share, where in the
-  // chunk, and how long it is.
+  // Calls visit for each rank of `node` whose share overlaps `own`: with the start of the overlap in that share, its
+  // start in the chunk, and its length.
   template <class Visit>
   void ForEachOverlap(const Range& range, const Range& own, int node, Visit visit) const {
     const NodeLevels::Node& ranks = engine_.levels().nodes[static_cast<std::size_t>(node)];
@@ -321,7 +333,7 @@ class NodeReduction final : public PipelineStages {
     std::byte* output = Area(engine_.rank(), engine_.layout().Result(slot)) + Bytes(begin - own.begin);
     const std::optional<std::uint64_t> hit = reducer_.RunLevel(sources, ranks.count, prefix, partial, output, count);
     if (!hit) return;
-    // The inputs are all still in their slots.
+    // All inputs are still in their slots.
     const std::uint64_t element = begin + *hit;
     int cause = -1;
     for (int rank = 0; rank < engine_.size() && cause < 0; ++rank) {
@@ -341,7 +353,7 @@ class NodeReduction final : public PipelineStages {
   Chunks chunks_;
 };
 
-// A short call: everybody who wants the result reduces all of it. One barrier in all.
+// A short call: every member that needs the result reduces all of it. Only one barrier.
 class DirectReduction final : public PipelineStages {
  public:
   DirectReduction(Engine& engine, const Call& call, Buffer input, Buffer output, bool needs_result)
@@ -375,8 +387,12 @@ class DirectReduction final : public PipelineStages {
   bool needs_result_;
 };
 
-// The data of all members lies in shared memory, and the result goes to the same place: every member reduces its share
-// of the whole and writes it to all. Nothing is copied.
+// The data of all members is in shared memory, and the result goes to the same place: every member reduces its share of
+// the whole and writes it to all members' buffers. Nothing is copied.
+//
+// Invariant: the shares are disjoint, and a member accesses only its own share, in all buffers. So no member reads what
+// another one writes. The caller passes a barrier before (all members have entered the call) and after it (all shares
+// are written).
 void ReduceInPlace(Engine& engine, const Call& call) {
   Reducer reducer(engine, call);
   const Range share = ShareOf(call.count, reducer.element_bytes(), engine.rank(), engine.size());
@@ -392,7 +408,7 @@ void ReduceInPlace(Engine& engine, const Call& call) {
   if (engine.traced()) engine.Trace(TraceEvent::Kind::kReduce, 0, begin);
 }
 
-// reduce_scatter: every slot has a part for each member, and each member reduces its own parts of all slots.
+// reduce_scatter: every slot has a range per member, and each member reduces its own ranges of all slots.
 class ScatteredReduction final : public PipelineStages {
  public:
   ScatteredReduction(Engine& engine, const Call& call, std::span<const Buffer> inputs, Buffer output)
@@ -467,7 +483,7 @@ int CountShared(const Engine& engine) {
   return shared;
 }
 
-// What to do for one reduction: the stages, and how many levels they have.
+// The stages of one reduction, and its number of levels.
 struct ReductionPlan {
   std::unique_ptr<PipelineStages> stages;
   std::uint64_t chunks = 1;
@@ -494,13 +510,15 @@ ReductionPlan PlanOf(Engine& engine, const Call& call, Buffer input, Buffer outp
 Status RunAllReduce(Engine& engine, const Call& call, Buffer input, Buffer output) {
   const ReductionPlan plan = PlanOf(engine, call, input, output, true);
   if (plan.levels == 0) return RunPipeline(engine, *plan.stages, plan.chunks, 0);
-  // Whether all have their data in shared memory shows behind the first barrier. Who has it in private memory has
-  // brought the first chunk by then; the others do so only if it turns out to be needed.
+  // Whether all members have their data in shared memory is known after the first barrier. A member with private memory
+  // has loaded its first chunk by then; the others load it only if needed.
   const bool shared = IsShared(engine, engine.rank());
   if (!shared) {
     if (Status status = LoadFirstChunk(engine, *plan.stages); !status.ok()) return status;
   }
   if (Status status = FirstBarrier(engine); !status.ok()) return status;
+  // The records were written before the first barrier, so all members compute the same count and take the same branch:
+  // they pass the same number of barriers.
   const int sharing = CountShared(engine);
   if (sharing == engine.size()) {
     ReduceInPlace(engine, call);
@@ -510,6 +528,7 @@ Status RunAllReduce(Engine& engine, const Call& call, Buffer input, Buffer outpu
     if (shared) {
       if (Status status = LoadFirstChunk(engine, *plan.stages); !status.ok()) return status;
     }
+    // The members with shared memory have only now loaded their first chunk; ContinuePipeline requires that all have.
     if (Status status = engine.Barrier(); !status.ok()) return status;
   }
   return ContinuePipeline(engine, *plan.stages, plan.chunks, plan.levels);

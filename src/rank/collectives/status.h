@@ -1,4 +1,4 @@
-// What a call came to: a number of the public header and, where it failed, the text for people.
+// The result of a call: a code of the public header and, if it failed, a message for the user.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace fulldeck::collectives {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  // `culprit`: the member of the group that began it; -1: none is known.
+  // `culprit`: the member of the group that caused it; -1: unknown.
   Status(int code, std::string text, int culprit = -1) : code_(code), text_(std::move(text)), culprit_(culprit) {}
   bool ok() const { return code_ == FULLDECK_OK; }
   int code() const { return code_; }

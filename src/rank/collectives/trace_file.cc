@@ -23,7 +23,7 @@ const char* NameOf(TraceEvent::Kind kind) {
   return "other";
 }
 
-// A group's name may hold anything, and goes into a file's.
+// Makes a file name from a group's name, which may contain any characters.
 std::string FileName(const std::string& group, int rank) {
   std::string name;
   for (const char c : group.substr(0, 64)) {
@@ -39,7 +39,8 @@ std::string FileName(const std::string& group, int rank) {
 base::Result<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& folder, const std::string& group,
                                                            int rank) {
   const std::string path = folder + "/" + FileName(group, rank);
-  // The name is easily guessed, and the folder may be /tmp: no link, pipe or file of another user is written to.
+  // The name is easy to guess, and the folder may be /tmp: never write to a symbolic link, a pipe or another user's
+  // file.
   base::UniqueFd file(
       open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644));
   if (!file.valid()) return base::ErrnoError(path);

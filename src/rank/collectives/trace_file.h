@@ -1,7 +1,7 @@
-// FULLDECK_COLLECTIVES_TRACE=FOLDER: every group writes what its calls did when into FOLDER/GROUP.RANK.PID.jsonl, one
-// object a call: {"call", "what", "begin_ns", "end_ns", "events": [["in"|"reduce"|"out"|"wait", chunk, begin_ns,
-// end_ns], …]}. Times are CLOCK_MONOTONIC, so those of ranks of one host can be laid over each other. For looking into
-// slow calls; it costs a write a call.
+// FULLDECK_COLLECTIVES_TRACE=FOLDER: every group writes the timing of its calls to FOLDER/GROUP.RANK.PID.jsonl, one
+// object per call: {"call", "what", "begin_ns", "end_ns", "events": [["in"|"reduce"|"out"|"wait", chunk, begin_ns,
+// end_ns], …]}. Times are CLOCK_MONOTONIC, so those of all ranks of one node are comparable. For analyzing slow calls;
+// it costs one write per call.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace fulldeck::collectives {
 class TraceFile {
  public:
   static base::Result<std::unique_ptr<TraceFile>> Create(const std::string& folder, const std::string& group, int rank);
-  // One thread at a time. A disk that is full loses lines, and nothing else.
+  // One thread at a time. A full disk loses lines but has no other effect.
   void Write(std::uint64_t sequence, const Call& call, std::uint64_t begin_ns, std::uint64_t end_ns,
              std::span<const TraceEvent> events);
 

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Removes the only file of the folder; its name.
+// Removes the only file of the folder and returns its name.
 std::string TakeTheFile(const std::string& folder) {
   const fs::path path = fs::directory_iterator(folder)->path();
   fs::remove(path);

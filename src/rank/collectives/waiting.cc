@@ -13,7 +13,7 @@ namespace {
 constexpr int kPauses = 200;
 constexpr base::Duration kLongYield = std::chrono::milliseconds(3);
 
-// Not FUTEX_PRIVATE_FLAG: the word may lie in memory of several processes.
+// Not FUTEX_PRIVATE_FLAG: the word may be in memory that several processes share.
 long Futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* at_most) {
   return syscall(SYS_futex, &word, operation, value, at_most, nullptr, 0);
 }
@@ -30,6 +30,9 @@ WaitPolicy WaitPolicyFor(int local_ranks, int usable_cpus) {
   return wait_policy;
 }
 
+// Step 5 of the argument in waiting.h: the kernel compares the word with `seen` and goes to sleep atomically with
+// respect to FUTEX_WAKE, so a change after step 4 either prevents the sleep or ends it. Any return is allowed, because
+// WaitUntil calls done() again after it.
 void SleepWhile(const std::atomic<std::uint32_t>& word, std::uint32_t seen, base::Duration at_most) {
   if (at_most <= base::Duration::zero()) return;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
@@ -39,6 +42,7 @@ void SleepWhile(const std::atomic<std::uint32_t>& word, std::uint32_t seen, base
   Futex(word, FUTEX_WAIT, seen, &time);
 }
 
+// Wakes all: sleepers of one word may wait for different conditions.
 void WakeSleepers(const std::atomic<std::uint32_t>& word) {
   Futex(word, FUTEX_WAKE, INT_MAX, nullptr);
 }

@@ -29,7 +29,7 @@ struct Place {
 };
 
 constexpr auto kContinue = [] { return true; };
-// A wake that is lost shows as a test that takes this long.
+// A lost wake shows as a test that takes this long.
 constexpr WaitPolicy kSleepAtOnce = {.pauses = 0, .yield_for = base::Duration(0), .sleep_slice = seconds(50)};
 
 class SharedPlace {
@@ -48,7 +48,7 @@ class SharedPlace {
   Place* place_ = nullptr;
 };
 
-// Waits until somebody really sleeps there.
+// Waits until a thread is really sleeping there.
 bool SomebodySleeps(const Place& place) {
   const base::TimePoint deadline = InAWhile();
   while (place.sleepers.load() == 0) {
@@ -126,7 +126,7 @@ TEST(Waiting, EndsAtTheDeadline) {
 
 TEST(Waiting, IsDoneWhenThatComesWithAFailure) {
   Place place;
-  // The last member comes, and the next call fails, between two looks.
+  // Between two checks, the last member arrives, and the next call fails.
   const auto comes_and_fails = [&place] {
     place.word.store(1);
     return false;
@@ -199,8 +199,7 @@ TEST(Waiting, WakesEveryThreadThatSleeps) {
   EXPECT_EQ(place.sleepers.load(), 0U);
 }
 
-// Two sides that answer each other, each asleep while the other works; what is passed is plain memory that the word
-// guards.
+// Two sides that take turns, each asleep while the other works; the data is plain memory that the word guards.
 void PingPong(Place& mine, Place& peer, std::uint64_t& data, bool first, int rounds, const WaitPolicy& wait_policy,
               bool* right) {
   *right = true;
@@ -222,7 +221,7 @@ void PingPong(Place& mine, Place& peer, std::uint64_t& data, bool first, int rou
   }
 }
 
-// Sleeps are not cut into slices: who misses a wake sleeps until its wait times out.
+// Sleeps are not cut into slices: a lost wake lasts until the wait times out.
 WaitPolicy Unsliced(WaitPolicy wait_policy) {
   wait_policy.sleep_slice = seconds(3600);
   return wait_policy;

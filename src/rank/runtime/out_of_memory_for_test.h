@@ -1,4 +1,4 @@
-// For tests: a graph that runs out of memory where it is told to.
+// For tests: a graph that runs out of memory on request.
 #pragma once
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -9,7 +9,7 @@ namespace fulldeck::runtime {
   C10_THROW_ERROR(OutOfMemoryError, "the test allows no more");
 }
 
-// Passes a tensor on, and runs out of memory in backward where it is told to.
+// Passes a tensor through, and runs out of memory in backward on request.
 struct FailingBackward : torch::autograd::Function<FailingBackward> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, bool fails) {
     context->saved_data["fails"] = fails;

@@ -1,5 +1,5 @@
-// Which operators torch.autocast runs in the lower precision on a card, which in float32: the lists that torch keeps
-// for GPUs.
+// Which operators torch.autocast runs in the lower precision on a card, and which in float32: torch's own lists for
+// GPUs.
 #include <ATen/autocast_mode.h>
 
 #include "simulator/fallback.h"
@@ -17,8 +17,8 @@ at::Tensor RefuseBinaryCrossEntropy(const at::Tensor&, const at::Tensor&, const 
 }  // namespace
 
 void RegisterAutocast(torch::Library& library, torch::Library& rest) {
-  // The macros register with what is called `m`, and name functions and types, in each version of torch others, as in
-  // namespace at.
+  // torch's macros register with a variable named `m`, and use the names of functions and types in namespace at, which
+  // differ between torch versions.
   torch::Library& m = library;
   using namespace at;  // NOLINT(google-build-using-namespace)
 #define FULLDECK_LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)

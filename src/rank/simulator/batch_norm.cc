@@ -1,5 +1,5 @@
-// The five operators that torch.nn.SyncBatchNorm is made of, which torch has for GPUs alone. Statistics are float32 (or
-// float64 for such inputs), whatever the input is, as there.
+// The five operators that torch.nn.SyncBatchNorm consists of, which torch implements only for GPUs. As there,
+// statistics are float32 (or float64 for such inputs), whatever the input type is.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/var_mean.h>
 
@@ -27,7 +27,7 @@ std::vector<std::int64_t> AllButChannels(const at::Tensor& input) {
   return dimensions;
 }
 
-// A value per channel, so that it broadcasts over the input.
+// One value per channel, shaped to broadcast over the input.
 at::Tensor PerChannel(const at::Tensor& values, const at::Tensor& input) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(input.dim()), 1);
   shape[1] = values.numel();
@@ -57,7 +57,7 @@ std::tuple<at::Tensor, at::Tensor> GatherStats(const at::Tensor& input, const at
   const at::Tensor all = samples.sum();
   const at::Tensor whole_mean = (means * samples).sum(0) / all;
   const at::Tensor squares = ((variances + (means - whole_mean).square()) * samples).sum(0);
-  // Only the statistics' memory is written: their sizes stay.
+  // Writes only the memory of the statistics; their sizes stay the same.
   if (kept_mean.defined()) HostTwin(kept_mean).mul_(1 - momentum).add_(whole_mean * momentum);
   if (kept_var.defined()) HostTwin(kept_var).mul_(1 - momentum).add_(squares / (all - 1) * momentum);
   const auto type = mean.scalar_type();

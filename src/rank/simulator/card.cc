@@ -26,28 +26,29 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 struct OpenCard {
-  // Published with release when opened; read with acquire in HandleOf.
+  // Opening stores it with release; HandleOf loads it with acquire.
   std::atomic<fulldeck_simulated_card*> handle{nullptr};
-  std::atomic<std::int64_t> slow_debt_ns{0};  // what a slow card's operations still have to wait; relaxed: a sum
+  std::atomic<std::int64_t> slow_debt_ns{0};  // time that operations of a slow card still have to wait; relaxed: a
+                                              // plain sum
 };
 
 struct Server {
   wire::SimulatedSpec spec;
   std::string state_path;
   std::string kind;
-  std::vector<int> visible;  // the server's number of each card that this process may use
+  std::vector<int> visible;  // the server's index of each card that this process may use
   std::array<OpenCard, wire::kMaxSimulatedCards> cards;
   std::mutex opening;
   std::atomic<std::uint32_t> fork_generation{0};
 };
 
-Server* g_server = nullptr;  // set once, before anything can use it; never destroyed: tensors may outlive main()
+Server* g_server = nullptr;  // set once, before any use; never destroyed, because tensors may outlive main()
 
 thread_local c10::DeviceIndex t_current = 0;
 
 void AfterForkInChild() {
-  // The parent's slots are not ours to count in; its mapping is left behind. Another thread of the parent may have held
-  // the mutex.
+  // The slots belong to the parent, so this process must not count in them; the parent's mapping is leaked. Another
+  // thread of the parent may have held the mutex.
   for (OpenCard& card : g_server->cards) card.handle.store(nullptr, std::memory_order_relaxed);
   new (&g_server->opening) std::mutex;
   g_server->fork_generation.fetch_add(1, std::memory_order_relaxed);
@@ -61,8 +62,9 @@ bool HasFaults(std::uint32_t faults) {
   return (faults & ~static_cast<std::uint32_t>(FULLDECK_SIMULATED_IDLE)) != 0;
 }
 
-// A card that hangs holds its caller until it is healed, drops, or the process is killed; of an operation that
-// time counts as busy. Throws when the card is lost or broken. Returns the faults that it has then.
+// A hung card blocks its caller until the fault is cleared, the card drops, or the process is killed. Within an
+// operation that time counts as busy. Throws when the card is lost or broken. Returns the faults at the end of the
+// wait.
 std::uint32_t ApplyFaults(int card, const fulldeck_simulated_card* handle, std::uint32_t faults) {
   while ((faults & FULLDECK_SIMULATED_HUNG) != 0 && (faults & FULLDECK_SIMULATED_DROPPED) == 0) {
     std::this_thread::sleep_for(milliseconds(5));
@@ -102,7 +104,7 @@ int ReadServer(std::string& why) {
     why = Describe(visible.error().message);
     return EINVAL;
   }
-  fulldeck_simulated_card_count();  // the cards' library reads the list now too, and not when the program has changed
+  fulldeck_simulated_card_count();  // makes the cards' library read the list now too, not after the program has changed
                                     // it
   auto* server = new Server;
   server->visible = std::move(*visible);
@@ -212,7 +214,7 @@ Operation::~Operation() {
     const auto now = base::SteadyClock::Instance().Now().time_since_epoch().count();
     const auto took = static_cast<double>(now - static_cast<std::int64_t>(begun_));
     if (factor > 1 && took > 0) {
-      // Short sleeps take longer than they should: small debts are gathered first.
+      // Short sleeps overshoot, so small debts are accumulated first.
       std::atomic<std::int64_t>& debt = g_server->cards[static_cast<std::size_t>(card_)].slow_debt_ns;
       const auto mine = static_cast<std::int64_t>(took * (factor - 1));
       if (debt.fetch_add(mine, std::memory_order_relaxed) + mine > 200'000) {

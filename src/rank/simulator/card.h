@@ -1,8 +1,8 @@
-// The cards of this process: how many, what they are called, which one a thread uses now, and what it means to compute
-// on one (busy time, faults). Knows nothing of tensors. Bytes are memory.h's.
+// The cards of this process: their number, their names, each thread's current card, and the effects of an operation on
+// a card (busy time, faults). It does not deal with tensors; memory.h handles memory.
 //
-// A card is opened when it is first used, and again in a child made by fork, which has a slot of its own in what the
-// cards' processes share. Threads: all of it may be called from any.
+// A card is opened on first use, and again in a child made by fork, which has its own slot in the state shared by the
+// processes. Any thread may call anything here.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,35 +15,35 @@
 
 namespace fulldeck::simulator {
 
-// Reads FULLDECK_SIMULATE, once. 0 when torch can be given such cards; else ENODEV (not set, or a kind that torch has
-// itself) or EINVAL (malformed), and the reason in `why`.
+// Reads FULLDECK_SIMULATE, once. Returns 0 if torch can use such cards; otherwise ENODEV (not set, or a kind that torch
+// has itself) or EINVAL (malformed), and the reason in `why`.
 int ReadServer(std::string& why);
 
-// What follows may be called once ReadServer() has found nothing wrong.
-int CardCount();                    // that this process may use (visible-device lists)
+// Call the following only after ReadServer() has returned 0.
+int CardCount();                    // usable by this process (visible-device lists)
 const std::string& KindName();      // "gcu"
 std::string CardName(int card);     // "gcu:3"
-std::uint64_t BytesOfCard();        // memory of each
+std::uint64_t BytesOfCard();        // of each card
 std::uint64_t BytesHeld(int card);  // by all processes
 
-// Throws an IndexError as a vendor's library does when there is no such card.
+// Throws an IndexError, as a vendor's library does, if there is no such card.
 void CheckCard(c10::DeviceIndex card);
 
 // The thread's current card.
 c10::DeviceIndex CurrentCard();
-void SetCurrentCard(c10::DeviceIndex card);  // throws when there is none
-// Of a device without an index, the current one.
+void SetCurrentCard(c10::DeviceIndex card);  // throws if there is no such card
+// For a device without an index, the current card.
 int CardOf(c10::Device device);
 
-// The shared state's handle of a card; throws when it cannot be opened ("gcu:3: device lost …").
+// The handle of a card in the shared state; throws if it cannot be opened ("gcu:3: device lost …").
 fulldeck_simulated_card* HandleOf(int card);
 bool IsOpen(int card);
 
-// Grows by one in each child made by fork: what was held before is the parent's.
+// Incremented in each child made by fork: memory held before that belongs to the parent.
 std::uint32_t ForkGeneration();
 
-// One operation on a card, from its construction to its destruction: counted as busy, and subject to the card's faults.
-// Throws when the card is broken or lost; does not return while it hangs; a slow card's operation ends later.
+// One operation on a card, from construction to destruction: counted as busy, and subject to the card's faults. Throws
+// when the card is broken or lost, blocks while it hangs, and takes longer on a slow card.
 class Operation {
  public:
   explicit Operation(int card);
@@ -60,8 +60,8 @@ class Operation {
   std::uint32_t faults_;
 };
 
-// Waits for the card's work, all of which is done when its call returns. Subject to the card's faults as an operation
-// is, but no work: a program that only waits leaves its card idle.
+// Synchronizes with the card. All work is already done when its call returns, so this only applies the card's faults,
+// as an operation does. It does not count as busy: a program that only waits leaves its card idle.
 void WaitForCard(int card);
 
 [[noreturn]] void ThrowLost(int card);

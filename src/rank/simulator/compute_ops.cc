@@ -1,4 +1,5 @@
-// Operators that torch asks of an unknown device under a name of their own, or whose random numbers must be the card's.
+// Operators that torch dispatches under separate names on third-party devices, or whose random numbers must come from
+// the card's generator.
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/convolution.h>
@@ -55,7 +56,7 @@ std::tuple<at::Tensor, at::Tensor> Dropout(const at::Tensor& input, double p, st
   return {scope.Back(host.mul(mask).mul_(1 / (1 - p))), scope.Back(mask)};
 }
 
-// Which way scaled_dot_product_attention goes: the same as on the host.
+// Selects the implementation of scaled_dot_product_attention: the same as on the CPU.
 std::int64_t AttentionKind(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                            const std::optional<at::Tensor>& mask, double dropout, bool causal,
                            std::optional<double> scale, bool grouped) {

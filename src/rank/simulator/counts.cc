@@ -7,7 +7,7 @@
 namespace fulldeck::simulator {
 namespace {
 
-// Never destroyed: kernels may still run while the process ends.
+// Never destroyed: kernels may still run while the process exits.
 struct Counters {
   std::mutex mutex;
   std::deque<OperatorCount> all;

@@ -33,7 +33,7 @@ bool Contains(std::initializer_list<std::string_view> names, std::string_view na
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Operators that take tensors of the host beside those of a card, on every device: indices, lengths of sequences.
+// Operators that accept CPU tensors together with a card's, on every device: indices, lengths of sequences.
 bool TakesHostTensors(std::string_view name) {
   return Contains(
       {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl", "aten::_index_put_impl_",
@@ -42,7 +42,7 @@ bool TakesHostTensors(std::string_view name) {
       name);
 }
 
-// Operators whose results a lying card gets wrong: those that add many numbers up.
+// Operators whose results are wrong on a card with the fault "lying": those that sum many numbers.
 bool AddsUp(std::string_view name) {
   return Contains({"aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm", "aten::addmv", "aten::mv",
                    "aten::dot", "aten::sum", "aten::mean", "aten::cumsum", "aten::convolution", "aten::norm",
@@ -50,9 +50,9 @@ bool AddsUp(std::string_view name) {
                   name);
 }
 
-// Results that are the host's on every device: -1 for none.
+// The index of a result that stays on the CPU on every device; -1: none.
 int ResultOnHost(std::string_view name) {
-  return name == "aten::_pack_padded_sequence" ? 1 : -1;  // the sizes of the batches
+  return name == "aten::_pack_padded_sequence" ? 1 : -1;  // the batch sizes
 }
 
 Role RoleOf(const c10::Argument& argument) {
@@ -64,25 +64,26 @@ Role RoleOf(const c10::Argument& argument) {
   return Role::kOther;
 }
 
-// One call: twins out, results back. The storages of written arguments are whole again when it ends, however it ends.
+// One call: passes twins to the CPU kernel and returns its results. The storages of written arguments are valid again
+// when it ends, whether by return or exception.
 class HostCall {
  public:
   HostCall(const char* name, bool takes_host_tensors) : name_(name), takes_host_tensors_(takes_host_tensors) {}
   ~HostCall() {
     if (settled_) return;
-    // The kernel threw: it may have given a result a new size before.
+    // The kernel threw, possibly after it had resized a result.
     for (const Pair& pair : pairs_) {
       if (!pair.written) continue;
       try {
         Follow(*pair.card.storage().unsafeGetStorageImpl());
-      } catch (const std::exception&) {  // The kernel's own exception is on its way.
+      } catch (const std::exception&) {  // The kernel's own exception is already propagating.
       }
     }
   }
   HostCall(const HostCall&) = delete;
   HostCall& operator=(const HostCall&) = delete;
 
-  // Puts the twin in the place of the tensor, or of the tensors in the list.
+  // Replaces the tensor, or the tensors in the list, by twins.
   void Lend(c10::IValue& value, bool written) {
     if (value.isTensor()) {
       at::Tensor twin = Lend(value.toTensor(), written);
@@ -148,7 +149,7 @@ class HostCall {
     bool written;
   };
 
-  // Undefined: the tensor goes as it is.
+  // Undefined: pass the tensor unchanged.
   at::Tensor Lend(const at::Tensor& tensor, bool written) {
     if (!tensor.defined()) return {};
     if (!tensor.is_privateuseone()) {
@@ -164,7 +165,9 @@ class HostCall {
   }
 
   at::Tensor Take(const at::Tensor& host) {
-    if (!host.device().is_cpu() || !host.has_storage()) return CardTensor(host, card_);  // which says what is wrong
+    if (!host.device().is_cpu() || !host.has_storage())
+      return CardTensor(host, card_);  // throws an error that
+                                       // describes the problem
     const c10::StorageImpl* under = host.storage().unsafeGetStorageImpl();
     if (host.storage().use_count() > 1) {
       for (const Pair& pair : pairs_) {
@@ -189,7 +192,7 @@ class HostCall {
   c10::SmallVector<std::pair<const c10::StorageImpl*, c10::Storage>, 2> made_;
 };
 
-// What of an operator's schema matters to a call, read once.
+// The properties of an operator's schema that a call needs, read once.
 class HostKernel final : public c10::OperatorKernel {
  public:
   explicit HostKernel(const c10::OperatorHandle& op) {
@@ -254,7 +257,7 @@ class HostKernel final : public c10::OperatorKernel {
   }
 
  private:
-  // Generators are the last to come, when the card is known; factories are told their device before.
+  // Generators are translated last, when the card is known; factories got their device before that.
   static void Translate(Role role, c10::IValue& value, HostCall& call) {
     switch (role) {
       case Role::kGenerator: {
@@ -286,11 +289,11 @@ class HostKernel final : public c10::OperatorKernel {
   bool adds_up_ = false;
   int result_on_host_ = -1;
   std::vector<Argument> arguments_;
-  std::vector<int> results_from_;  // the argument that is the result, or -1
+  std::vector<int> results_from_;  // the argument that is returned as the result, or -1
   OperatorCount* count_ = nullptr;
 };
 
-// For operators that were registered after us: other people's libraries.
+// For operators that are registered later, by other libraries.
 void CallHostOfLater(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   static auto& mutex = *new std::mutex;
   static auto& kernels = *new std::unordered_map<c10::OperatorName, std::unique_ptr<HostKernel>>;
@@ -304,7 +307,8 @@ void CallHostOfLater(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   (*kernel)(op, keys, stack);
 }
 
-// Copies between devices; what works on any device and only calls others; what a card's tensor must not reach.
+// Copies between devices; operators that work on any device and only call others; operators that must not be called
+// with a card's tensor.
 bool MustDecompose(std::string_view name) {
   return Contains({"aten::_foreach_copy_", "aten::_foreach_copy", "aten::copy", "aten::_to_copy", "aten::_pin_memory",
                    "aten::pin_memory", "aten::is_pinned", "aten::_fw_primal_copy", "aten::set_data",
@@ -312,8 +316,8 @@ bool MustDecompose(std::string_view name) {
                   name);
 }
 
-// Operators that are made of others on every device go to the host whole, so that they take the same way there as on
-// it; but not those that make tensors on a device, only look at one differently, or draw random numbers of their own.
+// Composite operators run as a whole on the CPU, so that they take the same code path as there. Exceptions: operators
+// that create tensors on a device, that only create views, or that draw their own random numbers.
 bool GoesToHostWhole(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   bool takes_tensors = false;

@@ -1,5 +1,5 @@
-// Every operator that has no kernel of its own on a card: its tensors' twins go to the host's kernel, below autograd,
-// and what comes back becomes the card's. docs/simulated-accelerator.md says which operators that are.
+// The fallback for every operator that has no kernel of its own on a card: passes the tensors' twins to the CPU kernel,
+// below autograd, and turns the results into the card's tensors. docs/simulated-accelerator.md lists these operators.
 #pragma once
 
 #include <torch/library.h>
@@ -9,18 +9,19 @@
 
 namespace fulldeck::simulator {
 
-// Registers it for all operators of torch that the host has a kernel for and `library` (aten, PrivateUse1) has not, and
-// through `rest` (all namespaces) for whatever is registered later. The libraries' registrations live as long as they.
+// Registers the fallback for all operators of torch that have a CPU kernel and none in `library` (aten, PrivateUse1),
+// and through `rest` (all namespaces) for everything registered later. The registrations live as long as the libraries.
 void RegisterFallback(torch::Library& library, torch::Library& rest);
 
-// Registers the operators that are the cards' own; which must come first.
-void RegisterMemoryOperators(torch::Library& library);   // making, seeing, copying
+// Registers the cards' own operators; call these first.
+void RegisterMemoryOperators(torch::Library& library);   // creation, views, copies
 void RegisterComputeOperators(torch::Library& library);  // convolution, dropout, attention
-void RegisterBatchNorm(torch::Library& library);         // what torch.nn.SyncBatchNorm is made of
+void RegisterBatchNorm(torch::Library& library);         // for torch.nn.SyncBatchNorm
 void RegisterRecurrentCells(torch::Library& library);
-void RegisterAutocast(torch::Library& library, torch::Library& rest);  // aten and all, AutocastPrivateUse1
+void RegisterAutocast(torch::Library& library, torch::Library& rest);  // aten and all namespaces, AutocastPrivateUse1
 
-// Makes the first number of a card's result wrong, as a lying card does. Nothing where there is no number.
+// Changes the first number of a card's result, to simulate a card that computes wrong sums. Does nothing if there is no
+// number.
 void Falsify(const at::Tensor& host_result);
 
 }  // namespace fulldeck::simulator

@@ -19,7 +19,7 @@ struct Event {
   c10::DeviceIndex card;
 };
 
-// The thread's stream on each card: 0 is the default one.
+// The thread's current stream on each card; 0 is the default stream.
 thread_local std::array<c10::StreamId, wire::kMaxSimulatedCards> t_streams = {};
 std::atomic<c10::StreamId> g_last_stream{0};
 
@@ -57,7 +57,7 @@ class CardGuard final : public c10::impl::DeviceGuardImplInterface {
     return before;
   }
   bool queryStream(const c10::Stream&) const override { return true; }
-  // Where a real card's failure would come to light.
+  // A real card reports asynchronous failures at this point.
   void synchronizeStream(const c10::Stream& stream) const override { WaitForCard(CardOf(stream.device())); }
   void synchronizeDevice(c10::DeviceIndex card) const override { WaitForCard(CardOf(c10::Device(kType, card))); }
 
@@ -88,7 +88,7 @@ class CardGuard final : public c10::impl::DeviceGuardImplInterface {
 }  // namespace
 
 void RegisterGuard() {
-  // torch keeps the pointer for good.
+  // torch keeps the pointer and never deletes it.
   c10::impl::registerDeviceGuard(kType, new CardGuard);
 }
 

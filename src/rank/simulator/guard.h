@@ -1,10 +1,10 @@
-// Current card, streams and events, as torch's core asks for them. A card has no queue: everything is done when its
-// call returns, so that a stream is a number, an event a moment, and nothing is ever waited for.
+// Current card, streams and events, as torch's core requires them. A card has no queue: all work is done when its call
+// returns. So a stream is just a number, an event a point in time, and no wait ever blocks.
 #pragma once
 
 namespace fulldeck::simulator {
 
-// Once a process, after ReadServer().
+// Call it once per process, after ReadServer().
 void RegisterGuard();
 void RegisterHooks();
 

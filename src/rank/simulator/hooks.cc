@@ -1,4 +1,5 @@
-// What torch asks a third-party accelerator for by virtual functions: counts, generators, pinned memory, resizing.
+// The virtual functions through which torch queries a third-party accelerator: counts, generators, pinned memory,
+// resizing.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "simulator/card.h"
@@ -43,7 +44,7 @@ class CardHooks final : public at::PrivateUse1HooksInterface {
 }  // namespace
 
 void RegisterHooks() {
-  // torch keeps the pointer for good.
+  // torch keeps the pointer and never deletes it.
   at::RegisterPrivateUse1HooksInterface(new CardHooks);
 }
 

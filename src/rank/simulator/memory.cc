@@ -18,12 +18,12 @@ namespace {
 
 struct Block {
   c10::intrusive_ptr<c10::StorageImpl> host;
-  std::uint64_t bytes = 0;  // that are counted as held
+  std::uint64_t bytes = 0;  // counted as held
   int card = 0;
   std::uint32_t generation = 0;
 };
 
-// All words are figures for people: relaxed.
+// All counters are statistics: relaxed.
 struct Counted {
   std::atomic<std::uint64_t> held{0};
   std::atomic<std::uint64_t> peak{0};
@@ -62,7 +62,7 @@ std::string Quantity(std::uint64_t bytes) {
           " memory in use; " + Quantity(held) + " of " + Quantity(total) + " are held by all processes together.");
 }
 
-// In a child made by fork, what the parent held is not ours.
+// In a child made by fork, memory that the parent held is not counted.
 void EnterGeneration(Counted& counted) {
   const std::uint32_t now = ForkGeneration();
   if (counted.generation.load(std::memory_order_relaxed) == now) return;
@@ -105,7 +105,7 @@ c10::Device DeviceOf(int card) {
   return {c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(card)};
 }
 
-// `bytes` are held already.
+// `bytes` are already counted as held.
 c10::DataPtr DataOver(c10::intrusive_ptr<c10::StorageImpl> host, int card, std::uint64_t bytes) {
   void* address = host->mutable_data();
   auto* block = new Block{std::move(host), bytes, card, ForkGeneration()};
@@ -132,7 +132,7 @@ class CardMemory final : public c10::DeviceAllocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
 
   bool initialized() override { return true; }
-  void emptyCache(c10::MempoolId_t) override {}  // nothing is kept
+  void emptyCache(c10::MempoolId_t) override {}  // nothing is cached
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     CheckCard(device);
@@ -166,7 +166,7 @@ class CardMemory final : public c10::DeviceAllocator {
 
 struct PinnedRanges {
   std::mutex mutex;
-  std::map<std::uintptr_t, std::uintptr_t> ends;  // by address
+  std::map<std::uintptr_t, std::uintptr_t> ends;  // end addresses by begin address
 };
 
 PinnedRanges& Pinned() {

@@ -1,8 +1,8 @@
-// Memory of the cards: bytes of the host that count as held on a card, up to what the card has.
+// Memory of the cards: host memory that counts as held on a card, up to the card's size.
 //
-// A card's storage is made over a storage of the host's (its block): the host's kernels work on the block, and both
-// show the same bytes. Whoever changed the block's size or address calls Follow() on the card's storage. Threads: as
-// torch's storages; the figures may be read from any.
+// A card's storage wraps a CPU storage (its block): the CPU kernels work on the block, and both refer to the same
+// bytes. After a change of the block's size or address, Follow() must be called on the card's storage. Threads: as
+// torch's storages; the counters may be read from any thread.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -15,22 +15,22 @@
 
 namespace fulldeck::simulator {
 
-// What torch asks for memory of one card; the card of the thread where `card` is negative. Throws
-// c10::OutOfMemoryError. Lives as long as the process.
+// torch's allocator for one card; for the thread's current card if `card` is negative. Allocation throws
+// c10::OutOfMemoryError. Never destroyed.
 c10::DeviceAllocator& MemoryOf(int card);
 
-// A card's storage over what a kernel of the host made. Throws c10::OutOfMemoryError when the card cannot hold it.
+// A card's storage over the result of a CPU kernel. Throws c10::OutOfMemoryError if it does not fit on the card.
 c10::Storage OnCard(c10::intrusive_ptr<c10::StorageImpl> host, int card);
 
-// The host's storage under a card's. Of a storage that came from elsewhere (memory that somebody wrapped himself), a
-// new one over the same bytes, which keeps the card's alive and cannot be resized.
+// The CPU storage under a card's storage. For a storage from elsewhere (memory wrapped by other code), a new one over
+// the same bytes, which keeps the card's storage alive and cannot be resized.
 c10::intrusive_ptr<c10::StorageImpl> HostStorage(const c10::Storage& storage);
 
-// Gives the card's storage the address and size of its block again, and counts the bytes. Throws when the card cannot
-// hold them; the storage is whole in every case.
+// Updates the card's storage to the address and size of its block, and counts the bytes. Throws if the card cannot hold
+// them; the storage is valid in either case.
 void Follow(c10::StorageImpl& storage);
 
-// What Tensor.untyped_storage().resize_() does: keeps the bytes that fit.
+// Implements Tensor.untyped_storage().resize_(): keeps the bytes that fit.
 void Resize(c10::StorageImpl& storage, std::size_t bytes);
 
 struct MemoryFigures {
@@ -41,8 +41,7 @@ struct MemoryFigures {
 MemoryFigures FiguresOf(int card);
 void ResetPeak(int card);
 
-// Host memory that the cards could copy from at once, if they copied. Known by address, as DataLoader(pin_memory=True)
-// asks.
+// Host memory that is marked as pinned, by address, for DataLoader(pin_memory=True). The cards do not need it.
 c10::Allocator& PinnedMemory();
 bool IsPinned(const void* address);
 

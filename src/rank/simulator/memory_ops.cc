@@ -1,4 +1,4 @@
-// Operators that make tensors on a card, look at them differently, and copy them.
+// Operators that create tensors on a card, create views, and copy them.
 #include <ATen/EmptyTensor.h>
 #include <ATen/InferSize.h>
 #include <ATen/native/Resize.h>
@@ -40,13 +40,13 @@ at::Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides, std::opt
                                            c10::dtype_or_default(type));
 }
 
-// Zeros without memory, which derivatives are made of. Here they have some.
+// Zero tensors without memory, which autograd uses for derivatives. Here they have memory.
 at::Tensor Zeros(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout> layout,
                  std::optional<at::Device> device, std::optional<bool> pin_memory) {
   return Empty(sizes, type, layout, device, pin_memory, std::nullopt).zero_();
 }
 
-// Between cards, and between a card and the host, either way.
+// Between cards, and between a card and the CPU in either direction.
 at::Tensor& Copy(at::Tensor& to, const at::Tensor& from, bool) {
   static OperatorCount& count = CountOf("aten::copy_", true);
   for (const at::Tensor* one : {static_cast<const at::Tensor*>(&to), &from}) {
@@ -109,7 +109,7 @@ at::Tensor& SetNothing(at::Tensor& self) {
   return SetStorageAt(self, none.storage(), 0, {0}, at::IntArrayRef());
 }
 
-// Without it torch::nn::Module::to() of C++ refuses to give a parameter of the host data on a card.
+// Without this, torch::nn::Module::to() in C++ refuses to move the data of a CPU parameter to a card.
 bool HasCompatibleShallowCopyType(const at::Tensor& self, const at::Tensor& from) {
   const auto dense = [](const at::Tensor& tensor) {
     return tensor.layout() == c10::kStrided && (tensor.is_cpu() || tensor.is_privateuseone());
@@ -117,7 +117,7 @@ bool HasCompatibleShallowCopyType(const at::Tensor& self, const at::Tensor& from
   return dense(self) && dense(from);
 }
 
-// Everything is done when the call returns, whatever the stream.
+// A no-op: everything is done when the call returns, whatever the stream.
 void RecordStream(at::Tensor&, c10::Stream) {}
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What every kernel of the cards' own stands in: counted, busy, subject to faults, below autograd and autocast.
+// The scope of every native kernel of the cards: counted, busy, subject to faults, below autograd and autocast.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -14,8 +14,8 @@
 
 namespace fulldeck::simulator {
 
-// The card that all of these are on. Undefined tensors and single numbers of the host are no matter; anything else
-// throws, as on a real card.
+// The card that holds all of these tensors. Undefined tensors and CPU scalars are ignored; anything else throws, as on
+// a real card.
 inline int TheCardOf(const char* name, std::initializer_list<const at::Tensor*> tensors) {
   int card = -1;
   for (const at::Tensor* tensor : tensors) {

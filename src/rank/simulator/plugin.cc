@@ -1,4 +1,4 @@
-// The door: checks that torch's PrivateUse1 is free, and makes it the simulated cards.
+// The entry point of the plugin: checks that torch's PrivateUse1 is free, and registers the simulated cards there.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceType.h>
@@ -25,8 +25,8 @@ namespace fulldeck::simulator {
 namespace {
 
 std::mutex g_mutex;
-std::atomic<bool> g_registered = false;  // read with acquire what Register() wrote
-// Kept for good: a caller may hold the text of an earlier failure.
+std::atomic<bool> g_registered = false;  // a load with acquire sees what Register() wrote
+// Never freed: a caller may hold the text of an earlier failure.
 const std::string* g_error = nullptr;
 
 int Fail(int code, const std::string& text) {
@@ -34,7 +34,7 @@ int Fail(int code, const std::string& text) {
   return code;
 }
 
-// Who has PrivateUse1 already; empty when nobody.
+// Which library already uses PrivateUse1; empty: none.
 std::string TakenBy() {
   if (c10::is_privateuse1_backend_registered()) {
     return "a library has given torch's third-party device the name \"" +
@@ -50,7 +50,7 @@ std::string TakenBy() {
   return {};
 }
 
-// Does torch take the name for a device of its own, which ours would then be mistaken for?
+// Whether torch uses the name for a built-in device type, with which this one would be confused.
 bool TorchKnows(const std::string& kind) {
   try {
     return c10::Device(kind + ":0").type() != c10::DeviceType::PrivateUse1;
@@ -60,13 +60,13 @@ bool TorchKnows(const std::string& kind) {
 }
 
 torch::Library& LibraryFor(const char* name_space, c10::DispatchKey key) {
-  // Registrations end with the library object.
+  // Registrations end with the library object, so it is leaked.
   return *new torch::Library(torch::Library::IMPL, name_space, key, __FILE__, __LINE__);
 }
 
 void Register() {
   c10::register_privateuse1_backend(KindName());
-  // Newer versions of torch look for the third-party device's name before those of their own types.
+  // Newer torch versions look up the third-party device's name before those of built-in types.
   TORCH_CHECK(!TorchKnows(KindName()), "it takes the name ", KindName(), " for a device of its own");
   c10::SetAllocator(c10::DeviceType::PrivateUse1, &MemoryOf(-1), 255);
   RegisterGuard();
@@ -85,7 +85,7 @@ int Initialize() {
   if (g_registered) return 0;
   std::string problem;
   if (const int code = ReadServer(problem); code != 0) return Fail(code, problem);
-  // torch lists these two as devices of its own, has nothing behind them, and lets a third-party device take the name.
+  // torch lists these two as built-in types without an implementation, and lets a third-party device use the names.
   if (KindName() != "xla" && KindName() != "hpu" && TorchKnows(KindName())) {
     return Fail(ENODEV, "torch has a device \"" + KindName() +
                             "\" of its own and takes no other of that name. To train, simulate gcu, xla, npu, mlu, "
@@ -173,7 +173,7 @@ int fulldeck_simulator_set_state(int card, const void* state, size_t bytes) {
     const std::lock_guard lock(generator.mutex());
     generator.unsafeGetGeneratorImpl()->set_state(*tensor);
     return 0;
-  } catch (const std::exception&) {  // torch does not take it
+  } catch (const std::exception&) {  // torch does not accept it
     return EINVAL;
   }
 }

@@ -1,5 +1,4 @@
-// A program that has torch and knows nothing of fulldeck loads the library as it would a vendor's, and trains on its
-// cards.
+// A program with torch that has no fulldeck code loads the library like a vendor's, and trains on its cards.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +43,7 @@ Plugin Load() {
   return plugin;
 }
 
-// A layer and its gradient, moved as every module is.
+// A layer and its gradient, moved as any module is.
 struct Layer : torch::nn::Module {
   Layer() {
     weight = register_parameter("weight", torch::linspace(-1, 1, 12).view({3, 4}));
@@ -72,7 +71,7 @@ at::Tensor Trained(c10::Device device) {
   return layer.weight.detach();
 }
 
-// In this order: a refusal changes nothing, and one process has one set of cards.
+// The order matters: a refusal changes nothing, and a process has only one set of cards.
 TEST(Plugin, RefusesUntilItIsConfiguredToSimulateAndThenTrainsOnEveryCard) {
   const testing::TemporaryFolder folder;
   ASSERT_EQ(setenv("FULLDECK_SIMULATE_DIR", folder.path().c_str(), 1), 0);

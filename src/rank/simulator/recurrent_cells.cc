@@ -1,5 +1,5 @@
-// The cells of LSTM and GRU, which torch asks of every third-party device as one operator each, and has for GPUs alone.
-// What they leave for their backward (the workspace) is theirs to lay out.
+// The cells of LSTM and GRU. torch calls them as one operator each on every third-party device, and implements them
+// only for GPUs. Their workspace for backward may have any layout.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 

@@ -1,5 +1,5 @@
-// Everything in the simulator that differs between the minors of torch that it can be built for: 2.11 to 2.13. No other
-// file here asks which torch it is.
+// Everything in the simulator that differs between the torch minor versions that it can be built for: 2.11 to 2.13. No
+// other file here depends on the version.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>

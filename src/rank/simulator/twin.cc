@@ -58,7 +58,7 @@ void FollowTwin(const at::Tensor& tensor, const at::Tensor& twin) {
   c10::TensorImpl& card = *tensor.unsafeGetTensorImpl();
   const c10::TensorImpl& host = *twin.unsafeGetTensorImpl();
   const c10::intrusive_ptr<c10::StorageImpl> under = HostStorage(tensor.storage());
-  // Memory of somebody else's has a new host storage in every call, over the same bytes.
+  // Memory wrapped by other code gets a new CPU storage in every call, over the same bytes.
   if (host.storage().unsafeGetStorageImpl() != under.get() && host.storage().data() != tensor.storage().data()) {
     card.set_storage_keep_dtype(OnCard(StorageOf(host), tensor.device().index()));
   }

@@ -1,21 +1,21 @@
-// A card's tensor as one of the host over the same bytes, and the way back. Sizes, strides, offset, conjugation and
-// negation stay what they are; nothing is copied.
+// A twin: a CPU tensor over the same bytes as a card's tensor, and the way back. Sizes, strides, offset, conjugation
+// and negation are kept; nothing is copied.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace fulldeck::simulator {
 
-// Of an undefined tensor, and of one that is the host's already, itself. Only dense tensors have twins: others throw.
+// An undefined tensor or a CPU tensor is returned unchanged. Only dense tensors have twins; others throw.
 at::Tensor HostTwin(const at::Tensor& tensor);
 std::optional<at::Tensor> HostTwin(const std::optional<at::Tensor>& tensor);
 
-// A tensor of the card over what the host's kernel made. Throws c10::OutOfMemoryError when the card cannot hold it.
+// A card's tensor over the result of a CPU kernel. Throws c10::OutOfMemoryError if it does not fit on the card.
 at::Tensor CardTensor(const at::Tensor& host, int card);
-// The same over a card's storage that is there already (a view).
+// The same over an existing storage of the card (a view).
 at::Tensor CardTensorOver(const at::Tensor& host, const c10::Storage& storage);
 
-// After a kernel has written to the twin: size, strides and storage of the card's tensor follow.
+// After a kernel has written to the twin: updates size, strides and storage of the card's tensor.
 void FollowTwin(const at::Tensor& tensor, const at::Tensor& twin);
 
 }  // namespace fulldeck::simulator

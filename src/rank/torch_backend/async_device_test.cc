@@ -1,7 +1,7 @@
-// Tensors of a device with streams and events, whose work goes on behind the program's back: how CUDA is, played by
-// threads of this process. It shows that copies wait for what the caller's stream had to do first, that a call that is
-// done is done on the card, and that the slots are pinned and let go. It says nothing about speed, nor that the real
-// driver agrees.
+// Tensors of a device with streams and events, whose work runs asynchronously: a CUDA-like device, simulated by threads
+// of this process. It tests that copies wait for earlier work on the caller's stream, that a completed call is complete
+// on the card, and that the slots are pinned and unpinned. It does not measure speed, and does not show that the real
+// driver behaves the same.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/view_native.h>
@@ -21,7 +21,7 @@ int g_pins = 0;
 std::set<void*> g_pinned;
 }  // namespace
 
-// As libcudart has them: found by name, when they are needed.
+// Named as in libcudart, because they are looked up by name when needed.
 extern "C" __attribute__((visibility("default"))) int cudaHostRegister(void* memory, std::size_t, unsigned int) {
   ++g_pins;
   g_pinned.insert(memory);
@@ -36,7 +36,7 @@ namespace {
 
 const c10::Device kCard(c10::DeviceType::CUDA, 0);
 
-// Does what it is given one after another, in a thread of its own, when it gets round to it.
+// Executes its tasks one after another in its own thread, asynchronously.
 class Stream {
  public:
   Stream() : thread_([this] { Loop(); }) { thread_.detach(); }
@@ -74,7 +74,7 @@ class Stream {
   std::thread thread_;
 };
 
-// Made in the rank, not in the test's process: threads do not survive a fork.
+// Created in the rank, not in the test's process: threads do not survive a fork.
 Stream& StreamOf(c10::StreamId id) {
   static std::mutex mutex;
   static auto* streams = new std::map<c10::StreamId, std::unique_ptr<Stream>>;
@@ -87,8 +87,8 @@ Stream& StreamOf(c10::StreamId id) {
 struct Event {
   std::mutex mutex;
   std::condition_variable changed;
-  std::uint64_t recorded = 0;  // versions asked for
-  std::uint64_t reached = 0;   // and come to
+  std::uint64_t recorded = 0;  // versions recorded
+  std::uint64_t reached = 0;   // versions completed
 
   void WaitFor(std::uint64_t version) {
     std::unique_lock lock(mutex);
@@ -175,7 +175,7 @@ at::Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides, std::opt
                                            type.value_or(at::kFloat));
 }
 
-// As a tensor of the host over the same memory.
+// As a CPU tensor over the same memory.
 at::Tensor Seen(const at::Tensor& tensor) {
   if (tensor.device().is_cpu()) return tensor;
   return at::from_blob(
@@ -198,7 +198,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("as_strided", &at::native::as_strided_tensorimpl);
 }
 
-// What a slow kernel would do: the values are there only after a while.
+// Acts like a slow kernel: the values appear only after a delay.
 void FillSlowly(const at::Tensor& tensor, const at::Tensor& values) {
   StreamOf(t_current).Put([tensor, values] {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -219,13 +219,13 @@ TEST(AsyncDevice, CopiesWaitForTheCallersStreamAndAreDoneWithTheCall) {
         options.asyncOp = !waits;
         FillSlowly(tensors[0], values + self.rank);
         backend->allreduce(tensors, options)->wait();
-        // Read at once, on no stream at all.
+        // Read immediately, without any stream.
         MUST_EQUAL(Seen(tensors[0]), values * 2 + 1);
 
         at::Tensor mine = at::empty({count}, at::TensorOptions(kCard));
         at::Tensor all = at::empty({2 * count}, at::TensorOptions(kCard));
         FillSlowly(mine, values + self.rank);
-        // What the caller's stream still does to the output comes before the call's own writing.
+        // The call writes the output only after pending work of the caller's stream on it.
         FillSlowly(all, at::full({2 * count}, -1.0));
         const auto work = backend->_allgather_base(all, mine);
         work->wait();
@@ -240,7 +240,7 @@ TEST(AsyncDevice, CopiesWaitForTheCallersStreamAndAreDoneWithTheCall) {
         MUST_EQUAL(Seen(part), values * 2 + 2 * self.rank);
       }
     }
-    // Not contiguous; a message; a sum of sparse tensors would need more of a card than this one has.
+    // Non-contiguous tensors and a message. A sum of sparse tensors would need more operators than this card has.
     at::Tensor columns = at::empty({4, 3}, at::TensorOptions(kCard)).t();
     FillSlowly(columns, at::arange(12.0).view({3, 4}));
     std::vector<at::Tensor> tensors = {columns};

@@ -1,4 +1,4 @@
-// What the backend does when something goes wrong, and that it never hangs.
+// How the backend fails, and that it never hangs.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ TEST(BackendFailure, ADeadRankIsNamedToAllWhoWait) {
         if (self.rank == 1) kill(getpid(), SIGKILL);
         auto tensors = Ones();
         const auto begin = steady_clock::now();
-        // One waits in its own thread, one in the group's.
+        // One call waits in its own thread, one in the group's.
         const auto call = [&] {
           if (self.rank == 0) {
             backend->allreduce(tensors, Waiting(c10d::AllreduceOptions()))->wait();
@@ -48,7 +48,7 @@ TEST(BackendFailure, ADeadRankIsNamedToAllWhoWait) {
         MUST(Has(text, "rank 1"));
         MUST(steady_clock::now() - begin < seconds(40));
         MUST(backend->getError() == c10d::ErrorType::REMOTE_ERROR);
-        // Poisoned for good.
+        // The failure is permanent.
         MUST(Has(MUST_THROW(backend->barrier()->wait()), "rank 1"));
         backend->shutdown();
       },
@@ -67,7 +67,7 @@ TEST(BackendFailure, AReceiveFromADeadRankEnds) {
         if (self.rank == 0) works.push_back(backend->recv(message, 1, 0));
         backend->barrier()->wait();
         if (self.rank == 1) kill(getpid(), SIGKILL);
-        // Nobody waits: the thread of messages notices.
+        // No thread waits: the message thread detects it.
         const auto deadline = steady_clock::now() + seconds(20);
         while (!works[0]->isCompleted() && steady_clock::now() < deadline) std::this_thread::sleep_for(milliseconds(1));
         MUST(works[0]->isCompleted() && !works[0]->isSuccess());
@@ -79,7 +79,7 @@ TEST(BackendFailure, AReceiveFromADeadRankEnds) {
 TEST(BackendFailure, ATimeOutSaysItsTimeAndWhoIsMissing) {
   RunRanks(2, [](const RankOfTest& self) {
     const auto backend = self.Backend();
-    // Only now: the meeting may take longer.
+    // Set only now: the rendezvous may take longer.
     backend->setTimeout(milliseconds(400));
     if (self.rank == 0) {
       const auto begin = steady_clock::now();
@@ -271,14 +271,14 @@ TEST(BackendFailure, ProcessesEndWellThoughNobodyShutTheirGroupsDown) {
         3,
         [&](const RankOfTest& self) {
           std::atexit(ShutdownAllBackends);
-          // As a program's globals would hold them.
+          // Kept alive until the end of the process, like a program's globals.
           static auto* kept = new std::vector<c10::intrusive_ptr<c10d::Work>>;
           static auto* groups = new std::vector<c10::intrusive_ptr<c10d::Backend>>;
           const auto backend = self.Backend();
           groups->push_back(backend);
           auto tensors = Ones(100000);
           backend->allreduce(tensors)->wait();
-          // Some leave with calls and messages under way that can never be done.
+          // Some ranks leave with calls and messages in progress that can never complete.
           if (round % 2 == 1 && self.rank == 0) {
             kept->push_back(backend->allreduce(tensors));
             auto message = Ones();

@@ -1,4 +1,4 @@
-// What the collectives of the backend give, on one host.
+// The results of the backend's collectives on one node.
 #include "torch_backend/backend.h"
 
 #include <signal.h>
@@ -92,7 +92,7 @@ TEST(Backend, RefusesWhatCannotBeReducedByNameAndMovesItAllTheSame) {
     MUST(Has(MUST_THROW(backend->allreduce(nowhere)), "meta"));
     std::vector<at::Tensor> none;
     MUST(Has(MUST_THROW(backend->allreduce(none)), "single-element"));
-    // The group is none the worse for it.
+    // The group is not affected.
     MUST_EQUAL(AllReduced(*backend, at::ones({2})), at::full({2}, 2.0));
   });
 }
@@ -110,7 +110,7 @@ TEST(Backend, PremultipliesBeforeItSums) {
 TEST(Backend, TreatsTensorsAsTheyAreNotAsTheirMemoryLies) {
   RunRanks(2, [](const RankOfTest& self) {
     const auto backend = self.Backend();
-    // The same values, laid out in another way on each rank.
+    // The same values with a different memory layout on each rank.
     const at::Tensor values = at::arange(12.0).view({3, 4});
     const at::Tensor mine = self.rank == 0 ? values.clone() : values.t().contiguous().t();
     MUST(mine.is_contiguous() == (self.rank == 0));
@@ -191,7 +191,7 @@ TEST(Backend, MovesDataAsEveryCollectiveSays) {
         MUST_EQUAL(lists[0][static_cast<std::size_t>(rank)], of(rank));
         MUST_EQUAL(flat.narrow(0, rank * count, count), of(rank));
       }
-      // In place, and with an input that lies across two parts of the output.
+      // In place, and with an input that overlaps two chunks of the output.
       at::Tensor in_place = at::zeros({n * count}, at::kLong);
       at::Tensor own = in_place.narrow(0, self.rank * count, count);
       own.copy_(of(self.rank));
@@ -288,7 +288,7 @@ TEST(Backend, CoalescesCallsIntoOne) {
     MUST_EQUAL(sums[0], (at::arange(2, at::kLong) + 2 * self.rank) * 2);
     MUST_EQUAL(sums[1], at::full({1}, 2 * self.rank, at::kLong));
 
-    // Messages longer than any buffer in both directions: only safe if nothing in between blocks.
+    // Messages larger than any buffer in both directions: only safe if nothing on the way blocks.
     at::Tensor out = at::full({1 << 20}, self.rank, at::kInt);
     at::Tensor in = at::empty({1 << 20}, at::kInt);
     std::vector<at::Tensor> sent = {out};
@@ -331,7 +331,7 @@ TEST(Backend, SendsAndReceives) {
   RunRanks(3, [](const RankOfTest& self) {
     const auto backend = self.Backend();
     for (const std::int64_t count : {0, 3, 500000}) {
-      // Everybody to everybody, tags crossing, sends not waited for before the receives are there.
+      // Every rank to every rank, with crossing tags, and without waiting for sends before the receives are posted.
       std::vector<c10::intrusive_ptr<c10d::Work>> works;
       std::vector<std::pair<at::Tensor, int>> received;
       for (int other = 0; other < self.size; ++other) {
@@ -396,7 +396,7 @@ TEST(Backend, FuturesHoldTheResultAndCallbacksMayCallAgain) {
     std::vector<at::Tensor> tensors = {at::full({2}, self.rank + 1.0)};
     std::vector<at::Tensor> later = {at::full({2}, 7.0)};
     const auto work = backend->allreduce(tensors);
-    // In the callback: a call that is queued behind another, and waited for in the thread that would do it.
+    // In the callback: a call that is queued behind another is waited for in the thread that would run it.
     const auto future = work->getFuture()->then(
         [&](c10::ivalue::Future& done) {
           MUST(work->isCompleted() && work->isSuccess());
@@ -444,7 +444,7 @@ TEST(Backend, CallsThatNobodyWaitsForMayCrossBetweenGroups) {
       MUST_EQUAL(a[0], at::full({4}, 2.0));
       MUST_EQUAL(b[0], at::full({4}, 4.0));
     }
-    // The order of one group is kept, whichever thread does a call.
+    // The order of one group is kept, whichever thread runs a call.
     std::vector<at::Tensor> tensors = {at::ones({1})};
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     for (int i = 0; i < 50; ++i) {

@@ -7,6 +7,15 @@
 #include "torch_backend/quiet_dispatch.h"
 
 namespace fulldeck::torch_backend {
+
+// Invariants, all under mutex_:
+//   - A thread runs a call only after it has set busy_, and only if busy_ was false and the call was the oldest one. So
+//     calls run one at a time and in the order of Submit, whichever threads run them.
+//   - If items_ is not empty, thread_ exists or stopped_ is set. A thread that helps may therefore stop helping at any
+//     time: the group's thread runs the rest.
+//   - Every change that can end a wait (a new item, busy_ cleared, stopped_, thread_ended_) notifies changed_.
+// Every submitted Work is finished exactly once: by the thread that removed its item, in Run or in Stop.
+
 namespace {
 
 std::exception_ptr Stopped(const std::string& reason) {
@@ -17,7 +26,7 @@ std::exception_ptr Stopped(const std::string& reason) {
 }  // namespace
 
 CallQueue::~CallQueue() {
-  // The thread holds a reference, so it is this one, on its way out.
+  // The thread holds a reference to the queue, so the last reference was its own: this is that thread, about to end.
   if (thread_.joinable()) thread_.detach();
 }
 
@@ -28,7 +37,7 @@ void CallQueue::Submit(const c10::intrusive_ptr<CollectiveWork>& work, Call call
     Run(lock, {work, std::move(call)});
     return;
   }
-  // Weak, since the queue holds the work.
+  // A weak reference, because the queue holds the work.
   work->SetDriver([queue = weak_from_this(), raw = work.get()](std::chrono::milliseconds timeout) {
     if (const auto alive = queue.lock()) alive->HelpUntil(*raw, timeout);
   });
@@ -71,7 +80,7 @@ void CallQueue::Run(std::unique_lock<std::mutex>& lock, Item item) {
   busy_ = false;
   changed_.notify_all();
   lock.unlock();
-  // Not while busy: callbacks may make calls of their own, and wait for them.
+  // Finish runs callbacks, which may submit calls and wait for them. So neither mutex_ nor busy_ may be held here.
   item.work->Finish(std::move(error));
   item.work.reset();
   lock.lock();
@@ -80,8 +89,8 @@ void CallQueue::Run(std::unique_lock<std::mutex>& lock, Item item) {
 void CallQueue::HelpUntil(CollectiveWork& work, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const bool own_thread = thread_.get_id() == std::this_thread::get_id();
-  // A call cannot be left half-way when the time is over. The group's own thread, in a callback, must go on: nobody
-  // else will.
+  // A running call cannot be abandoned at the timeout, so a bounded wait never runs one. Exception: the group's own
+  // thread in a callback must run calls, because no other thread is certain to.
   if (timeout != kNoTimeout && !own_thread) return;
   while (!stopped_ && !work.WaitIsOver()) {
     if (busy_) {

@@ -1,9 +1,10 @@
-// The collective calls of one group, one at a time and in the order in which they were made, whoever does them:
-//   - the caller, at once, when it waits for the call anyway and nothing is queued before it;
-//   - whoever waits for a queued call, as long as nobody else is at work (so that a wait costs no change of threads);
+// The collective calls of one group, run one at a time and in the order in which they were submitted. A call is run by
+// one of these threads:
+//   - the caller, immediately, if it waits for the call anyway and nothing is queued before it;
+//   - a thread that waits for a queued call, if no call is running (so that a wait costs no context switch);
 //   - the group's thread "fulldeck-group", started when a call is queued for the first time.
-// A call that the caller does not wait for is never done in the caller: it may be legal only because it does not block
-// (two groups used in another order on another rank).
+// A call that the caller does not wait for never runs in the caller: the program may rely on it not to block (for
+// example, two groups used in a different order on another rank). The queue does not communicate; the calls do.
 #pragma once
 
 #include <chrono>
@@ -21,23 +22,23 @@ namespace fulldeck::torch_backend {
 
 class CallQueue : public std::enable_shared_from_this<CallQueue> {
  public:
-  // What is thrown becomes the error of the work.
+  // An exception becomes the error of the work.
   using Call = std::function<void()>;
 
   static std::shared_ptr<CallQueue> Create() { return std::shared_ptr<CallQueue>(new CallQueue); }
-  // Stop was called, or nothing was ever queued.
+  // Precondition: Stop was called, or no call was ever queued.
   ~CallQueue();
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
-  // Any thread. Throws when stopped.
+  // Any thread. Throws after Stop.
   void Submit(const c10::intrusive_ptr<CollectiveWork>& work, Call call, bool caller_waits);
 
-  // Waits until nothing is queued or under way; false: not by the deadline. Not from a call.
+  // Waits until no call is queued or running. Returns false if the deadline passes first. Do not call it from a call.
   bool Drain(std::chrono::steady_clock::time_point deadline);
-  // No call begins after this; the queued ones fail with the reason. Joins the thread, once the call under way is over;
-  // false: not by the deadline. May be called again (after the group was aborted). A thread that never ends is let go
-  // by the destructor; it holds all that it needs.
+  // No call begins after this; queued ones fail with the reason. Joins the thread once the running call has ended.
+  // Returns false if the deadline passes first. May be called again (after the group was aborted). A thread that never
+  // ends is detached by the destructor; it holds everything that it needs.
   bool Stop(const std::string& reason, std::chrono::steady_clock::time_point deadline);
 
  private:
@@ -48,16 +49,16 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
 
   CallQueue() = default;
   void Loop();
-  // Both with the lock held on entry and exit.
+  // Both are entered and left with the lock held.
   void RunFront(std::unique_lock<std::mutex>& lock);
   void Run(std::unique_lock<std::mutex>& lock, Item item);
   // For CollectiveWork::SetDriver.
   void HelpUntil(CollectiveWork& work, std::chrono::milliseconds timeout);
 
-  std::mutex mutex_;  // of everything below
+  std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::deque<Item> items_;
-  bool busy_ = false;  // somebody is in a call
+  bool busy_ = false;  // a call is running
   bool stopped_ = false;
   std::string stop_reason_;
   std::thread thread_;

@@ -1,4 +1,4 @@
-// How the elements and the reductions of torch are told to the engine.
+// Maps torch's element types and reductions to the engine's.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -13,23 +13,23 @@
 
 namespace fulldeck::torch_backend {
 
-// One element of a tensor is `count` elements of the engine: complex64 is two float32, and a type that the engine does
-// not know is its bytes.
+// One element of a tensor is `count` elements of the engine: complex64 is two float32; a type that the engine does not
+// support is treated as bytes.
 struct Element {
   collectives::Datatype datatype = collectives::Datatype::kUint8;
   std::uint64_t count = 1;
-  bool only_bytes = false;  // moved, never reduced
+  bool only_bytes = false;  // copied, never reduced
 };
 Element ElementOf(at::ScalarType type);
 
-// PREMUL_SUM is kSum: the caller multiplies first.
+// PREMUL_SUM maps to kSum: the caller multiplies first.
 collectives::Reduction ReductionOf(const c10d::ReduceOp& op);
 
-// Throws (c10::Error) with the names of both, where the engine cannot reduce this type so: complex numbers know sum,
-// avg and premul_sum alone, floats no bits.
+// Throws c10::Error with the names of both if the engine cannot apply this reduction to this type: complex numbers
+// support only sum, avg and premul_sum; floats have no bitwise reductions.
 void CheckReducible(const char* call, at::ScalarType type, const c10d::ReduceOp& op);
 
-// The tensor times the factor of a PREMUL_SUM, in memory of its own.
+// The tensor times the factor of a PREMUL_SUM, newly allocated.
 at::Tensor Premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
 }  // namespace fulldeck::torch_backend

@@ -26,9 +26,9 @@ namespace {
 
 using c10d::ProcessGroupGloo;
 
-// We make objects of a class whose members we know through declarations of our own. What it holds by pointer has the
-// size of a pointer, whatever it points to; that the whole is no larger than we think is checked when the first one is
-// made.
+// We create objects of a class whose members we only know through our own declarations. Members held by pointer have
+// the size of a pointer, whatever they point to. That the whole object is no larger than declared is checked when the
+// first one is created.
 static_assert(sizeof(std::shared_ptr<::gloo::Context>) == 2 * sizeof(void*));
 static_assert(sizeof(std::shared_ptr<::gloo::transport::Device>) == 2 * sizeof(void*));
 static_assert(std::is_base_of_v<c10d::Backend, ProcessGroupGloo>);
@@ -57,7 +57,7 @@ c10::intrusive_ptr<ProcessGroupGloo> Construct(const c10::intrusive_ptr<c10d::St
   return group;
 }
 
-// The address of this host as the way to the store's server shows it; empty: it is not known, or the server is here.
+// The local address on the route to the store's server; empty: unknown, or the server is on this node.
 std::string AddressTowards(const c10d::TCPStore& store) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;
@@ -70,7 +70,7 @@ std::string AddressTowards(const c10d::TCPStore& store) {
     sockaddr_storage self = {};
     socklen_t length = sizeof self;
     char text[NI_MAXHOST] = {};
-    // Connecting a datagram socket sends nothing; it chooses a way.
+    // Connecting a datagram socket sends nothing; it only selects a route.
     if (connect(descriptor, at->ai_addr, at->ai_addrlen) == 0 &&
         getsockname(descriptor, reinterpret_cast<sockaddr*>(&self), &length) == 0 &&
         getnameinfo(reinterpret_cast<const sockaddr*>(&self), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) ==

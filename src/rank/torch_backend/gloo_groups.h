@@ -1,4 +1,4 @@
-// torch's own Gloo backend, made from C++, for what goes between nodes.
+// torch's own Gloo backend, created from C++, for the traffic between nodes.
 #pragma once
 
 #include <signal.h>
@@ -11,9 +11,9 @@
 
 namespace fulldeck::torch_backend {
 
-// Gloo writes to sockets without MSG_NOSIGNAL: when a peer has just died, a C++ program, which unlike Python does not
-// ignore SIGPIPE, would die of it instead of getting the error. While one of these lives, SIGPIPE is blocked in this
-// thread and in the threads that it starts; a SIGPIPE that came meanwhile is dropped.
+// Gloo writes to sockets without MSG_NOSIGNAL: when a peer has just died, a C++ program (which, unlike Python, does not
+// ignore SIGPIPE) would be killed instead of getting the error. While an instance lives, SIGPIPE is blocked in this
+// thread and in threads that it starts; a SIGPIPE that arrives in that time is dropped.
 class WithoutPipeSignal {
  public:
   WithoutPipeSignal();
@@ -26,10 +26,10 @@ class WithoutPipeSignal {
   bool was_pending_;
 };
 
-// Meets the other members through the store (every member calls it) and proves with one all_reduce that it works;
-// throws where it does not. The interface is that of GLOO_SOCKET_IFNAME; without it the one on which the store's server
-// is reached, and what Gloo thinks best where that is this host alone. Gloo's threads block SIGPIPE; whoever calls send
-// or recv of the group, which write in the calling thread, holds a WithoutPipeSignal.
+// Rendezvous of the members through the store (every member calls it), checked with one all_reduce; throws if that
+// fails. The network interface is GLOO_SOCKET_IFNAME if set; otherwise the one on the route to the store's server, or
+// Gloo's default if the server is on this node. Gloo's threads block SIGPIPE. Callers of the group's send or recv,
+// which write in the calling thread, must hold a WithoutPipeSignal.
 FULLDECK_TORCH_API c10::intrusive_ptr<c10d::Backend> MakeGlooGroup(const c10::intrusive_ptr<c10d::Store>& store,
                                                                    int rank, int size,
                                                                    std::chrono::milliseconds timeout);

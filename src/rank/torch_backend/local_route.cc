@@ -22,7 +22,7 @@ void Failures::Throw(const char* call, const std::string& text) const {
       remark += (rank == 0 ? "" : ", ") + std::to_string(global_ranks_[rank]);
     }
     remark += " of the job.";
-    // What one rank of this host tells the others has it already.
+    // A text that came from another rank of this node already contains the remark.
     if (text.find(remark) == std::string::npos) message += remark;
   }
   C10_THROW_ERROR(DistBackendError, message);
@@ -31,7 +31,7 @@ void Failures::Throw(const char* call, const std::string& text) const {
 void Failures::ThrowIf(const Status& status, const char* call, std::chrono::milliseconds timeout) const {
   if (status.ok()) return;
   if (status.code() == FULLDECK_ERROR_TIMEOUT) {
-    // Programs look for these words in Gloo's messages.
+    // The wording of Gloo's messages, which programs search for.
     Throw(call, "Timed out waiting " + std::to_string(timeout.count()) + "ms. " + status.text());
   }
   Throw(call, status.text());

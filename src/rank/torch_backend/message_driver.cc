@@ -12,9 +12,9 @@ namespace {
 using collectives::MessageOperation;
 using std::chrono::steady_clock;
 
-// A caller that is about to wait moves its message itself; the thread gives it this long.
+// A caller that is about to wait moves its message itself; the thread waits this long before it takes over.
 constexpr auto kGrace = std::chrono::microseconds(500);
-// Between looks at deadlines and at the group's health.
+// Interval between checks of deadlines and of the group's health.
 constexpr auto kNap = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -28,7 +28,7 @@ std::shared_ptr<MessageDriver> MessageDriver::Create(std::shared_ptr<collectives
 }
 
 MessageDriver::~MessageDriver() {
-  // The thread holds a reference, so it is this one, on its way out.
+  // The thread holds a reference to the driver, so the last reference was its own: this is that thread, about to end.
   if (thread_.joinable()) thread_.detach();
 }
 
@@ -98,7 +98,7 @@ void MessageDriver::DriveUntilDone(const std::shared_ptr<MessageOperation>& oper
   }
   collectives::Messages& messages = group_->messages();
   if (timeout == kNoTimeout) {
-    // What it came to is in the operation.
+    // The result is in the operation.
     (void)messages.Wait(*operation, deadline);
   } else {
     const auto give_up = steady_clock::now() + timeout;
@@ -112,7 +112,7 @@ void MessageDriver::DriveUntilDone(const std::shared_ptr<MessageOperation>& oper
     changed_.notify_all();
   }
   Sweep();
-  // Not the end of the operation, which goes on: the caller alone has had enough.
+  // Only this wait times out; the operation continues.
   TORCH_CHECK(operation->done(), "fulldeck: Timed out waiting ", timeout.count(), "ms for a message.");
 }
 
@@ -129,7 +129,7 @@ void MessageDriver::Loop() {
         if (item.deadline <= steady_clock::now()) late = item.operation;
       }
       lock.unlock();
-      // The engine words the text about what each side waits for, and ends the group.
+      // On a timeout the engine writes the text about what each side waits for, and fails the group.
       if (late) (void)messages.Wait(*late, steady_clock::now());
       const bool moved = messages.Progress();
       Sweep();
@@ -162,7 +162,7 @@ void MessageDriver::Stop(const std::string& reason) {
     item.work.reset();
   }
   if (thread.joinable()) thread.join();
-  // Waiters that were inside leave soon: the group was aborted, or they see what they wait for.
+  // Threads still waiting inside leave soon: the group was aborted, or their operation is done.
   lock.lock();
   changed_.wait_for(lock, std::chrono::seconds(5), [&] { return waiters_ == 0; });
   given_up_.splice(given_up_.end(), left);

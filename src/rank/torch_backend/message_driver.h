@@ -1,5 +1,5 @@
-// Moves the sends and receives of one group that were not done at once. A thread that waits for one of them moves all;
-// while nobody waits, the thread "fulldeck-msgs" does, which is started when it is needed for the first time.
+// Drives the sends and receives of one group that did not complete immediately. A thread that waits for one of them
+// drives all of them. While no thread waits, the thread "fulldeck-msgs" does; it is started when first needed.
 #pragma once
 
 #include <chrono>
@@ -31,17 +31,17 @@ class MessageDriver : public std::enable_shared_from_this<MessageDriver> {
   void Receive(const c10::intrusive_ptr<CollectiveWork>& work, std::shared_ptr<Operands> operands,
                const OperandRange& message, int from, std::uint64_t tag, std::chrono::milliseconds timeout);
 
-  // Waits until nothing is under way; false: not by the deadline.
+  // Waits until no operation is in progress. Returns false if the deadline passes first.
   bool Drain(std::chrono::steady_clock::time_point deadline);
-  // What is under way fails with the reason, and nothing begins any more. Joins the thread. May be called again.
+  // Operations in progress fail with the reason, and no new ones begin. Joins the thread. May be called again.
   void Stop(const std::string& reason);
 
  private:
-  // One operation that is not done.
+  // One pending operation.
   struct Item {
     c10::intrusive_ptr<CollectiveWork> work;
     std::shared_ptr<Operands> operands;
-    at::Tensor host;  // what is moved: memory of an operand, or of its copy on the host
+    at::Tensor host;  // the data transferred: memory of an operand, or of its host copy
     std::shared_ptr<collectives::MessageOperation> operation;
     std::chrono::steady_clock::time_point deadline;
     std::chrono::milliseconds timeout;
@@ -51,19 +51,20 @@ class MessageDriver : public std::enable_shared_from_this<MessageDriver> {
   MessageDriver(std::shared_ptr<collectives::Group> group, std::shared_ptr<const Failures> failures);
   void Begin(Item item);
   void End(Item& item);
-  // Ends what is done. Whoever takes an item out of the list ends it.
+  // Finishes the completed operations. The thread that removes an item from the list finishes it.
   void Sweep();
   void Loop();
   // For CollectiveWork::SetDriver.
   void DriveUntilDone(const std::shared_ptr<collectives::MessageOperation>& operation,
                       std::chrono::steady_clock::time_point deadline, std::chrono::milliseconds timeout);
 
-  // The engine may hold the memory of operations that were given up for as long as the group lives: before group_.
+  // The engine may access the memory of abandoned operations as long as the group lives, so this is declared before
+  // group_ (destroyed after it).
   std::list<Item> given_up_;
   const std::shared_ptr<collectives::Group> group_;
   const std::shared_ptr<const Failures> failures_;
 
-  std::mutex mutex_;  // of everything below
+  std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::list<Item> items_;
   int waiters_ = 0;

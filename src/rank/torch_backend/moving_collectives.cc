@@ -1,4 +1,4 @@
-// broadcast, all_gather, gather, scatter, all_to_all and the barriers.
+// The collectives that only copy data: broadcast, all_gather, gather, scatter, all_to_all and the barriers.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ void CheckLike(const char* call, const at::Tensor& tensor, const at::Tensor& mod
               " (expected ", model.sizes(), ", got ", tensor.sizes(), ")");
 }
 
-// How the first dimension is divided between the ranks, in elements of the engine.
+// How the first dimension is split between the ranks, in elements of the engine.
 std::vector<OperandRange> Split(const char* call, Operand& operand, const std::vector<std::int64_t>& splits,
                                 int ranks) {
   const at::Tensor& tensor = operand.dense();
@@ -268,7 +268,7 @@ void SharedMemoryBackend::monitoredBarrier(const c10d::BarrierOptions& options, 
   const auto begin = steady_clock::now();
   const std::string prefix = prefix_ + "monitored/" + std::to_string(monitored_.fetch_add(1)) + "/";
   c10d::Store& store = *request_.store;
-  // The store is asked, not waited on: a wait would keep other threads from it.
+  // Polls the store instead of waiting on it: a wait would block the store for other threads.
   const auto wait_for = [&](const std::string& key) {
     auto nap = std::chrono::microseconds(100);
     while (!store.check({key})) {

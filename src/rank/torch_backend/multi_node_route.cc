@@ -39,7 +39,7 @@ c10d::ReduceOp::RedOpType GlooOp(Reduction reduction) {
   }
 }
 
-// Of zeros and ones in bytes.
+// For booleans, which are stored as bytes 0 and 1.
 c10d::ReduceOp::RedOpType GlooOpOfBool(Reduction reduction) {
   switch (reduction) {
     case Reduction::kMin:
@@ -53,7 +53,7 @@ c10d::ReduceOp::RedOpType GlooOpOfBool(Reduction reduction) {
   }
 }
 
-// Of what only moves, for Gloo, which knows fewer types.
+// Data that is only copied is passed to Gloo as bytes, because Gloo supports fewer types.
 at::Tensor Bytes(const at::Tensor& flat) {
   return flat.view(at::kByte);
 }
@@ -169,7 +169,7 @@ void MultiNodeRoute::HierarchicalAllReduce(const at::Tensor& data, Reduction red
   const Datatype datatype = ElementOf(data.scalar_type()).datatype;
   const Reduction local_reduction = reduction == Reduction::kAvg ? Reduction::kSum : reduction;
 
-  // Slices have one length; those that reach beyond the end go through memory of their own.
+  // All slices have the same length; slices that extend past the end use a temporary buffer.
   std::vector<at::Tensor> padded(Index(ranks));
   std::vector<Buffer> slices;
   for (int i = 0; i < ranks; ++i) {
@@ -248,7 +248,7 @@ void MultiNodeRoute::AllGather(Operands& operands, const OperandRange& input,
     c10d::AllgatherOptions options;
     options.timeout = timeout_;
     const std::int64_t bytes = mine.numel() * mine.element_size();
-    // Gloo's lists of tensors must not be the input's memory; all_gather in place is.
+    // Gloo's output tensors must not share memory with the input, but an in-place all_gather does: copy the input.
     std::vector<at::Tensor> inputs = {Bytes(mine).clone()};
     if (!groups_.between) {
       std::vector<std::vector<at::Tensor>> lists(1);
@@ -256,7 +256,8 @@ void MultiNodeRoute::AllGather(Operands& operands, const OperandRange& input,
       groups_.flat->allgather(lists, inputs, options)->wait();
       return;
     }
-    // First the members with this place on every host, then all places of this host: [place][host][bytes].
+    // First all_gather among the members with the same local rank on every node, then among the local ranks of this
+    // node. Layout: [local rank][node][bytes].
     const int nodes = groups_.nodes.nodes();
     const int places = local_size();
     at::Tensor column = at::empty({nodes, bytes}, at::kByte);
@@ -289,7 +290,7 @@ void MultiNodeRoute::ReduceScatter(Operands& operands, const std::vector<Operand
       result.copy_(all.narrow(0, groups_.rank * result.numel(), result.numel()));
       return;
     }
-    // For each place the parts of its members on all nodes: this host's sums of them, then the sums of all nodes.
+    // For each local rank, the chunks of its members on all nodes: first summed on this node, then over all nodes.
     const int places = local_size();
     const int nodes = groups_.nodes.nodes();
     std::vector<at::Tensor> columns;

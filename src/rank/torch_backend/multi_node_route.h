@@ -1,10 +1,10 @@
-// Calls of a group whose members are on several nodes. Hierarchical where every host has as many members: each host
-// reduces in shared memory, the members with the same place on each host exchange their slices over Gloo, and the nodes
-// spread the result in shared memory again. Flat, over Gloo between all ranks, for the rest: gather, scatter,
-// all_to_all, and everything where the nodes are uneven.
+// Calls of a group whose members are on several nodes. Hierarchical if every node has the same number of members: each
+// node reduces in shared memory, the members with the same local rank exchange their slices over Gloo, and each node
+// distributes the result in shared memory. Everything else is flat, over Gloo between all ranks: gather, scatter,
+// all_to_all, and all calls if the numbers differ.
 //
-// Tensors of cards are copied to the host as a whole. A failure anywhere poisons the route: the local group is aborted
-// and the connections are closed, so that the members elsewhere, which wait for this one, fail too.
+// Card tensors are copied to the host as a whole. A failure anywhere is permanent for the route: the local group is
+// aborted and the connections are closed, so that members on other nodes that wait for this one fail too.
 #pragma once
 
 #include <mutex>
@@ -19,9 +19,9 @@ class MultiNodeRoute final : public Route {
   struct Groups {
     NodeTopology nodes;
     int rank = 0;
-    std::shared_ptr<collectives::Group> local;  // the members on this host, in order
-    c10::intrusive_ptr<c10d::Backend> between;  // those with the same place on each host; null: uneven
-    c10::intrusive_ptr<c10d::Backend> flat;     // all
+    std::shared_ptr<collectives::Group> local;  // the members on this node, in order
+    c10::intrusive_ptr<c10d::Backend> between;  // the members with the same local rank on each node; null: uneven
+    c10::intrusive_ptr<c10d::Backend> flat;     // all members
     std::shared_ptr<const Failures> failures;
   };
   explicit MultiNodeRoute(Groups parts);
@@ -45,7 +45,7 @@ class MultiNodeRoute final : public Route {
   PathCounts paths() const override;
   std::string Describe() const override;
 
-  // For send and receive, which all go between all ranks: null after a failure, and counted by whoever uses it.
+  // For send and receive, which always use the group of all ranks. Null after a failure. The caller counts the call.
   c10::intrusive_ptr<c10d::Backend> flat() const;
   void CountFlat() { flat_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -57,12 +57,12 @@ class MultiNodeRoute final : public Route {
 
   void ReduceEverywhere(const at::Tensor& data, collectives::Reduction reduction, const char* call);
   void HierarchicalAllReduce(const at::Tensor& data, collectives::Reduction reduction, const char* call);
-  // Gloo's all_reduce for every type and reduction of ours; `divisor` is of avg.
+  // Gloo's all_reduce for every type and reduction of the engine; `divisor` is for avg.
   void GlooAllReduce(c10d::Backend& group, const at::Tensor& data, collectives::Reduction reduction, int divisor);
 
   Groups groups_;
   std::chrono::milliseconds timeout_{0};
-  mutable std::mutex mutex_;  // of the two below, and of groups_.between and groups_.flat being let go
+  mutable std::mutex mutex_;  // guards the two below, and the release of groups_.between and groups_.flat
   bool broken_ = false;
   std::string why_broken_;
   std::atomic<std::uint64_t> hierarchical_{0};

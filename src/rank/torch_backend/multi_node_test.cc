@@ -1,5 +1,5 @@
-// Groups whose ranks are on several nodes. The nodes are words here; that network namespaces are nodes is for the tests
-// that may make some.
+// Groups whose ranks are on several nodes. Here a node is just a string; tests with real network namespaces are
+// separate.
 #include <signal.h>
 #include <unistd.h>
 
@@ -149,7 +149,7 @@ void ExchangeEverything(const RankOfTest& self, c10d::Backend& backend) {
 
 TEST(MultiNode, EvenNodesReduceInSharedMemoryFirst) {
   RunRanks(4, [](const RankOfTest& self) {
-    // Interleaved, so that the order of the nodes is not that of the ranks.
+    // Interleaved, so that the ranks are not in node order.
     const auto backend = OnNode(self, self.rank % 2 == 0 ? "a" : "b");
     MUST(Has(DescriptionOf(backend), "4 ranks on 2 hosts, 2 on each"));
     ExchangeEverything(self, *backend);
@@ -173,7 +173,7 @@ TEST(MultiNode, UnevenNodesGoOverGlooAlone) {
   });
 }
 
-// Whether a thread of this process, other than this one, would end it by a SIGPIPE.
+// Whether any other thread of this process would be killed by SIGPIPE.
 bool AThreadDiesOfPipeSignal() {
   int threads = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -218,7 +218,7 @@ TEST(MultiNode, ADeathOnOneNodeEndsTheCallsOfAll) {
   RunRanks(
       4,
       [](const RankOfTest& self) {
-        // A call that ended by its time-out would exceed the limit of the test.
+        // The timeout is longer than the test's limit, so a call that only ends by timeout fails the test.
         const auto backend = OnNode(self, self.rank < 2 ? "a" : "b", std::chrono::minutes(10));
         backend->barrier()->wait();
         if (self.rank == 3) kill(getpid(), SIGKILL);

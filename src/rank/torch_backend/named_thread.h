@@ -1,4 +1,4 @@
-// A thread with a name and without signals: a program's handlers never run in it.
+// Starts a thread with a name and with all signals blocked, so that the program's handlers never run in it.
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 namespace fulldeck::torch_backend {
 
-// `name`: at most 15 characters, as the kernel keeps it.
+// `name`: at most 15 characters, the kernel's limit.
 template <typename Body>
 std::thread StartNamedThread(const char* name, Body body) {
   sigset_t all;

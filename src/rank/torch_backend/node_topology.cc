@@ -16,7 +16,7 @@
 namespace fulldeck::torch_backend {
 namespace {
 
-// What others say is capped before anybody reads it.
+// Limit on strings that other members send.
 constexpr std::size_t kMaxText = 512;
 
 std::string RandomSecret() {
@@ -56,7 +56,7 @@ NodeIdentity ThisNode() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::getline(file, node.key);
   struct stat space = {};
-  // Without either the node is one of its own kind; a meeting then fails with a reason, where it does.
+  // Without either, the node counts as different from all others; if that is wrong, the rendezvous fails with a reason.
   node.key += stat("/proc/self/ns/net", &space) == 0 ? " net " + std::to_string(space.st_ino) : " net ?";
   struct utsname names = {};
   if (uname(&names) == 0) node.name = names.nodename;

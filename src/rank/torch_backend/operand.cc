@@ -22,12 +22,12 @@ void CheckUsable(const char* call, const at::Tensor& tensor, bool written) {
   }
 }
 
-// Raw memory knows nothing of a lazy conjugation or negation.
+// Raw memory does not reflect a lazy conjugation or negation.
 bool IsPlain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-// As one dimension of what the engine calls elements.
+// As a one-dimensional tensor of engine elements.
 at::Tensor NarrowTo(const at::Tensor& dense, const OperandRange& range) {
   const at::Tensor flat = FlatElements(dense);
   if (range.first == 0 && range.count == static_cast<std::uint64_t>(flat.numel())) return flat;

@@ -1,7 +1,8 @@
-// The tensors of one call: checked, and turned into what the engine takes. Made in the caller's thread (what has to be
-// copied there is copied there, on its streams), used and delivered by the thread that does the call.
+// The tensors of one call: validated, and converted to what the engine accepts. Created in the caller's thread
+// (necessary copies are made there, on its streams); used and delivered by the thread that runs the call.
 //
-// A tensor that is not contiguous goes through a contiguous one: data is never moved as the memory happens to lie.
+// A non-contiguous tensor goes through a contiguous copy: data is always transferred in logical order, never in memory
+// order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,10 +21,10 @@ namespace fulldeck::torch_backend {
 // One tensor of a call.
 class Operand {
  public:
-  // Contiguous. Not the caller's own where that is not contiguous.
+  // Contiguous; a copy if the caller's tensor is not.
   const at::Tensor& dense() const { return dense_; }
   Element element() const { return ElementOf(dense_.scalar_type()); }
-  // In elements of the engine.
+  // In engine elements.
   std::uint64_t count() const { return static_cast<std::uint64_t>(dense_.numel()) * element().count; }
   std::uint64_t bytes() const { return static_cast<std::uint64_t>(dense_.numel()) * dense_.element_size(); }
 
@@ -36,7 +37,7 @@ class Operand {
   bool written_ = false;
 };
 
-// A stretch of an operand, in elements of the engine.
+// A range of an operand, in engine elements.
 struct OperandRange {
   Operand* operand = nullptr;
   std::uint64_t first = 0;
@@ -45,7 +46,7 @@ struct OperandRange {
 inline OperandRange Whole(Operand& operand) {
   return {&operand, 0, operand.count()};
 }
-// The operand cut into `parts` of equal length, which it must be divisible into.
+// Splits the operand into `parts` chunks of equal length; its length must be divisible by `parts`.
 std::vector<OperandRange> SplitEvenly(Operand& operand, int parts);
 
 class Operands {
@@ -53,22 +54,23 @@ class Operands {
   // `call` is for messages: "all_reduce".
   explicit Operands(const char* call) : call_(call) {}
 
-  // In the caller's thread. Throw c10::Error where such a tensor cannot be used: sparse, quantized, without data, or
-  // written to while several of its elements are one in memory.
+  // In the caller's thread. Throw c10::Error if the tensor cannot be used: sparse, quantized, without data, or written
+  // to while some of its elements alias each other.
   Operand& Read(const at::Tensor& tensor);
   Operand& Write(const at::Tensor& tensor);
   Operand& Update(const at::Tensor& tensor);
-  // `values` in the place of what `tensor` holds (PREMUL_SUM).
+  // Uses `values` in place of the contents of `tensor` (PREMUL_SUM).
   Operand& Update(const at::Tensor& tensor, const at::Tensor& values);
-  // After the last tensor.
+  // Call it after the last tensor.
   void Seal();
 
-  // In the thread of the call. Where the engine finds the range. One that is both input and output is asked for once.
+  // In the thread that runs the call. Where the engine finds the range. Call it once for a range that is both input and
+  // output.
   collectives::Buffer BufferOf(const OperandRange& range, CopyStreams& copy_streams);
-  // The range in host memory, for routes that know nothing else: one dimension, of elements as the engine has them.
-  // Memory of dense() itself, or of a copy that Deliver copies back.
+  // The range in host memory, for routes that support nothing else: a one-dimensional tensor of engine elements. It is
+  // the memory of dense() itself, or a copy that Deliver copies back.
   at::Tensor Host(const OperandRange& range);
-  // After a call that was well done: writes go where they belong, and are there when this returns.
+  // Call it after a successful call: copies results to their destination, and returns when they are there.
   void Deliver();
 
   bool all_on_host() const { return orders_.empty(); }
@@ -79,7 +81,7 @@ class Operands {
   const CallerOrder* OrderOf(c10::Device device) const;
 
   const char* call_;
-  std::deque<Operand> operands_;  // references stay good
+  std::deque<Operand> operands_;  // a deque, so that references remain valid
   std::deque<CallerOrder> orders_;
   std::vector<std::unique_ptr<TensorStaging>> stagings_;
   std::vector<c10::Device> devices_;

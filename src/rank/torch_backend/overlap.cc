@@ -10,7 +10,7 @@ struct AddressRange {
   std::uintptr_t end = 0;
 };
 
-// From the first byte to behind the last, holes included.
+// From the first byte to one past the last, including gaps.
 AddressRange AddressRangeOf(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {};
   std::int64_t last = 0;

@@ -1,5 +1,4 @@
-// Tensors of a device that torch knows by the name PrivateUse1: here one whose memory is the host's, but whose tensors
-// nobody may touch other than by copying.
+// Tensors of a PrivateUse1 device. Its memory is host memory, but its tensors may only be accessed by copying.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/view_native.h>
@@ -49,7 +48,7 @@ at::Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides, std::opt
       sizes, strides, &Memory(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type.value_or(at::kFloat));
 }
 
-// As a tensor of the host over the same memory.
+// As a CPU tensor over the same memory.
 at::Tensor Seen(const at::Tensor& tensor) {
   return at::from_blob(
       const_cast<void*>(tensor.storage().data()), tensor.sizes(), tensor.strides(), tensor.storage_offset(),
@@ -109,7 +108,7 @@ TEST(PrivateDevice, TensorsOfAnyDeviceGoThroughTheSharedSlots) {
       }
     }
     MUST(g_copies > 0);
-    // Not contiguous, and a message.
+    // A non-contiguous tensor, and a message.
     at::Tensor columns = at::arange(12.0).view({3, 4}).to(kCard).t();
     std::vector<at::Tensor> tensors = {columns};
     const auto work = backend->allreduce(tensors);

@@ -1,5 +1,5 @@
-// Moving bytes is nobody's business but ours: while one of these lives, operations on tensors in this thread know
-// nothing of autograd, and nothing of modes (Python's dispatch, tracing) that the thread may be in.
+// While an instance lives, tensor operations in this thread bypass autograd and any modes (Python dispatch, tracing)
+// that the thread is in. Internal copies must be invisible to the program.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,4 +1,4 @@
-// For tests: ranks are processes, forked before torch has any thread, that meet through a file.
+// For tests: ranks are processes, forked before torch has started any thread, that rendezvous through a file.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -24,7 +24,7 @@
 
 namespace fulldeck::torch_backend {
 
-// In a rank: a failed expectation ends it with the reason on stderr.
+// In a rank: a failed expectation ends the rank with the reason on stderr.
 #define MUST(condition) \
   if (!(condition)) throw std::runtime_error(std::string(__FILE__) + ":" + std::to_string(__LINE__) + ": " #condition)
 #define MUST_EQUAL(actual, expected)                                                                                 \
@@ -37,7 +37,7 @@ namespace fulldeck::torch_backend {
       throw std::runtime_error(text_.str());                                                                         \
     }                                                                                                                \
   } while (false)
-// The text of what the expression throws.
+// The message of the exception that the expression throws.
 #define MUST_THROW(expression)                                                                                \
   [&]() -> std::string {                                                                                      \
     try {                                                                                                     \
@@ -62,9 +62,9 @@ struct RankOfTest {
 
 struct RanksOptions {
   std::chrono::seconds limit{120};
-  // How each rank is to end: 0 well, a signal as −number. Empty: all well.
+  // Expected exit status of each rank: 0 success, a signal as −number. Empty: all 0.
   std::vector<int> exit_statuses;
-  bool through_exit = false;  // by exit(), with its handlers, instead of _exit()
+  bool through_exit = false;  // end with exit() and its handlers, instead of _exit()
 };
 inline BackendRequest RankOfTest::Request(std::chrono::milliseconds timeout) const {
   BackendRequest request;
@@ -75,8 +75,7 @@ inline BackendRequest RankOfTest::Request(std::chrono::milliseconds timeout) con
   return request;
 }
 
-// Runs the body in `size` processes and expects them to end as they should within the limit. Those that do not are
-// killed.
+// Runs the body in `size` processes and expects them to end as specified within the limit. Kills those that do not.
 inline void RunRanks(int size, const std::function<void(const RankOfTest&)>& body, const RanksOptions& options = {}) {
   char folder[] = "/tmp/fulldeck-torch-test-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
@@ -89,7 +88,7 @@ inline void RunRanks(int size, const std::function<void(const RankOfTest&)>& bod
     if (child == 0) {
       int code = 0;
       try {
-        // One thread a rank: there are more ranks than processors.
+        // One thread per rank: there are more ranks than CPU cores.
         at::set_num_threads(1);
         body({rank, size, c10::make_intrusive<c10d::FileStore>(file, -1)});
       } catch (const std::exception& error) {

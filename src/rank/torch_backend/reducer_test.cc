@@ -1,4 +1,4 @@
-// DDP's Reducer over the backend, from C++ alone, with its buckets in shared memory.
+// DDP's Reducer over the backend, from C++ without Python, with its buckets in shared memory.
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
@@ -12,7 +12,7 @@
 namespace fulldeck::torch_backend {
 namespace {
 
-// Is this address in memory without a name that others may have mapped too?
+// Whether this address is in anonymous shared memory, which other processes may have mapped too.
 bool IsSharedMemory(const void* address) {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
   std::ifstream maps("/proc/self/maps");

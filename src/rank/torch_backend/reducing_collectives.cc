@@ -1,4 +1,4 @@
-// all_reduce, reduce and reduce_scatter in all their forms.
+// The collectives that reduce: all_reduce, reduce and reduce_scatter in all their variants.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sparse_coo_tensor.h>
@@ -17,7 +17,7 @@ namespace {
 
 using collectives::Reduction;
 
-// Small tensors together are one call instead of many.
+// Small tensors up to this total size are joined into one call.
 constexpr std::uint64_t kMaxJoinedBytes = 1024 * 1024;
 
 const at::Tensor& OneTensor(const char* call, const std::vector<at::Tensor>& tensors) {
@@ -41,7 +41,7 @@ bool CanGoTogether(const std::vector<at::Tensor>& tensors) {
   return tensors.size() > 1 && bytes <= kMaxJoinedBytes;
 }
 
-// What every rank says of its sparse tensor.
+// What every rank publishes about its sparse tensor.
 struct SparseShape {
   static constexpr std::int64_t kMaxDimensions = 64;
   static constexpr std::int64_t kWords = 3 + kMaxDimensions;
@@ -69,7 +69,7 @@ at::Tensor GatherRows(Route& route, const at::Tensor& mine, int ranks) {
   return all;
 }
 
-// The sum of the ranks' sparse tensors: everybody learns all indices and values, padded to the longest, and adds.
+// The sum of the ranks' sparse tensors: gathers all indices and values, padded to the longest, and adds them.
 at::Tensor SumOfSparse(Route& route, const at::Tensor& mine, int ranks) {
   const at::Tensor shapes = GatherRows(route, SparseShape::Of(mine), ranks);
   std::int64_t most = 0;
@@ -110,7 +110,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::AllReduceSparse(const at::Te
               "fulldeck: unsupported reduction operation (all_reduce of sparse tensors only works with ReduceOp.SUM)");
   CheckReducible("all_reduce", tensor.scalar_type(), options.reduceOp);
   const at::Tensor mine = tensor.coalesce().cpu();
-  // What is written back is written on the stream that the caller used.
+  // Results are written back on the caller's stream.
   std::optional<c10::Stream> stream;
   if (!tensor.device().is_cpu())
     stream = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
@@ -182,7 +182,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::reduce(std::vector<at::Tenso
   auto operands = std::make_shared<Operands>("reduce");
   CheckReducible("reduce", tensor.scalar_type(), options.reduceOp);
   const bool premultiply = options.reduceOp.op_ == c10d::ReduceOp::PREMUL_SUM;
-  // Only the root's tensor is written to.
+  // Only the root's tensor is written.
   Operand& operand = rank_ == root ? Reduced(*operands, tensor, options.reduceOp)
                                    : operands->Read(premultiply ? Premultiplied(tensor, options.reduceOp) : tensor);
   const OperandRange data = Whole(operand);

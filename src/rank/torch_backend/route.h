@@ -1,6 +1,6 @@
-// How the data of a call reaches the members of a group: through shared memory (LocalRoute), or between nodes as well
-// (multi_node_route.h). Calls come one at a time (CallQueue), from any thread, and block until they are done; what
-// goes wrong is thrown as c10::DistBackendError.
+// How the data of a call reaches the members of a group: through shared memory (LocalRoute), or also between nodes
+// (multi_node_route.h). Calls come one at a time (CallQueue), from any thread, and block until they are done. Failures
+// are thrown as c10::DistBackendError.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,9 @@
 
 namespace fulldeck::torch_backend {
 
-// Ranks are those of the group. All ranges of a call have the same type of elements; those of a list the same count,
-// but for all_to_all. Lists have one entry a rank; where a rank needs none (it is not the root) they are empty.
+// Ranks are those of the group. All ranges of a call have the same element type; those of a list have the same count,
+// except for all_to_all. Lists have one entry per rank; on a rank that does not need a list (it is not the root) the
+// list is empty.
 class Route {
  public:
   virtual ~Route() = default;
@@ -33,22 +34,22 @@ class Route {
                         const std::vector<OperandRange>& outputs) = 0;
   virtual void Barrier() = 0;
 
-  // Of the calls that begin after it.
+  // Applies to calls that begin after it.
   virtual void SetTimeout(std::chrono::milliseconds timeout) = 0;
-  // Any thread: ends the call under way, here and, as far as they can be reached, on the others.
+  // Any thread: ends the running call, on this member and, as far as they can be reached, on the others.
   virtual void Abort(const std::string& reason) = 0;
   virtual PathCounts paths() const = 0;
   virtual std::string Describe() const = 0;
 };
 
-// Turns the engine's failures into torch's.
+// Converts the engine's failures to torch's exceptions.
 class Failures {
  public:
-  // `global_ranks`: what the engine's ranks 0, 1, … are in the job; empty: the same. `counted`: "in the group", or "on
-  // this host" where the engine's group is only the part of it that is here.
+  // `global_ranks`: the ranks in the job of the engine's ranks 0, 1, …; empty: the same. `counted`: "in the group", or
+  // "on this host" if the engine's group consists only of the members on this node.
   Failures(std::string group_name, std::vector<std::int64_t> global_ranks, std::string counted = "in the group")
       : group_name_(std::move(group_name)), global_ranks_(std::move(global_ranks)), counted_(std::move(counted)) {}
-  // Throws if it is one. `timeout` is the one that was in force.
+  // Throws if the status is an error. `timeout` is the one that was in effect.
   void ThrowIf(const collectives::Status& status, const char* call, std::chrono::milliseconds timeout) const;
   [[noreturn]] void Throw(const char* call, const std::string& text) const;
 
@@ -58,7 +59,7 @@ class Failures {
   std::string counted_;
 };
 
-// All members on this host.
+// All members are on this node.
 class LocalRoute final : public Route {
  public:
   LocalRoute(std::shared_ptr<collectives::Group> group, std::shared_ptr<const Failures> failures);

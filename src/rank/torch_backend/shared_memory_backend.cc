@@ -26,14 +26,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// What is under way when a group is shut down has this long to end.
+// How long calls in progress may take to end when a group is shut down.
 constexpr milliseconds kShutdownGrace = std::chrono::seconds(5);
 constexpr milliseconds kExitGrace = std::chrono::seconds(1);
-// After it was told to end.
+// How long they may take after the abort.
 constexpr milliseconds kAbortGrace = std::chrono::seconds(5);
 
-// The store's secret keeps groups apart. Other users of this node may be able to read it there (torch's store knows no
-// access control); the launcher's secret, which is in the environment of the run's ranks alone, they cannot.
+// The store's secret keeps groups apart. Other users of this node may be able to read it there, because torch's store
+// has no access control. They cannot read the launcher's secret, which is only in the environment of the run's ranks.
 std::string KeyOf(const std::string& store_secret) {
   const char* of_run = std::getenv(wire::kCollectivesKeyVariable);
   if (of_run == nullptr || *of_run == '\0') return store_secret;
@@ -46,7 +46,7 @@ const c10d::Store* BelowAllPrefixes(const c10::intrusive_ptr<c10d::Store>& store
   return under.get();
 }
 
-// Every backend of this process. Never destroyed: threads may end after it would be.
+// Every backend of this process. Never destroyed, because threads may outlive static objects.
 struct Registry {
   std::mutex mutex;
   std::vector<c10::weak_intrusive_ptr<SharedMemoryBackend>> backends;
@@ -56,7 +56,7 @@ struct Registry {
     return *registry;
   }
 
-  // Those that are alive. Forgets the others.
+  // Returns the live backends and removes the others.
   std::vector<c10::intrusive_ptr<SharedMemoryBackend>> Alive() {
     std::vector<c10::intrusive_ptr<SharedMemoryBackend>> alive;
     std::vector<c10::weak_intrusive_ptr<SharedMemoryBackend>> kept;
@@ -77,7 +77,8 @@ SharedMemoryBackend& AsSharedMemoryBackend(const c10::intrusive_ptr<c10d::Backen
   return *ours;
 }
 
-// Tensors of cards, and such that are not contiguous, between ranks on several nodes: Gloo moves plain host memory.
+// Messages between ranks on several nodes whose tensors are on a card or non-contiguous: Gloo only sends contiguous
+// host memory.
 class GlooMessageWork final : public c10d::Work {
  public:
   GlooMessageWork(int rank, const WorkTitle& title, const at::Tensor& tensor, c10::intrusive_ptr<c10d::Work> inner,
@@ -114,7 +115,7 @@ class GlooMessageWork final : public c10d::Work {
 
 }  // namespace
 
-// ---- making and leaving ----
+// ---- creation and shutdown ----
 
 SharedMemoryBackend::SharedMemoryBackend(BackendRequest request)
     : c10d::Backend(request.rank, request.size),
@@ -219,7 +220,8 @@ void SharedMemoryBackend::Leave(const std::string& reason, milliseconds grace) {
     coalesced_.reset();
   }
   if (pid_ != getpid()) {
-    // The threads and the membership are the parent's; there is nothing here to end.
+    // After a fork. The threads and the membership belong to the parent; leak the reference instead of ending them
+    // here.
     static_cast<void>(new std::shared_ptr<Impl>(std::move(core)));
     return;
   }
@@ -442,7 +444,7 @@ c10::intrusive_ptr<c10d::Backend> MakeBackend(BackendRequest request) {
       if (backend->Matches(request)) return backend;
     }
   }
-  // DDP asks a backend for the memory of its buckets only when told not to refrain. A choice of the user's stays.
+  // DDP only requests bucket memory from a backend if this variable is "0". Do not override the user's setting.
   c10::utils::set_env("DDP_DISABLE_COMM_MEM", "0", /*overwrite=*/false);
   if (const std::string lacking = LackingInThisTorch(); !lacking.empty() && request.rank == 0) {
     static std::once_flag logged;

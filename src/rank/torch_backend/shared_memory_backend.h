@@ -1,5 +1,5 @@
-// The c10d::Backend itself: checks what it is given, turns it into calls of a Route, and hands out Works.
-// Which thread does a call, and why, is in call_queue.h; how sends and receives move, in message_driver.h.
+// The c10d::Backend itself: validates arguments, converts them to calls of a Route, and returns Works. call_queue.h
+// explains which thread runs a call, and message_driver.h how sends and receives progress.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -25,7 +25,7 @@ namespace fulldeck::torch_backend {
 
 class SharedMemoryBackend final : public c10d::Backend {
  public:
-  // Meets the others.
+  // Blocks for the rendezvous.
   explicit SharedMemoryBackend(BackendRequest request);
   ~SharedMemoryBackend() override;
 
@@ -70,31 +70,31 @@ class SharedMemoryBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
-  // Goes through the store, so that a group of which members are missing is none the worse for it.
+  // Uses the store, so it also works while members of the group are missing, and does not affect the group.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
-  void enableCollectivesTiming() override {}  // a Work knows how long it took anyway
+  void enableCollectivesTiming() override {}  // a Work measures its duration anyway
 
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
   c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
 
-  // What is started in between is one Work. Calls in between never block.
+  // Everything started in between becomes one Work. Calls in between never block.
   void startCoalescing() override;
   c10::intrusive_ptr<c10d::Work> endCoalescing() override;
   bool supportsCoalescing() const FULLDECK_OVERRIDE_SINCE_2_7 { return true; }
 
-  // Collectives are counted from 1, on all ranks alike.
+  // Collectives are counted from 1, equally on all ranks.
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return sequence_.load(std::memory_order_relaxed); }
 
-  // Memory of the host alone (a device without a number): DDP's buckets and FSDP's buffers then need no copy in or out.
+  // Only host memory (a device without an index). DDP's buckets and FSDP's buffers then need no staging copy.
   bool supportsTensorAlloc(c10::DeviceIndex device) FULLDECK_OVERRIDE_SINCE_2_7 { return device < 0; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) FULLDECK_OVERRIDE_SINCE_2_7;
 
   minor::ErrorType getError() FULLDECK_OVERRIDE_SINCE_2_7;
-  // Ends all calls here and on the other members; of no more use after it.
+  // Ends all calls on this and the other members; the backend is unusable afterwards.
   void abort() FULLDECK_OVERRIDE_SINCE_2_7;
-  // Leaves: what is under way has a few seconds to end. Then as abort.
+  // Leaves the group: calls in progress have a few seconds to end. Then as abort.
   void shutdown() FULLDECK_OVERRIDE_SINCE_2_7;
 
   void setTimeout(std::chrono::milliseconds timeout) FULLDECK_OVERRIDE_SINCE_2_8;
@@ -106,27 +106,27 @@ class SharedMemoryBackend final : public c10d::Backend {
   PathCounts paths() const;
   std::string Describe() const;
   NonfiniteRecord Nonfinite() const;
-  // `grace`: for what is under way. Any thread, any number of times.
+  // `grace`: for calls in progress. Any thread, any number of times.
   void Leave(const std::string& reason, std::chrono::milliseconds grace);
-  // Would a request for this be answered with this backend?
+  // Whether a request for this group can be served by this backend.
   bool Matches(const BackendRequest& request) const;
-  // The last owner has let go; the list of all backends keeps the object itself.
+  // The last owner has released it; the list of all backends still holds the object itself.
   void release_resources() override;
 
  private:
-  // What calls under way need; they hold it, so that it outlives them.
+  // What running calls need. Each call holds a reference to it, so that it outlives them.
   struct Impl {
     std::shared_ptr<const Failures> failures;
     std::shared_ptr<collectives::Group> group;
     std::shared_ptr<Route> route;
-    std::shared_ptr<MultiNodeRoute> multi_node;  // the same, or none
+    std::shared_ptr<MultiNodeRoute> multi_node;  // the same object as route, or null
     std::shared_ptr<CallQueue> queue;
     std::shared_ptr<MessageDriver> messages;
   };
   using Body = std::function<void(Route&, Operands&)>;
 
   std::shared_ptr<Impl> RunRendezvous();
-  // Of a rank of the group: its number in the job.
+  // The rank in the job of a rank of the group.
   std::int64_t GlobalRank(int rank) const;
   // Throws after Leave.
   std::shared_ptr<Impl> core() const;
@@ -149,15 +149,15 @@ class SharedMemoryBackend final : public c10d::Backend {
   void CheckRoot(const char* call, std::int64_t root) const;
 
   const BackendRequest request_;
-  const c10d::Store* base_store_ = nullptr;  // below all prefixes; only compared
+  const c10d::Store* base_store_ = nullptr;  // without all prefixes; only compared
   const pid_t pid_;
   std::string prefix_;  // of this group's keys in the store
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::uint64_t> monitored_{0};
 
-  std::mutex leaving_;        // held while leaving: whoever comes second waits until it is done
-  mutable std::mutex mutex_;  // of everything below
+  std::mutex leaving_;        // held while leaving: a second caller waits until that is done
+  mutable std::mutex mutex_;  // guards everything below
   std::shared_ptr<Impl> impl_;
   std::string why_left_;
   std::optional<std::vector<c10::intrusive_ptr<c10d::Work>>> coalesced_;

@@ -1,4 +1,4 @@
-// How every collective of the backend begins: private to shared_memory_backend's sources.
+// How every collective of the backend starts. Private to the sources of SharedMemoryBackend.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace fulldeck::torch_backend {
 
-// Longer than a year would overflow a sum with the clock, and none at all is no time-out.
+// More than a year would overflow when added to the clock. No timeout at all is not supported.
 inline std::chrono::milliseconds ClampTimeout(std::chrono::milliseconds timeout) {
   return std::clamp<std::chrono::milliseconds>(timeout, std::chrono::milliseconds(1), std::chrono::hours(24 * 365));
 }

@@ -15,7 +15,7 @@
 namespace fulldeck::torch_backend {
 namespace {
 
-// Of the runtime that torch has loaded; nullptr: there is none.
+// A function of the CUDA runtime that torch has loaded; nullptr: not loaded.
 template <typename Function>
 Function RuntimeFunction(const char* cuda_name, const char* hip_name) {
   for (const char* name : {cuda_name, hip_name}) {
@@ -25,7 +25,7 @@ Function RuntimeFunction(const char* cuda_name, const char* hip_name) {
     void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     if (handle == nullptr) continue;
     for (const char* name : {cuda_name, hip_name}) {
-      // The handle is kept: the function is used as long as the process lives.
+      // The handle is never closed: the function is used as long as the process lives.
       if (void* found = dlsym(handle, name)) return reinterpret_cast<Function>(found);
     }
     dlclose(handle);
@@ -37,7 +37,7 @@ using HostRegister = int (*)(void* memory, std::size_t bytes, unsigned int flags
 using HostUnregister = int (*)(void* memory);
 using LastError = int (*)();
 
-// Waiting that leaves the processor to others soon: ranks often outnumber the processors.
+// A wait that soon yields the CPU: ranks often outnumber the cores.
 void WaitFor(const c10::Event& event) {
   const auto begin = std::chrono::steady_clock::now();
   while (!event.query()) {
@@ -95,14 +95,16 @@ PinnedMemory::PinnedMemory(const std::vector<std::span<std::byte>>& memory) {
   const auto pin = RuntimeFunction<HostRegister>("cudaHostRegister", "hipHostRegister");
   const auto last_error = RuntimeFunction<LastError>("cudaGetLastError", "hipGetLastError");
   if (pin == nullptr) return;
-  constexpr unsigned int kPortable = 1;  // cudaHostRegisterPortable: for all cards of the process
+  constexpr unsigned int kPortable = 1;  // cudaHostRegisterPortable: for all contexts of the process
   for (const std::span<std::byte> range : memory) {
     const int error = pin(range.data(), range.size(), kPortable);
     if (error == 0) {
       pinned_.push_back(range.data());
       continue;
     }
-    if (last_error != nullptr) last_error();  // or the next kernel launch of the program would be told of it
+    if (last_error != nullptr)
+      last_error();  // clears the error; otherwise the program's next kernel launch would
+                     // report it
     static std::once_flag logged;
     std::call_once(logged, [error] {
       base::Log(base::Severity::kWarning, "the shared memory of the collectives cannot be pinned (CUDA error " +
@@ -118,7 +120,7 @@ PinnedMemory::~PinnedMemory() {
   const auto unpin = RuntimeFunction<HostUnregister>("cudaHostUnregister", "hipHostUnregister");
   if (unpin == nullptr) return;
   for (void* memory : pinned_)
-    unpin(memory);  // at the end of a process the runtime may be gone; it says so, and that is all
+    unpin(memory);  // at process exit the runtime may be gone; it then returns an error, which is harmless
 }
 
 CopyStreams::StreamPair CopyStreams::StreamsOf(c10::Device device) {

@@ -1,10 +1,11 @@
-// Copies between a card's tensor and the engine's shared slots.
+// Copies between a card's tensor and the engine's shared slots. Not for host tensors, which the engine accesses
+// directly.
 //
-// CUDA (and HIP, which calls itself so): two streams of the group's own, one a direction, so that a piece comes down
-// while another goes up; both wait for what the caller's stream held when the call was made, and a call that is done is
-// done on the card. The slots are pinned where the driver allows it. Every other device: plain copies on the caller's
-// stream, through the same interface. No vendor's header is needed: streams and events come from torch's registry of
-// devices, and the function that pins is looked up when it is needed.
+// CUDA (and HIP, which uses the same device type): two streams per group, one per direction, so that one chunk is
+// copied down while another is copied up. Both wait for what was on the caller's stream when the call was made, and a
+// completed call is complete on the card. The slots are pinned if the driver allows it. Every other device: plain
+// copies on the caller's stream, through the same interface. No vendor's header is needed: streams and events come from
+// torch's device registry, and the pinning function is looked up when needed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,14 +29,14 @@
 
 namespace fulldeck::torch_backend {
 
-// What was queued on the caller's current stream of one device when the call was made.
+// The work queued on the caller's current stream of one device when the call was made.
 class CallerOrder {
  public:
-  // In the caller's thread, after the last thing that the call needs was queued.
+  // In the caller's thread, after the last work that the call needs was queued.
   explicit CallerOrder(c10::Device device);
   c10::Device device() const { return device_; }
   c10::Stream stream() const { return stream_; }
-  // Makes the other stream of the same device wait for it.
+  // Makes another stream of the same device wait for that work.
   void Block(const c10::Stream& other) const;
 
  private:
@@ -44,14 +45,14 @@ class CallerOrder {
   std::optional<c10::Event> event_;
 };
 
-// Is there any card that this torch knows? Then tensors are probably on it.
+// Whether this torch has any card. If so, tensors are probably on it.
 bool HasCards();
 
-// Does this kind of device get streams of the group's own?
+// Whether the group uses its own streams on this kind of device.
 bool CopiesOverlap(c10::Device device);
 
-// Memory of the host that the CUDA driver knows, for as long as this lives. Quietly nothing where there is no driver;
-// a refusal is said once a process, and copies then go on unpinned.
+// Host memory registered with the CUDA driver for the lifetime of this object. A silent no-op without a driver. A
+// failure is reported once per process, and copies then use unpinned memory.
 class PinnedMemory {
  public:
   explicit PinnedMemory(const std::vector<std::span<std::byte>>& memory);
@@ -63,14 +64,14 @@ class PinnedMemory {
   std::vector<void*> pinned_;
 };
 
-// The streams of one group, one pair a device. Any thread.
+// The streams of one group, one pair per device. Any thread.
 class CopyStreams {
  public:
   struct StreamPair {
     c10::Stream in;
     c10::Stream out;
   };
-  // `memory`: what to pin when the first CUDA tensor comes.
+  // `memory`: what to pin when the first CUDA tensor is used.
   explicit CopyStreams(std::function<std::vector<std::span<std::byte>>()> memory) : memory_(std::move(memory)) {}
   StreamPair StreamsOf(c10::Device device);
 
@@ -81,14 +82,14 @@ class CopyStreams {
   std::map<c10::DeviceIndex, StreamPair> copy_streams_;  // of CUDA
 };
 
-// A contiguous tensor as one dimension of what the engine calls elements (element.h).
+// A contiguous tensor as a one-dimensional tensor of engine elements (element.h).
 at::Tensor FlatElements(const at::Tensor& contiguous);
 
-// One contiguous tensor on a card during one call; used by the thread of the call alone.
+// One contiguous tensor on a card during one call; used only by the thread that runs the call.
 class TensorStaging final : public collectives::Staging {
  public:
   TensorStaging(const at::Tensor& tensor, const CallerOrder& order, CopyStreams& copy_streams);
-  // Waits for copies that are under way: a call that fails leaves some.
+  // Waits for copies in progress: a call that fails leaves some.
   ~TensorStaging() override;
 
   base::Result<void> StartIn(std::byte* to, std::uint64_t offset, std::uint64_t bytes, int ticket) override;
@@ -106,8 +107,8 @@ class TensorStaging final : public collectives::Staging {
  private:
   // The copies of one ticket in one direction.
   struct Copies {
-    std::optional<c10::Event> begun;  // before the first; only where copies are measured
-    std::optional<c10::Event> ended;  // behind the last
+    std::optional<c10::Event> begun;  // before the first copy; only if copies are measured
+    std::optional<c10::Event> ended;  // after the last copy
     bool under_way = false;
     std::optional<base::Duration> took;
   };
@@ -118,7 +119,7 @@ class TensorStaging final : public collectives::Staging {
 
   at::Tensor flat_;
   const CallerOrder& order_;
-  std::optional<CopyStreams::StreamPair> streams_;  // none: plain copies
+  std::optional<CopyStreams::StreamPair> streams_;  // absent: plain copies
   bool measured_ = false;
   Direction in_;
   Direction out_;

@@ -1,5 +1,5 @@
-// Everything that differs between the minors of torch that this library can be built for: 2.6 to 2.13. No other file
-// asks which torch it is. `make compat` compiles the library's sources against the headers of several of them.
+// Everything that differs between the torch minor versions that this library can be built for: 2.6 to 2.13. No other
+// file depends on the version. `make compat` compiles the library's sources against the headers of several of them.
 #pragma once
 
 #include <torch/version.h>
@@ -15,8 +15,8 @@
 #error "fulldeck's c10d backend needs torch 2.6 or newer."
 #endif
 
-// Methods of c10d::Backend and c10d::Work that came later. In an older torch nobody calls them by the base class, and
-// they are plain methods of ours.
+// Methods that later versions of c10d::Backend and c10d::Work added. With an older torch nothing calls them through the
+// base class, and they are plain methods.
 #if FULLDECK_TORCH_AT_LEAST(2, 7)
 #define FULLDECK_OVERRIDE_SINCE_2_7 override
 #else
@@ -36,8 +36,8 @@ using ErrorType = c10d::ErrorType;
 enum class ErrorType { SUCCESS = 0, TIMEOUT = 1, COMM_ERROR = 2, REMOTE_ERROR = 3 };
 #endif
 
-// Does the caller wait for this call before it does anything else? Options without the field (all of 2.6 and 2.7 but
-// four) do not tell, and then nobody may assume so.
+// Whether the caller waits for this call before it does anything else. If the options lack the field (all but four in
+// 2.6 and 2.7), this is unknown, and the safe answer is no.
 template <typename Options>
 bool CallerWaits(const Options& options) {
   if constexpr (requires { options.asyncOp; }) {
@@ -47,7 +47,7 @@ bool CallerWaits(const Options& options) {
   }
 }
 
-// The call's own time-out, or the group's.
+// The call's own timeout, or the group's.
 template <typename Options>
 std::chrono::milliseconds TimeoutOf(const Options& options, std::chrono::milliseconds of_group) {
   if constexpr (requires { options.timeout; }) {
@@ -57,7 +57,7 @@ std::chrono::milliseconds TimeoutOf(const Options& options, std::chrono::millise
   }
 }
 
-// The name of the group in a backend's options, which 2.6 and 2.7 do not have.
+// The group's name from a backend's options; 2.6 and 2.7 do not have it.
 template <typename Options>
 void SetGroupName(Options& options, const std::string& name) {
   if constexpr (requires { options.group_name; }) options.group_name = name;

@@ -13,7 +13,7 @@ std::optional<std::vector<at::Tensor>> Profiled(const WorkTitle& title, const st
   return inputs;
 }
 
-// Those whose streams the callbacks of a future need. Other devices may have no events at all.
+// The devices whose streams a future's callbacks need. Other devices may have no events at all.
 std::vector<c10::Device> DevicesOf(const std::vector<at::Tensor>& tensors) {
   std::vector<c10::Device> devices;
   for (const at::Tensor& tensor : tensors) {
@@ -113,7 +113,7 @@ void CollectiveWork::Finish(std::exception_ptr error) {
     result_future = result_future_;
     ended_ = std::chrono::steady_clock::now();
   }
-  // Before the waiters: whoever has waited finds the future done as well.
+  // Complete the futures before waking the waiters, so that after wait() the future is done too.
   if (future) Complete(*future);
   if (result_future) result_future->markCompleted(c10::IValue(static_cast<std::uint8_t>(ResultOf(error))));
   finish(std::move(error));

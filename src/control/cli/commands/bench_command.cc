@@ -1,4 +1,4 @@
-// fulldeck bench collectives: how fast the collectives are on this machine, beside those of others.
+// fulldeck bench collectives: how fast the collectives are on this machine, compared with other implementations.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -105,7 +105,7 @@ base::Result<bench::BenchPlan> PlanOf(const Options& options) {
   if (!peers) return peers.error();
   plan.on_cuda = options.device == "cuda";
   if (plan.on_cuda) {
-    // What has no tensors has no buffers on cards either.
+    // Implementations without tensors have no buffers on cards either.
     if (options.shared || options.timeline) return base::Error{"--shared and --timeline are for --device cpu"};
     plan.contenders = {Contender::kTorch};
     std::erase(*peers, Contender::kOpenMpi);
@@ -200,7 +200,7 @@ Action AddBench(CLI::App& app) {
   return [options] { return RunBench(*options); };
 }
 
-// What bench starts as a rank, alone or under mpirun. Not for people, so not in the help.
+// The program that bench starts as a rank, directly or under mpirun. Internal, so not in the help.
 Action AddBenchRank(CLI::App& app) {
   struct RankOptions {
     std::string library;

@@ -37,7 +37,7 @@ struct Options {
   bool yes = false;
 };
 
-// Made before anything is gathered, and gone again when nothing is written to it.
+// Created before anything is collected, and removed if nothing is written to it.
 class OutputFile {
  public:
   static base::Result<OutputFile> Make(const std::string& path) {
@@ -89,7 +89,8 @@ std::string ListText(const SupportBundle& bundle) {
                             base::Counted(bundle.files.size(), "file"), base::FormatByteSize(total));
 }
 
-// By the run's id where fulldeck made it. One that the user chose may be the token of a rendezvous: then by the time.
+// Named by the run's id if fulldeck generated it. An id that the user chose may be the token of a rendezvous; then
+// the archive is named by the time.
 std::string DefaultName(const std::string& run) {
   const std::string shape = launcher::NewRunId();
   const std::string id = run.substr(0, shape.size());

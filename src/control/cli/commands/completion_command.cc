@@ -1,4 +1,4 @@
-// fulldeck completion bash|zsh: a script for the shell, made from the commands and options as they are declared.
+// fulldeck completion bash|zsh: a completion script for the shell, generated from the declared commands and options.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -17,7 +17,7 @@ std::string Words(const std::vector<std::string>& words) {
   return base::Join(words, " ");
 }
 
-// Arguments that a command takes besides options.
+// Arguments of a command apart from options.
 std::vector<std::string> Arguments(const CLI::App& app, const std::string& command) {
   if (command == "completion") return {"bash", "zsh"};
   if (command == "help") return HelpTopics(app);
@@ -27,7 +27,7 @@ std::vector<std::string> Arguments(const CLI::App& app, const std::string& comma
   return {};
 }
 
-// Names that options of a command take.
+// Values of the options of a command.
 std::vector<std::string> Values(const std::string& command) {
   std::vector<std::string> names;
   if (command != "doctor") return names;

@@ -1,4 +1,4 @@
-// fulldeck config: a file that starts a training on machines like this one with another program.
+// fulldeck config: generates a file that starts a training on machines like this one with another program.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ struct Options {
   std::string what;
   std::string output;
   std::string devices = "auto";
-  int ranks = 0;  // 0: one a card
+  int ranks = 0;  // 0: one per card
   job::LaunchFileRequest request;
 };
 

@@ -1,4 +1,4 @@
-// fulldeck devices: the cards of this machine, once or again and again.
+// fulldeck devices: the cards of this machine, once or repeatedly.
 #include <memory>
 
 #include "base/log.h"
@@ -21,7 +21,7 @@ struct Options {
   std::string root = "/";
 };
 
-// What went wrong, on stderr; the worst of it as the exit code.
+// Logs the failures to stderr; the worst of them becomes the exit code.
 wire::ExitCode ReportTrouble(const device::Inventory& inventory) {
   wire::ExitCode code = wire::ExitCode::kOk;
   for (const device::VendorReport& report : inventory.vendors) {
@@ -55,7 +55,7 @@ class DevicesCommand {
     return printed == wire::ExitCode::kOk ? code : printed;
   }
 
-  // Until Ctrl-C, or until nobody reads the output any more.
+  // Until Ctrl-C, or until the output has no reader any more.
   wire::ExitCode ShowAgainAndAgain() {
     return Watch(Seconds(options_.watch_seconds), [this](const auto&) { return ShowOnce(); });
   }

@@ -1,4 +1,4 @@
-// fulldeck doctor: is this machine fit for a run, and what to fix where it is not.
+// fulldeck doctor: checks that this machine can run a job, and prints fixes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Options {
   std::vector<std::string> only;
   bool json = false;
   std::string language;
-  int nproc = 0;  // 0: as many as there are cards that can be seen
+  int nproc = 0;  // 0: as many as there are visible cards
   int workers = -1;
   std::string work_dir = ".";
   int nnodes = 1;
@@ -44,16 +44,16 @@ struct Options {
   double timeout_seconds = std::chrono::duration<double>(MachineUnderTest().timeout).count();
   bool list = false;
   bool collectives = false;
-  ProofOptions proof;  // what only --collectives and --script take; the rest is copied
+  ProofOptions proof;  // the options of only --collectives and --script; the rest is copied
   int listen = -1;
   std::string address;  // of --listen
   std::string root = "/";
 };
 
-// Nobody wants one that was forgotten to listen for ever.
+// Bounds a forgotten listener.
 constexpr base::Duration kListenAtMost = std::chrono::hours(1);
 
-// Groups and single checks, as often as they are named.
+// Groups and single checks, in any combination.
 base::Result<std::vector<Check>> Chosen(const std::vector<std::string>& only) {
   const auto all = doctor::Checks();
   if (only.empty()) return std::vector<Check>(all.begin(), all.end());
@@ -85,7 +85,7 @@ base::Result<std::vector<Check>> Chosen(const std::vector<std::string>& only) {
   return chosen;
 }
 
-// The interpreter that `fulldeck run script.py` would take.
+// The interpreter that `fulldeck run script.py` would use.
 std::string FindPython(const Options& options, const MachineUnderTest& machine) {
   std::string name = options.python;
   if (name.empty()) name = machine.environment.Get("PYTHON_EXEC").value_or("");
@@ -151,7 +151,7 @@ wire::ExitCode Examine(const Options& options) {
   return failed ? wire::ExitCode::kCheckFailed : wire::ExitCode::kOk;
 }
 
-// --collectives, --script: questions of their own, without the checks.
+// --collectives and --script run without the other checks.
 wire::ExitCode Prove(const Options& options) {
   const bool collectives = options.collectives;
   if (collectives && !options.proof.script.empty()) {
@@ -175,7 +175,7 @@ wire::ExitCode Prove(const Options& options) {
   return collectives ? ProveCollectivesHere(proof, *inventory) : CheckScriptHere(proof, *inventory);
 }
 
-// For the checks of another host's doctor.
+// For the checks of the doctor on another node.
 wire::ExitCode Listen(int port, const std::string& named) {
   const std::string node = named.empty() ? doctor::SystemCalls::OfThisMachine().HostName() : named;
   const auto addresses = net::ResolveHost(node, port);

@@ -1,4 +1,4 @@
-// fulldeck help [TOPIC]: help on a command, and the tables that the documents are made from.
+// fulldeck help [TOPIC]: help on a command, and the tables from which the documents are generated.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -41,7 +41,7 @@ std::string VariablesTable() {
   return text;
 }
 
-// One table for each table of the TOML file.
+// One Markdown table for each table of the TOML file.
 std::string ConfigTables() {
   std::string text;
   std::string last = "?";

@@ -1,4 +1,4 @@
-// fulldeck logs: what the ranks of a run said, and what they say now.
+// fulldeck logs: the past and current output of the ranks of a run.
 #include <fmt/format.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ struct Options {
 };
 
 constexpr std::uint64_t kLinesWhenFollowing = 100;
-// Where the kernel cannot tell of new bytes or of the end of a process.
+// For kernels that cannot report new bytes or the end of a process.
 constexpr std::chrono::milliseconds kPollInterval{250};
 
 class LogsCommand {
@@ -72,7 +72,7 @@ class LogsCommand {
     return {};
   }
 
-  // As tail does with several files: a title whenever it is another one's turn.
+  // As tail does with several files: prints a title whenever the file changes.
   void Pass(const job::TailedFile& file, std::string_view bytes) {
     if (files_.size() > 1 && last_shown_ != file.path()) {
       fmt::print(stdout, "{}==> {} <==\n", last_shown_.empty() ? "" : "\n", base::Printable(file.path()));
@@ -81,8 +81,8 @@ class LogsCommand {
     std::fwrite(bytes.data(), 1, bytes.size(), stdout);
   }
 
-  // A good part of what is there now, so that a flood does not keep Ctrl-C waiting; more_ says whether there may be
-  // more. False when it cannot be read or nobody reads it.
+  // Reads a limited amount of what is there now, so that a flood does not delay Ctrl-C; more_ tells whether there may
+  // be more. Returns false if a file cannot be read or the output has no reader any more.
   bool Poll() {
     more_ = false;
     for (job::TailedFile& file : files_) {
@@ -137,13 +137,13 @@ class LogsCommand {
     const auto latest = job::LatestAttempt(logs_.directory);
     bool fine = true;
     if (choice_.rank && !attempt_) {
-      // Nothing is read before the first attempt has its folder: its files would be read twice.
+      // Read nothing before the folder of the first attempt exists; otherwise its files would be read twice.
       if (!latest) return;
       fine = OpenFiles(std::nullopt).ok();
       WatchFolders();
     }
     fine = fine && Poll();
-    // A restart goes on in files of its own.
+    // A restart continues in new files.
     if (fine && !more_ && choice_.rank && latest && *latest > *attempt_) {
       Log(Severity::kInfo, fmt::format("run {}: attempt {} begins", logs_.name, *latest + 1));
       fine = OpenFiles(std::nullopt).ok();
@@ -162,8 +162,8 @@ class LogsCommand {
     });
   }
 
-  // Folders that come later are met when the one around them tells of it. False when the innermost outer folder cannot
-  // be watched at all.
+  // A folder that is created later is added when the watch on its parent reports it. Returns false if no folder can
+  // be watched.
   bool WatchFolders() {
     if (!notifier_.valid()) return false;
     std::vector<std::string> paths;
@@ -189,18 +189,18 @@ class LogsCommand {
     });
   }
 
-  // Of a run that has ended nothing more comes.
+  // Ends the loop when the run has ended.
   void AwaitEnd(base::EventLoop& loop) {
     for (const wire::ProcessIdentity& process : Launcher()) {
       if (process.pid <= 0 || !wire::IsAlive(process)) continue;
       const auto waiting = loop.WhenExited(process.pid, [this, &loop](std::optional<int>) { AwaitEnd(loop); });
       if (waiting && wire::IsAlive(process)) return;
-      // Its pid may have become another's just now; or this kernel cannot wait for it.
+      // The pid may just have been reused, or this kernel cannot wait for the process.
       if (waiting) loop.Remove(*waiting);
       loop.After(kPollInterval, [this, &loop] { AwaitEnd(loop); });
       return;
     }
-    // After whatever still stands in the notifier.
+    // After the events that are still in the notifier.
     loop.After(base::Duration(0), [this, &loop] {
       PollAgain(loop);
       if (code_ == ExitCode::kOk && !PollAll()) code_ = ExitCode::kFailed;

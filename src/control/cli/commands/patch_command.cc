@@ -1,4 +1,5 @@
-// fulldeck patch: lines of ours in an installed package, for those who must; and out again.
+// fulldeck patch: inserts fulldeck's lines into an installed package, if there is no other way to configure it, and
+// removes them.
 #include <fmt/format.h>
 
 #include <memory>
@@ -19,7 +20,7 @@ using base::Log;
 using base::Severity;
 using wire::ExitCode;
 
-// A Python on a slow network file system takes its time.
+// A Python on a slow network file system takes long to start.
 constexpr std::chrono::seconds kTimeout{60};
 
 struct Options {

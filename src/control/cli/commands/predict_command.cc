@@ -1,4 +1,4 @@
-// fulldeck predict: hands its arguments to fulldeck-predict, which has torch and the image formats.
+// fulldeck predict: passes its arguments to fulldeck-predict, which has torch and the image formats.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace {
 using config::PredictArguments;
 using wire::ExitCode;
 
-// A checkpoint, or the folder of a job or of its checkpoints: fulldeck-predict finds the best one in it.
+// Accepts a checkpoint, or the folder of a job or of its checkpoints, in which fulldeck-predict finds the best one.
 std::optional<std::string> ProblemOf(const PredictArguments& arguments) {
   std::error_code error;
   if (!std::filesystem::exists(arguments.checkpoint, error)) {

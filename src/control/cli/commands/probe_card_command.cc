@@ -1,4 +1,5 @@
-// fulldeck probe-card: what `fulldeck doctor --deep` starts to use one card. Not for people, so not in the help.
+// fulldeck probe-card: the process that `fulldeck doctor --deep` starts to use one card. Internal, so not in the
+// help.
 #include <unistd.h>
 
 #include <memory>
@@ -15,7 +16,7 @@ Action AddProbeCard(CLI::App& app) {
   command.Hide();
   command.Option("REQUEST", *request).Required();
   return [request]() -> wire::ExitCode {
-    // Past every destructor: a driver that hangs or crashes while it is unloaded has nothing left to spoil.
+    // Skip all destructors: a driver that hangs or crashes while it is unloaded can no longer do harm.
     _exit(doctor::RunCardProbe(*request));
   };
 }

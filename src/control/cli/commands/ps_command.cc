@@ -1,4 +1,4 @@
-// fulldeck ps: the runs of this user on this machine, once or again and again.
+// fulldeck ps: the runs of this user on this machine, once or repeatedly.
 #include <memory>
 
 #include "base/environment.h"
@@ -33,7 +33,7 @@ class PsCommand {
     std::vector<std::string> warnings;
     std::vector<job::RunStatus> runs;
     for (const auto& entry : registry_.List(&warnings)) runs.push_back(reader_.Read(entry));
-    // Said once, not every second.
+    // Warn once, not every second.
     if (!warned_) WarnOf(warnings);
     warned_ = true;
     if (options_.json) return RunsJson(runs, nullptr);

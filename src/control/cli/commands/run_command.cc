@@ -1,4 +1,4 @@
-// fulldeck run, fulldeck launch, and torchrun: start one rank a card and own them to their end.
+// fulldeck run, fulldeck launch, and torchrun: starts one rank per card and manages the ranks until they end.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -16,7 +16,7 @@
 namespace fulldeck::cli {
 namespace {
 
-// Declares the flags for help and completion; ParseLaunchFlags reads them.
+// Declares the flags for help and completion; ParseLaunchFlags parses them.
 void DeclareFlags(CommandOptions& command) {
   for (const job::FlagRow& row : job::LaunchFlagTable()) {
     if (row.id != job::FlagId::kHelp) command.ListedFlag(row.names, row.help, row.group);

@@ -1,4 +1,4 @@
-// fulldeck stacks: where every thread of a running run stands now.
+// fulldeck stacks: the current stack of every thread of a running run.
 #include <fmt/format.h>
 #include <pwd.h>
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ struct Options {
   bool json = false;
 };
 
-// Why a run that is not running has no stacks, given what is found of it on disk.
+// Why a run that is not running has no stacks, based on what is found of it on disk.
 std::string WhyNotRunning(const job::RunRegistry& registry, const std::string& which, const std::string& not_found) {
   struct stat facts {};
   if (!which.empty() && stat(which.c_str(), &facts) == 0 && facts.st_uid != getuid() && getuid() != 0) {

@@ -69,7 +69,7 @@ ExitCode StopNamed(const job::RunRegistry& registry, const Options& options) {
   for (const std::string& name : names) {
     const auto found = registry.FindAll(name);
     if (!found) {
-      // Nothing is stopped when one of the names is wrong: it may be a slip of the finger.
+      // If one of the names is wrong, stop nothing: it may be a typing error.
       return Refuse(ExitCode::kFailed,
                     found.error().message + (options.runs.empty() ? " See also: fulldeck stop --all" : ""));
     }

@@ -1,4 +1,4 @@
-// fulldeck top: the ranks of your runs and their cards, a table a second.
+// fulldeck top: the ranks of your runs and their cards, one table per second.
 #include <memory>
 #include <optional>
 #include <thread>
@@ -52,7 +52,7 @@ class TopCommand {
   }
 
  private:
-  // Rates take two readings.
+  // Rates need two readings.
   ExitCode ShowOnce() {
     const auto first = ReadRuns();
     if (!first) return Failed(first.error());
@@ -63,7 +63,7 @@ class TopCommand {
     return text ? Print(*text) : BadEnvironment(text.error());
   }
 
-  // Empty when the runs that were shown have ended; an error when there was none to begin with.
+  // Empty if the runs that were shown have ended; an error if there was none at the start.
   base::Result<std::vector<job::RunStatus>> ReadRuns() {
     std::vector<job::RunRegistry::Entry> entries;
     base::Error none{"no run of yours is running on this machine"};

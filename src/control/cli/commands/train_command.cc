@@ -1,5 +1,5 @@
-// fulldeck train: the job that a config describes, from its file to the launcher that runs fulldeck-train on every
-// card. Whatever can be found wrong without a rank is found before one starts.
+// fulldeck train: runs the job that a config describes, from its file to the launcher that starts fulldeck-train on
+// every card. Every error that can be detected without a rank is reported before one starts.
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -104,7 +104,7 @@ class TrainCommand {
     return ExitCode::kOk;
   }
 
-  // The line of `fulldeck run` that does it.
+  // The equivalent command line of `fulldeck run`.
   std::vector<std::string> LaunchLine(const std::string& run_id) const {
     const config::JobFolder folder(config_);
     std::vector<std::string> line = {
@@ -133,7 +133,7 @@ class TrainCommand {
       return Refuse(ExitCode::kUsage,
                     fmt::format("--devices '{}': {}", base::Printable(devices_), choice.error().message));
     }
-    // More ranks than cards, where that is wanted: all cards of the kind, and the number is of ranks.
+    // More ranks than cards, if that is intended: use all cards of the kind; the number is the number of ranks.
     if (options_.share_cards && choice->count) {
       devices_ = choice->kind.value_or("auto");
       ranks_requested_ = choice->count;
@@ -144,10 +144,10 @@ class TrainCommand {
     if (!selection) {
       return Refuse(ExitCode::kRefusedCards, selection.error().message + HowToGetMore(*choice, *inventory));
     }
-    // What else it notes, the launcher says when it starts.
+    // In a real run the launcher logs these notes when it starts.
     if (options_.dry_run) notes_.insert(notes_.end(), selection->notes.begin(), selection->notes.end());
     machine_.ranks = selection->ranks;
-    // From here on it is a number: a card that another run takes meanwhile must not make the global batch smaller.
+    // From here on the number is fixed: a card that another run takes meanwhile must not reduce the global batch.
     ranks_requested_ = selection->ranks;
     machine_.cards =
         static_cast<int>(std::min<std::size_t>(selection->cards.size(), static_cast<std::size_t>(machine_.ranks)));
@@ -276,7 +276,7 @@ class TrainCommand {
 
   ExitCode Start() {
     const std::string run_id = launcher::NewRunId();
-    // Held until this process and the launcher's are gone.
+    // Held until this process and the launcher have ended.
     auto lock = PrepareFolder(config_, config_text_, WhatOfEarlier(), run_id, &notes_);
     if (!lock) return Refuse(ExitCode::kCannotStart, lock.error().message);
     PrintNotes();

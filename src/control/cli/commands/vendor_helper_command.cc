@@ -1,4 +1,4 @@
-// fulldeck vendor-helper: what fulldeck starts to look into a vendor's library. Not for people, so not in the help.
+// fulldeck vendor-helper: the process that fulldeck starts to query a vendor's library. Internal, so not in the help.
 #include <memory>
 
 #include "base/log.h"

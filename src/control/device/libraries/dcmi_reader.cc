@@ -12,8 +12,8 @@
 namespace fulldeck::device {
 namespace {
 
-// Layouts and units as the vendor's public reference of DCMI gives them, for 64-bit Linux. What it calls a card is a
-// board with one or more chips; every chip is a card of ours.
+// Layouts and units from the vendor's public reference of DCMI, for 64-bit Linux. What it calls a card is a board
+// with one or more chips; every chip is a card in fulldeck.
 struct ChipInfo {
   char type[32], name[32], version[32];
   unsigned int core_count;
@@ -164,7 +164,7 @@ base::Result<SourceReading> DcmiReader::Read() {
   }
   reading.driver_version = SystemText("driver version", "dcmi_get_driver_version", check);
 
-  // Room for more boards than the call is told of.
+  // Room for more boards than the call is allowed to write.
   std::vector<int> boards(kMaxCardsPerHost);
   int count = 0;
   if (const int code = get_boards_(&count, boards.data(), kMaxBoards); code != 0) {
@@ -209,7 +209,7 @@ CardReading DcmiReader::ReadChip(Chip chip, int chips_on_board) const {
 
   Memory memory = {};
   if (get_memory_ != nullptr && get_memory_(chip.board, chip.number, &memory) == 0) {
-    // Beyond 2^43 MiB the product would wrap round into a figure that looks true.
+    // Beyond 2^43 MiB the product would wrap around to a plausible value.
     constexpr unsigned long long kMaxMib = 1ull << 43;
     check.Memory(std::min(memory.total_mib, kMaxMib) << 20, std::min(memory.used_mib, kMaxMib) << 20, &card);
   }
@@ -253,7 +253,7 @@ void DcmiReader::ReadIdentity(Chip chip, int chips_on_board, CardReading* card, 
   if (get_pci_info_ != nullptr && get_pci_info_(chip.board, chip.number, &pci) == 0) {
     card->pci_address = check.PciAddress(static_cast<unsigned int>(pci.domain), pci.bus, pci.device, pci.function);
   }
-  // The label is the board's: on a board with several chips it would give them all one serial number.
+  // The label belongs to the board: on a board with several chips, all of them would get the same serial number.
   BoardLabel label = {};
   if (chips_on_board == 1 && get_label_ != nullptr && get_label_(chip.board, &label) == 0) {
     card->serial = check.Text("serial number", label.serial, sizeof label.serial);

@@ -11,7 +11,7 @@
 namespace fulldeck::device {
 namespace {
 
-// The index interface of EFML (T20, T21, S60). Layouts and units as the vendor's public exporter uses them.
+// The index interface of EFML (T20, T21, S60). Layouts and units from the vendor's public exporter.
 constexpr std::size_t kTextSize = 128;
 
 struct DeviceInfo {
@@ -80,7 +80,7 @@ class EfmlReader : public LibraryReader {
   using GetSystemText = int(char*);
   using GetTemperatures = int(Index, Temperatures*);
   using GetUtilization = int(Index, float*);
-  using GetFlag = int(Index, unsigned char*);  // a C bool, read as a byte: a broken library may write any
+  using GetFlag = int(Index, unsigned char*);  // a C bool, read as a byte: a broken library may write any value
   using GetCode = int(Index, int*);
 
   CardReading ReadCard(Index index) const;
@@ -215,7 +215,7 @@ std::optional<double> EfmlReader::ReadUtilization(Index index, const AnswerCheck
   return std::nullopt;
 }
 
-// The older call is the right one up to T21; on S60 it may answer without knowing.
+// The older call is correct up to T21; on S60 it may succeed with invalid values.
 std::optional<double> EfmlReader::ReadTemperature(Index index, const AnswerCheck& check) const {
   GetTemperatures* first = get_temperatures_;
   GetTemperatures* second = get_temperatures_v2_;

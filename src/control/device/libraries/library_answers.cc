@@ -9,7 +9,7 @@
 namespace fulldeck::device {
 namespace {
 
-// 64 TiB: no card comes near it, and what does is a wrong unit or a wild number.
+// 64 TiB: no card comes near it; a larger value is a wrong unit or garbage.
 constexpr std::uint64_t kMaxMemoryBytes = std::uint64_t{64} << 40;
 
 constexpr double kMaxWatts = 5000;

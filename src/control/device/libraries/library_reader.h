@@ -1,5 +1,5 @@
 // Reads cards through a vendor's management library. Runs inside the helper process only (vendor_helper.h): such
-// libraries take signals, print, hang and crash.
+// libraries install signal handlers, print, hang and crash.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,12 @@ namespace fulldeck::device {
 class LibraryReader {
  public:
   virtual ~LibraryReader() = default;
-  // Everything the library says now. May be called again and again.
+  // Everything that the library reports now. May be called repeatedly.
   virtual base::Result<SourceReading> Read() = 0;
 };
 
-// Each opens one vendor's interface: looks up the symbols and initialises. The error says which symbol is missing or
-// what the library answered, in words.
+// Each function opens one vendor's interface: looks up the symbols and initializes. The error names the missing
+// symbol or describes what the library returned.
 base::Result<std::unique_ptr<LibraryReader>> OpenNvml(base::DynamicLibrary library);  // NVIDIA: nvml_reader.cc
 base::Result<std::unique_ptr<LibraryReader>> OpenIxml(base::DynamicLibrary library);  // Iluvatar: nvml_reader.cc
 base::Result<std::unique_ptr<LibraryReader>> OpenEfml(

@@ -10,14 +10,14 @@ constexpr unsigned kFirstCapacity = 64;
 constexpr unsigned kLargestCapacity = 65536;
 constexpr std::uint64_t kMemoryNotAvailable = ~std::uint64_t{0};
 
-// What every entry begins with, whichever size it has.
+// The start of every entry, whatever its size.
 struct EntryStart {
   unsigned int pid;
   unsigned long long used_memory_bytes;
 };
 static_assert(sizeof(EntryStart) == 16, "the oldest entry, as NVML has had it since its first version");
 
-// The oldest entry; with the MIG instances (two 32-bit numbers); and with protected memory (64 bits) on top.
+// The oldest entry; with the MIG instances (two 32-bit numbers); and with protected memory (64 bits) in addition.
 constexpr std::size_t kEntrySizes[] = {16, 24, 32};
 constexpr std::size_t kRoomPerEntry = 64;
 constexpr unsigned char kUntouched = 0xa5;
@@ -28,8 +28,8 @@ std::size_t BytesWritten(const std::vector<unsigned char>& buffer) {
   return size;
 }
 
-// All sizes end with a number that is written whole, and whose top byte is 00 or ff, so the end of the last entry is
-// where the untouched bytes begin. Some libraries fill all entries they were offered.
+// All sizes end with a number that is written completely and whose top byte is 00 or ff, so the last entry ends where
+// the untouched bytes begin. Some libraries fill all entries of the buffer.
 std::optional<std::size_t> EntrySize(std::size_t bytes_written, unsigned count, unsigned capacity) {
   for (const unsigned entries : {count, capacity}) {
     for (const std::size_t size : kEntrySizes) {

@@ -215,7 +215,7 @@ TEST(IxmlReader, ReadsIluvatarsCopyOfTheInterfaceWithPowerInWatts) {
   EXPECT_EQ(card.model, "Iluvatar BI-V150");
   EXPECT_EQ(card.power_watts, 412);
   EXPECT_EQ(card.power_limit_watts, 350);
-  EXPECT_EQ(card.memory_used_bytes, 71618 * kMib);  // the first form: what is reserved counts as used
+  EXPECT_EQ(card.memory_used_bytes, 71618 * kMib);  // the first version: reserved memory counts as used
 }
 
 TEST(IxmlReader, RefusesTheXmlParserOfTheSameName) {

@@ -12,7 +12,7 @@
 namespace fulldeck::device {
 namespace {
 
-// Layouts as NVML's published reference gives them, for 64-bit Linux.
+// Layouts from NVML's published reference, for 64-bit Linux.
 using Handle = void*;
 
 struct PciInfo {
@@ -38,7 +38,7 @@ struct MemoryV2 {
 };
 static_assert(sizeof(MemoryV2) == 40);
 
-constexpr unsigned kTextSize = 96;  // the longest text of any call, its end included
+constexpr unsigned kTextSize = 96;  // the longest string of any call, including its terminator
 constexpr int kDieSensor = 0;
 constexpr int kLastPerformanceState = 15;
 constexpr unsigned kMigEnabled = 1;
@@ -243,7 +243,7 @@ CardReading NvmlShapedReader::ReadCard(unsigned index) const {
 std::optional<std::string> NvmlShapedReader::ReadPciAddress(Handle handle, const AnswerCheck& check) const {
   PciInfo info = {};
   if (get_pci_info_ == nullptr || !Succeeded(get_pci_info_(handle, &info), check)) return std::nullopt;
-  // The text has the function number, which the numbers lack.
+  // The string includes the function number, which the numbers lack.
   if (const auto text = check.Text("PCI address", info.bus_id, sizeof info.bus_id)) {
     if (auto address = NormalPciAddress(*text)) return address;
   }
@@ -251,7 +251,7 @@ std::optional<std::string> NvmlShapedReader::ReadPciAddress(Handle handle, const
 }
 
 void NvmlShapedReader::ReadMemory(Handle handle, CardReading* card, const AnswerCheck& check) const {
-  // The second version leaves reserved memory out of what is used, as the vendor's own tool does.
+  // The second version excludes reserved memory from the used memory, as the vendor's own tool does.
   MemoryV2 v2 = {};
   if (get_memory_v2_ != nullptr && Succeeded(get_memory_v2_(handle, &v2), check)) {
     check.Memory(v2.total, v2.used, card);
@@ -261,7 +261,7 @@ void NvmlShapedReader::ReadMemory(Handle handle, CardReading* card, const Answer
   if (get_memory_v1_ != nullptr && Succeeded(get_memory_v1_(handle, &v1), check)) check.Memory(v1.total, v1.used, card);
 }
 
-// A failed call is ordinary (not every card has every sensor), except where it says that the card itself is gone.
+// A failed call is normal (not every card has every sensor), unless it reports that the card itself is lost.
 bool NvmlShapedReader::Succeeded(int code, const AnswerCheck& check) const {
   if (code == kCardIsLost || code == kCardNeedsReset) check.Note("says of this card: " + Words(code) + ".");
   return code == 0;

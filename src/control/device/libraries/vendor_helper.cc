@@ -31,16 +31,15 @@ base::Result<std::unique_ptr<LibraryReader>> OpenReader(LibraryKind kind, base::
 }
 
 base::Result<std::unique_ptr<LibraryReader>> OpenFirst(LibraryKind kind, const std::vector<std::string>& candidates) {
-  // The first library that loads is the one that counts. One that is there and does not load is the one to report;
-  // names that are nowhere only matter when there is nothing else.
+  // Use the first library that loads. Otherwise report those that exist but do not load; report missing files only if
+  // there is nothing else.
   std::string missing;
   std::string broken;
   for (const std::string& candidate : candidates) {
     auto library = base::DynamicLibrary::Open(candidate);
     if (library) return OpenReader(kind, std::move(*library));
     const std::string& reason = library.error().message;
-    // The loader's words for "no such file" name the file that is missing, which may also be one that the library
-    // needs.
+    // The loader's "No such file" message may also name a dependency of the library, so compare the file name.
     const bool nowhere = reason.starts_with(candidate + ": cannot open shared object file: No such file");
     std::string& reasons = nowhere ? missing : broken;
     reasons += (reasons.empty() ? "" : "; ") + reason;
@@ -105,7 +104,7 @@ Json Encode(const CardReading& card) {
   return object;
 }
 
-// The helper is ours, but the library inside it may have scribbled over anything: every type is looked at before use.
+// The helper is our program, but the library inside it may have corrupted its memory: check every type before use.
 void Get(const Json& object, const char* key, std::optional<double>& value) {
   if (object.contains(key) && object[key].is_number()) value = object[key].get<double>();
 }
@@ -204,7 +203,7 @@ int RunVendorHelper(LibraryKind kind, const std::vector<std::string>& candidates
     if (reader) {
       answer = (*reader)->Read();
     } else if (reader.error().system_error == ENOENT || reader.error().system_error == ENOTSUP) {
-      // Nothing went wrong: there is nothing to ask, or nothing that we can ask.
+      // Not an error: the library is not installed or not supported.
       answer = SourceReading{LibraryKindName(kind), std::nullopt, {}, {reader.error().message}};
     } else {
       answer = reader.error();
@@ -217,7 +216,7 @@ int RunVendorHelper(LibraryKind kind, const std::vector<std::string>& candidates
       return 1;
     }
   }
-  // Past the reader's destructor: a library that hangs or crashes in its shutdown has nothing left to spoil.
+  // Skip the reader's destructor: a library that hangs or crashes in its shutdown can no longer do harm.
   _exit(0);
 }
 

@@ -1,8 +1,8 @@
-// The helper process: `fulldeck vendor-helper KIND CANDIDATE…`. It loads one vendor library, far from anything that
-// matters, and sends readings over a descriptor of its own, so that what the library prints does no harm.
+// The helper process: `fulldeck vendor-helper KIND CANDIDATE…`. It loads one vendor library, isolated from the main
+// process, and sends readings over a separate descriptor, so that output printed by the library does no harm.
 //
-// Bytes: the helper writes a BytesHeader ("FDHELPER") and that many bytes of JSON for every byte that it reads from
-// standard input, and ends at its end.
+// Protocol: for every byte that the helper reads from standard input, it writes a BytesHeader ("FDHELPER") and that
+// many bytes of JSON. It exits at end of file.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ inline constexpr std::uint32_t kHelperLongestAnswer = 1U << 20;
 // The helper's main. Returns an exit code.
 int RunVendorHelper(LibraryKind kind, const std::vector<std::string>& candidates);
 
-// A reading, or the error that took its place, as the JSON that crosses the pipe.
+// A reading, or the error that replaces it, as the JSON that is sent over the pipe.
 std::string EncodeAnswer(const base::Result<SourceReading>& answer);
 base::Result<SourceReading> DecodeAnswer(const std::string& json);
 

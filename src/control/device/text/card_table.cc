@@ -34,7 +34,7 @@ std::string Listed(const std::vector<std::string_view>& titles) {
 class Assembler {
  public:
   Assembler(std::span<const Title> known, std::string_view tool) : known_(known), tool_(tool) {
-    title_lines_.reserve(kMaxTitleLines);  // pointers into it are kept
+    title_lines_.reserve(kMaxTitleLines);  // title_lines_ must not reallocate: pointers into it are kept
   }
 
   void Line(std::string_view line) {
@@ -74,9 +74,9 @@ class Assembler {
  private:
   struct Titles {
     TitleLine line;
-    int group = 0;  // title lines that follow each other; those of the last group explain the rows below
+    int group = 0;  // consecutive title lines; those of the last group apply to the rows below
     bool of_processes = false;
-    bool opens_card = false;  // carries the card's number; the others continue a card
+    bool opens_card = false;  // contains the card's number; the others continue a card
   };
   struct Fit {
     const Titles* titles = nullptr;
@@ -92,7 +92,7 @@ class Assembler {
     title_lines_.push_back(std::move(titles));
   }
 
-  // Both title lines of a card table are there.
+  // Whether both title lines of a card table exist.
   bool HasBothLines(int group) const {
     bool opening = false;
     bool continuing = false;
@@ -103,8 +103,8 @@ class Assembler {
     return opening && continuing;
   }
 
-  // With both title lines at hand the better one wins, even if a value in it is broken. With one missing, a row that
-  // fits badly may belong to the missing one: only a perfect fit counts.
+  // If both title lines exist, the better fit wins, even if a value in it is invalid. If one is missing, a row that
+  // fits badly may belong to the missing one: accept a perfect fit only.
   Fit BestFit(const BoxedRow& row) const {
     const bool whole = HasBothLines(group_);
     Fit best;
@@ -115,7 +115,7 @@ class Assembler {
       if (reading.understood == 0 || reading.misfits() > allowed) continue;
       const bool same = best.titles != nullptr && reading.misfits() == best.reading.misfits() &&
                         reading.understood == best.reading.understood;
-      // What is left of a cut line can look like either; a whole one tells.
+      // The rest of a truncated line can fit either; a complete line decides.
       if (same && reading.cut) return Fit{};
       const bool better = best.titles == nullptr || reading.misfits() < best.reading.misfits() ||
                           (reading.misfits() == best.reading.misfits() && reading.understood > best.reading.understood);
@@ -157,7 +157,7 @@ class Assembler {
     if (open_) table_.cards.back().card.pci_address = std::move(address);
   }
 
-  // The open card has its first line, and the address stands in the second.
+  // The open card has its first line, and the address belongs to the second.
   bool AwaitsAddress() const {
     if (!open_ || lines_of_open_.size() != 1) return false;
     const Titles& first = **lines_of_open_.begin();

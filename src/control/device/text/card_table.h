@@ -1,10 +1,10 @@
-// A tool's whole card table, two lines a card under two title lines: finds the titles, reads every row by the title
-// line that it fits, and puts the rows of one card together. Vendor-neutral: the vendor brings its titles and says
-// afterwards which number is the index. Not for a list with one line a card (efsmi --dmon).
+// Reads the whole card table of a tool that prints two lines per card under two title lines: finds the titles, reads
+// every row by the title line that it fits, and combines the rows of each card. Vendor-neutral: the vendor supplies
+// its titles and decides afterwards which number is the index. Not for a list with one line per card (efsmi --dmon).
 //
-// Damaged text: a card that lost a line keeps what its other line says, and its notes say what is missing. A row whose
-// title line is missing is not read by guesswork; only its PCI address, which cannot be mistaken, is kept. Two rows are
-// one card only when no ruling or unreadable line stands between them. Thread rule: pure function.
+// Damaged text: a card that lost a line keeps the values of its other line, and its notes say what is missing. A row
+// whose title line is missing is not guessed; only its PCI address, which is unambiguous, is kept. Two rows belong to
+// one card only if there is no ruling or unreadable line between them. Thread rule: pure function.
 #pragma once
 
 #include <span>
@@ -22,7 +22,7 @@ struct CardTable {
   std::vector<RowReading> processes;  // rows under a title line with a process id, at most kMaxProcessRows
   std::vector<std::string> notes;     // about rows that belong to no card
   bool has_titles = false;            // a title line was found
-  bool has_both_titles = false;       // both of a card's were
+  bool has_both_titles = false;       // both title lines of a card were found
 };
 
 inline constexpr std::size_t kMaxProcessRows = 4096;
@@ -32,9 +32,9 @@ CardTable ReadCardTable(const TextLines& text, std::span<const Title> known, std
 // "efsmi printed no card table; it began: …", or that it printed nothing. For a table without cards.
 std::string NoTableNote(const TextLines& text, std::string_view tool);
 
-// Every card that is left can be told apart, and none is counted twice. Of cards with the same index the first keeps
-// it. A card with neither index nor PCI address is left out, because it is perhaps one that another source lists as
-// well. Notes say both.
+// Makes sure that all cards can be distinguished and none is counted twice. Of cards with the same index, the first
+// keeps it. A card with neither index nor PCI address is omitted, because another source may list it, too. Notes
+// report both cases.
 void KeepIdentifiedCards(SourceReading& reading, std::string_view tool);
 
 }  // namespace fulldeck::device

@@ -62,7 +62,7 @@ void ReadVersions(const TextLines& text, SourceReading& reading) {
   }
 }
 
-// "Enflame S60G" and "S60G" are one model.
+// "Enflame S60G" and "S60G" are the same model.
 std::string NormalModel(std::string_view model) {
   constexpr std::string_view kVendor = "Enflame ";
   if (model.size() > kVendor.size() && EqualIgnoringCase(model.substr(0, kVendor.size()), kVendor)) {
@@ -98,7 +98,7 @@ struct DmonTitles {
   std::string_view memory_unit = "MiB";
 };
 
-// The words of a line, without the star or bar that some of its lines begin and end with.
+// The words of a line, without the star or bar with which some lines begin and end.
 std::vector<std::string_view> DmonWords(std::string_view line) {
   line = base::Trim(line);
   const auto is_border = [](char c) { return c == '*' || c == '|' || c == '#'; };
@@ -118,7 +118,7 @@ std::optional<DmonTitles> ReadDmonTitles(const std::vector<std::string_view>& wo
   return titles;
 }
 
-// The line of units under the titles. Only Mem's unit is not the same everywhere, as far as is known.
+// The line of units under the titles. As far as is known, only Mem's unit varies.
 void ReadDmonUnits(const std::vector<std::string_view>& words, DmonTitles& titles) {
   if (words.size() != titles.columns.size()) return;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -126,7 +126,7 @@ void ReadDmonUnits(const std::vector<std::string_view>& words, DmonTitles& title
   }
 }
 
-// False when the word is there and makes no sense.
+// Returns false if the word is present but invalid.
 bool StoreDmon(DmonColumn column, std::string_view word, std::string_view memory_unit, CardReading& card) {
   if (column == DmonColumn::kOther || column == DmonColumn::kIndex || IsAbsentMark(word)) return true;
   switch (column) {

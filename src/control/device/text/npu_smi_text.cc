@@ -65,12 +65,12 @@ std::optional<std::string> FailureNote(const TextLines& text) {
   return std::nullopt;
 }
 
-// The NPUs that npu-smi looked into and found idle.
+// The NPUs that npu-smi checked and found idle.
 std::set<int> IdleNumbers(const TextLines& text) {
   std::set<int> idle;
   for (const std::string_view line : text.lines) {
     const std::optional<BoxedRow> row = ReadBoxedRow(line);
-    if (!row || row->cells.size() != 1) continue;  // a line that is cut off may have lost digits
+    if (!row || row->cells.size() != 1) continue;  // a truncated line may have lost digits
     const std::string_view cell = row->cells[0];
     if (!EqualIgnoringCase(cell.substr(0, kNoProcesses.size()), kNoProcesses)) continue;
     if (const auto number = Whole(base::Trim(cell.substr(kNoProcesses.size())), 65535))
@@ -81,15 +81,15 @@ std::set<int> IdleNumbers(const TextLines& text) {
 
 void ChooseMemory(const RowReading& row, CardReading& card) {
   const bool has_hbm = card.memory_total_bytes && *card.memory_total_bytes > 0;
-  if (!has_hbm) {  // "0 / 0" means that there is none of this kind
+  if (!has_hbm) {  // "0 / 0" means that there is no memory of this kind
     const bool has_other = row.other_memory_total_bytes && *row.other_memory_total_bytes > 0;
     card.memory_used_bytes = has_other ? row.other_memory_used_bytes : std::nullopt;
     card.memory_total_bytes = has_other ? row.other_memory_total_bytes : std::nullopt;
   }
 }
 
-// See the header. Where a title line or a card's second line was lost, a number may belong to another chip of the same
-// board: better none.
+// See the header. If a title line or a card's second line was lost, a number may belong to another chip of the same
+// board: assign none.
 void NumberCards(const CardTable& table, bool whole, std::vector<CardReading>& cards) {
   bool has_physical_ids = false;
   bool one_chip_each = true;
@@ -109,7 +109,7 @@ void NumberCards(const CardTable& table, bool whole, std::vector<CardReading>& c
   }
 }
 
-// The chip that a process row speaks of. Without a chip number, the NPU's only one.
+// The chip to which a process row belongs. Without a chip number, the NPU's only chip.
 CardReading* CardOf(const RowReading& process, const std::vector<RowReading>& rows, std::vector<CardReading>& cards) {
   CardReading* found = nullptr;
   for (std::size_t i = 0; i < rows.size(); ++i) {

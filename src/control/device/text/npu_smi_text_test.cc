@@ -279,7 +279,7 @@ TEST(NpuSmi, TakesNothingHarmfulFromHostileText) {
   EXPECT_EQ((*good.processes)[0].memory_bytes, std::nullopt);
 }
 
-// The layout of the next generation, known from one public description only: number and name in cells of their own.
+// The layout of the next generation, known from one public description only: number and name in separate cells.
 TEST(NpuSmi, ReadsATableWithoutChips) {
   const SourceReading reading = ParseNpuSmi(
       "| npu-smi 99.0    Version: 99.0 |\n"

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kFile = "The driver's information file";
 
-// Only digits and points, with a point: "470.57.02", and neither "x86_64" nor "12:15:00".
+// Only digits and periods, with at least one period: "470.57.02", and neither "x86_64" nor "12:15:00".
 bool IsDriverVersion(std::string_view word) {
   bool point = false;
   for (const char c : word) {
@@ -28,7 +28,7 @@ std::optional<std::string> KnownText(std::string_view text) {
   return PlainText(text);
 }
 
-// False when the value is there and makes no sense.
+// Returns false if the value is present but invalid.
 bool Store(std::string_view key, std::string_view value, CardReading& card) {
   if (IsAbsentMark(value) || value.find('?') != std::string_view::npos) return true;
   if (key == "Model") return (card.model = KnownText(value)).has_value();
@@ -65,7 +65,7 @@ std::optional<std::string> ParseNvidiaVersion(std::string_view text) {
 CardReading ParseNvidiaInformation(std::string_view text) {
   constexpr std::array<std::string_view, 7> kKeys = {"Model",        "Bus Location", "Video BIOS", "GPU UUID",
                                                      "Device Minor", "GPU Excluded", "Blacklisted"};
-  constexpr std::size_t kAlwaysPrinted = 3;  // of kKeys, by every module
+  constexpr std::size_t kAlwaysPrinted = 3;  // the first of kKeys; printed by every module
   std::array<bool, kKeys.size()> seen{};
   CardReading card;
   const TextLines lines = SplitLines(text, kFile);

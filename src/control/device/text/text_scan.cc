@@ -28,7 +28,7 @@ char Lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// The number at the front of `text`, and what stands behind it.
+// The number at the front of `text`, and the text after it.
 struct Quantity {
   double value = 0;
   std::string_view unit;
@@ -97,7 +97,7 @@ TextLines SplitLines(std::string_view text, std::string_view tool) {
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (line.size() > kMaxLineBytes) {
       ++too_long;
-      line = {};  // it still parts what stands above from what stands below
+      line = {};  // it still separates the rows above from those below
     }
     out.lines.push_back(line);
   }

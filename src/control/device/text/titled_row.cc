@@ -21,7 +21,7 @@ std::size_t TitleLength(std::span<const std::string_view> words, std::string_vie
   return length;
 }
 
-// The words between the first and the last one given, which stand in one cell, with what is between them.
+// The text from the first to the last of these words, which are in one cell.
 std::string_view Joined(std::string_view first, std::string_view last) {
   return {first.data(), static_cast<std::size_t>(last.data() + last.size() - first.data())};
 }
@@ -65,7 +65,7 @@ Pair TakePair(std::string_view& rest) {
   return {first, {}};
 }
 
-// A word such as Sleep, LP0, OK: what begins with a digit is some other value that slipped under this title.
+// A word such as Sleep, LP0, OK. A word that begins with a digit is a different value that slipped under this title.
 std::optional<std::string> StateWord(std::string_view text) {
   if (text.empty() || text.size() > 24) return std::nullopt;
   const char c = text.front();
@@ -86,7 +86,7 @@ bool StoreText(std::optional<std::string> value, std::optional<std::string>& int
   return true;
 }
 
-// False when the text is there and makes no sense.
+// Returns false if the text is present but invalid.
 bool StoreSingle(Field field, std::string_view text, RowReading& row) {
   if (IsAbsentMark(text)) return true;
   CardReading& card = row.card;
@@ -235,7 +235,7 @@ RowReading ReadRow(const TitleLine& titles, const BoxedRow& row) {
         ++(missing ? reading.missing : reading.understood);
       }
     }
-    // Words that no title explains: this cell is not what the title line promised.
+    // Words without a title: the cell does not match the title line.
     if (!base::Trim(rest).empty() && !titles[i].empty()) reading.unreadable.push_back(titles[i].back().words);
   }
   if (row.closed && row.cells.size() != titles.size()) ++reading.missing;

@@ -1,5 +1,5 @@
-// One line of a tool's card table, read by the title line above it: "Temp" in the title says what the first word of a
-// row means, wherever the column stands. Not for lines without titles, and it does not know which rows make one card
+// One line of a tool's card table, read by the title line above it: "Temp" in the title gives the first word of a row
+// its meaning, wherever the column is. Not for lines without titles. Does not know which rows belong to one card
 // (card_table.h does).
 // Thread rule: pure functions.
 #pragma once
@@ -18,10 +18,10 @@ namespace fulldeck::device {
 
 // What a value is about.
 enum class Field {
-  kIgnored,     // known, not wanted
+  kIgnored,     // known, but not used
   kNumber,      // of the card
   kChip,        // of the chip on its card
-  kPhysicalId,  // of the chip on this host
+  kPhysicalId,  // of the chip on this machine
   kModel,
   kFirmware,
   kPciAddress,
@@ -34,7 +34,7 @@ enum class Field {
   kUtilization,
   kMemoryTotal,
   kMemoryUse,  // used and total, MiB
-  kHbmUse,     // used and total, MiB; the memory that counts where there is some
+  kHbmUse,     // used and total, MiB; preferred if the card has HBM
   kProcessId,
   kProcessMemory,
   kContainerProcessId,
@@ -43,29 +43,29 @@ enum class Field {
 // How much of a cell belongs to one title.
 enum class Extent {
   kWord,
-  kQuantity,  // a number with its unit, glued or apart: "30C", "39 C"
+  kQuantity,  // a number with its unit, with or without a space: "30C", "39 C"
   kPair,      // "68W / 300W", "48.0W  300W", "29096/ 32768", or one "N/A" for both
-  kRest,      // all that is left of the cell
+  kRest,      // the rest of the cell
 };
 
 struct Title {
-  std::string_view words;  // as the tool spells it, case aside: "Pwr(Usage/Cap)", "Boot FW VER"
+  std::string_view words;  // as the tool spells it, ignoring case: "Pwr(Usage/Cap)", "Boot FW VER"
   Field field;
   Extent extent;
 };
 
-// Cell by cell, the titles in the order in which they stand. A word that is no known title counts as one ignored word.
+// Per cell, the titles in the order printed. A word that is not a known title counts as one ignored word.
 using TitleLine = std::vector<std::vector<Title>>;
 
-// Nothing when the row is not a title line: fewer than two of its titles are among `known`.
+// nullopt if the row is not a title line: fewer than two of its titles are among `known`.
 std::optional<TitleLine> ReadTitleLine(const BoxedRow& row, std::span<const Title> known);
 bool HasTitle(const TitleLine& titles, Field field);
-// "TEMP, Dpm, Mem": the wanted ones, for messages.
+// The titles whose values are used, for messages: "TEMP, Dpm, Mem".
 std::string WantedTitles(const TitleLine& titles);
 
-// What a row says under the titles of one line.
+// The values of a row under the titles of one line.
 struct RowReading {
-  CardReading card;  // no index: which number is the index is for the vendor to say
+  CardReading card;  // without index: the vendor decides which number it is
   std::optional<int> number;
   std::optional<int> chip;
   std::optional<int> physical_id;
@@ -74,18 +74,18 @@ struct RowReading {
   std::optional<int> process_id;
   std::optional<int> container_process_id;
   std::optional<std::uint64_t> process_memory_bytes;
-  std::vector<std::string_view> unreadable;  // titles whose value is there and makes no sense
-  int understood = 0;                        // titles whose value was read, or said to be unknown ("N/A")
-  int missing = 0;                           // titles with no value in a cell that is there
+  std::vector<std::string_view> unreadable;  // titles whose value is present but invalid
+  int understood = 0;                        // titles whose value was read or is marked as unknown ("N/A")
+  int missing = 0;                           // titles without a value in a cell that exists
   bool cut = false;                          // the line stops before its last cell
 
-  // 0: the row is all that the titles promise.
+  // 0: the row has everything that the titles require.
   int misfits() const { return static_cast<int>(unreadable.size()) + missing; }
 };
 
 RowReading ReadRow(const TitleLine& titles, const BoxedRow& row);
 
-// Copies into `into` what it lacks.
+// Copies from `from` the values that `into` lacks.
 void FillAbsent(const CardReading& from, CardReading& into);
 
 }  // namespace fulldeck::device

@@ -1,4 +1,4 @@
-// What people and programs read of a verdict.
+// The text and the events of a hang verdict.
 #include <algorithm>
 #include <cstdio>
 
@@ -31,7 +31,8 @@ std::string LastOf(const HangVerdict& verdict) {
   if (!verdict.culprits_call) {
     return IsRendezvous(verdict) ? "it has not come there" : "it has made no call of that group";
   }
-  // What torch's recorder tells is a tenth of a second old at most, and that of a stopped rank older.
+  // torch's recorder is read ten times per second, so its data is up to a tenth of a second old; that of a stopped rank
+  // is older.
   return (IsRecorded(verdict.culprits_call->group) ? "its last call seen was " : "its last call was ") +
          Describe(*verdict.culprits_call);
 }

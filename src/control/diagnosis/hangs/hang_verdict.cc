@@ -10,19 +10,19 @@ using base::Duration;
 using base::TimePoint;
 using std::chrono::milliseconds;
 
-// After this a call is looked at closely; a healthy one is over long before.
+// A collective that takes longer than this is examined closely; a healthy one is over long before.
 constexpr Duration kStall = milliseconds(500);
-constexpr double kBusyShare = 0.05;  // of a cpu
-// Readings of a card are a second apart, and show the second before.
+constexpr double kBusyShare = 0.05;  // of a CPU
+// Readings of a card are one second apart and cover the preceding second.
 constexpr Duration kCardIsFresh = std::chrono::seconds(3);
-constexpr std::uint64_t kIoOfLife = 16 * 1024;  // bytes in the time that is looked at
-constexpr double kFaultsOfLife = 20;            // a second: whoever works on data touches new memory
-constexpr std::size_t kPlacesInOnePlace = 3;    // who polls is seen in the call, before it and behind it
-constexpr double kSwitchesOfLife = 2;           // a second: I/O that moves wakes the main thread up
+constexpr std::uint64_t kIoOfLife = 16 * 1024;  // bytes in the observed window
+constexpr double kFaultsOfLife = 20;            // per second: code that processes data touches new memory
+constexpr std::size_t kPlacesInOnePlace = 3;  // a polling thread is sampled in its system call, before it and after it
+constexpr double kSwitchesOfLife = 2;         // per second: I/O that progresses wakes the main thread
 constexpr Duration kMinObserved = milliseconds(1'400);
 constexpr Duration kSlack =
-    milliseconds(1'000);  // a window begins so much before what must be covered: looks are apart
-constexpr Duration kMinBusyWindow = milliseconds(450);  // long enough to ask for a stack
+    milliseconds(1'000);  // a window starts this much before the period to cover, because samples are apart
+constexpr Duration kMinBusyWindow = milliseconds(450);  // long enough to request a stack
 constexpr Duration kBetweenStacks = milliseconds(1'000);
 constexpr std::size_t kMaxMoments = 512;
 constexpr std::size_t kStepsKept = 64;
@@ -34,7 +34,7 @@ bool IsMessage(const wire::Collective& call) {
 
 CallSeen Seen(const wire::Collective& call, std::uint64_t sequence) {
   CallSeen seen{call.name, call.group, sequence, 0, 0, 0, 0};
-  // What else is reported belongs to the call that began last.
+  // The operation on the board belongs to the collective that started last.
   if (sequence == call.sequence && call.operation != FULLDECK_BOARD_OTHER_OPERATION) {
     seen.operation = call.operation;
     seen.datatype = call.datatype;
@@ -44,7 +44,7 @@ CallSeen Seen(const wire::Collective& call, std::uint64_t sequence) {
   return seen;
 }
 
-// Every second one of the older half goes: what they hold are sums since the start.
+// Drops every second sample of the older half. Samples are sums since the start, so the others stay valid.
 template <typename Moments>
 void ThinOut(Moments& moments) {
   Moments kept;
@@ -114,7 +114,7 @@ void HangJudge::Remember(TimePoint now, const std::vector<RankNow>& ranks) {
       member.present = true;
       const bool changed = is_new || call.sequence != member.call.sequence || call.completed != member.call.completed;
       if (changed) {
-        // Programs that tell no steps: the time between two calls stands for it.
+        // If a program reports no steps, the time between two collectives is used instead.
         if (!is_new && !rank.loop && call.sequence > member.call.sequence && member.changed != TimePoint()) {
           const std::uint64_t calls = call.sequence - member.call.sequence;
           steps_.push_back((now - member.changed) /
@@ -123,6 +123,8 @@ void HangJudge::Remember(TimePoint now, const std::vector<RankNow>& ranks) {
         if (call.sequence != member.call.sequence) member.changed = now;
         known.moved = now;
         const TimePoint began{Duration(static_cast<std::int64_t>(call.since_ns))};
+        // Invariant: an incorrect start time on the board never makes a wait look longer. It is used only if the call
+        // is in flight and the time is at most 2 s in the past; otherwise the wait counts from this sample.
         member.since = call.in_flight() && began < now && now - began < std::chrono::seconds(2) ? began : now;
       }
       member.call = call;
@@ -130,7 +132,7 @@ void HangJudge::Remember(TimePoint now, const std::vector<RankNow>& ranks) {
     if (rank.life == RankLife::kEnded || rank.life == RankLife::kFailed) known.moments.clear();
   }
   while (steps_.size() > kStepsKept) steps_.pop_front();
-  // A group that no living rank is in any more.
+  // Drop groups that no living rank is in any more.
   for (auto group = groups_.begin(); group != groups_.end();) {
     const bool used =
         std::any_of(group->second.begin(), group->second.end(), [](const auto& entry) { return entry.second.present; });
@@ -168,7 +170,7 @@ std::vector<int> HangJudge::MissedBy(int local_rank, const Group& group) const {
     const auto other = LocalRankOf(group, call.size, rank);
     if (!other) continue;
     const auto member = group.find(*other);
-    // Begun is enough: it is then in the call, or through it.
+    // Started is enough: the rank is in the collective or past it.
     if (member == group.end() || member->second.call.sequence <= call.completed) missing.push_back(*other);
   }
   return missing;
@@ -181,9 +183,9 @@ bool HangJudge::SomeAreElsewhere(const Group& group) const {
 Duration HangJudge::LimitFor(const RankNow& rank, const Member& waiting) const {
   const wire::Phase phase = rank.loop ? rank.loop->phase : wire::Phase::kNotReported;
   const bool reported = phase != wire::Phase::kNotReported;
-  // The adapters report phases of scripts that do anything between two steps, without knowing of it.
+  // The adapters report phases of scripts without knowing what the script does between two steps.
   Duration limit = IsRecorded(waiting.call.name) ? limits_.unknown : limits_.known;
-  // Where no steps are reported: a wrapper of the model makes some calls of its own before the first one.
+  // Without reported steps: a model wrapper makes a few collectives of its own before the first step.
   const bool before_first_step = reported ? rank.loop->step_at_ns == 0
                                           : waiting.call.completed < (IsRecorded(waiting.call.name) ? kFirstCalls : 2);
   if (before_first_step) limit = std::max(limit, limits_.first);
@@ -191,6 +193,8 @@ Duration HangJudge::LimitFor(const RankNow& rank, const Member& waiting) const {
   return std::max(limit, 5 * MedianStep());
 }
 
+// Invariant: a window never begins before the rank's last visible progress (known.moved), so evidence from before it is
+// never used.
 HangJudge::Window HangJudge::Since(const Known& known, TimePoint from) const {
   Window window;
   const auto first = std::find_if(known.moments.begin(), known.moments.end(),
@@ -201,7 +205,7 @@ HangJudge::Window HangJudge::Since(const Known& known, TimePoint from) const {
   for (auto moment = first; moment != known.moments.end(); ++moment) {
     const ProcessSample& process = moment->process;
     window.traced = window.traced || process.traced;
-    // Telling its stack is work of ours.
+    // Exclude the time in which it printed its stack; we caused that.
     if (moment == first || std::any_of(known.stacks.begin(), known.stacks.end(), [&](const StackSeen& stack) {
           return moment->at > stack.polled && std::prev(moment)->at <= stack.seen;
         })) {
@@ -228,8 +232,8 @@ HangJudge::Window HangJudge::Since(const Known& known, TimePoint from) const {
 HangJudge::Finding HangJudge::Examine(int local_rank, const RankNow& rank, TimePoint now, Duration limit,
                                       Duration waited) {
   const Finding finding = ExamineProcess(local_rank, rank, now, limit, waited);
-  // It computes there, and its main thread spins or sleeps in the driver until a kernel ends. The evidence is gathered
-  // all the same, so that the verdict on a rank that has just stopped working comes no later.
+  // The card computes while the main thread spins or sleeps in the driver until a kernel ends. Evidence is collected
+  // anyway, so that the verdict on a rank that has just stopped working is not delayed.
   const bool card_works = rank.card_worked && now - *rank.card_worked <= kCardIsFresh && waited < limits_.io;
   return card_works ? Finding() : finding;
 }
@@ -239,7 +243,7 @@ HangJudge::Finding HangJudge::ExamineProcess(int local_rank, const RankNow& rank
   const Window near = Since(known_[static_cast<std::size_t>(local_rank)], now - limit);
   if (near.traced || near.span < kMinBusyWindow || near.seconds <= 0 || near.io_bytes >= kIoOfLife) return {};
   if (near.main_busy / near.seconds < kBusyShare) return ExamineIdle(local_rank, rank, now, limit);
-  // Who works on data touches new memory, or waits for a file or socket now and then.
+  // Code that processes data touches new memory or waits for a file or socket from time to time.
   if (near.io || static_cast<double>(near.faults) / near.seconds >= kFaultsOfLife) return {};
   if (!SpinsInPlace(local_rank, now, limit, waited)) return {};
   return {Evidence::kSpinning, limit, false};
@@ -249,7 +253,8 @@ HangJudge::Finding HangJudge::ExamineIdle(int local_rank, const RankNow& rank, T
   const Known& known = known_[static_cast<std::size_t>(local_rank)];
   const auto rate = [](double amount, const Window& window) { return amount / std::max(window.seconds, 1e-3); };
 
-  // A proof needs no long time. Who is in a call of another group may be released by that group's own threads.
+  // This evidence is conclusive, so it needs no long observation. A rank inside a collective of another group may be
+  // released by that group's threads.
   const Duration shown = std::max(limits_.shown, 5 * MedianStep());
   const Window near = Since(known, now - shown);
   const bool in_a_call = std::any_of(rank.groups.begin(), rank.groups.end(),
@@ -261,7 +266,7 @@ HangJudge::Finding HangJudge::ExamineIdle(int local_rank, const RankNow& rank, T
 
   const Duration asleep = std::max(limit, limits_.sleeping);
   const Window sleep = Since(known, now - asleep - kSlack);
-  // Also where other threads or children of it work: the main thread may well wait for them.
+  // Also applies if its other threads or children work: the main thread may be waiting for them.
   const bool waits_for_something =
       sleep.io || sleep.workers_io || sleep.unknown || rate(sleep.busy, sleep) >= kBusyShare;
   if (!waits_for_something) {
@@ -273,26 +278,27 @@ HangJudge::Finding HangJudge::ExamineIdle(int local_rank, const RankNow& rank, T
   const Duration blocked = std::max(limit, limits_.io);
   const Window io = Since(known, now - blocked - kSlack);
   if (io.traced || io.span < blocked || io.io_bytes >= kIoOfLife || rate(io.main_busy, io) >= kBusyShare) return {};
-  // Who only looks every now and then whether its thread or child is done wakes up without any I/O that moves.
+  // A main thread that polls for the end of a thread or child wakes up without any I/O progress.
   const bool polls = io.workers_io && io.sleeps;
   if (!polls && rate(static_cast<double>(io.switches), io) >= kSwitchesOfLife) return {};
   const bool by_io = io.io || io.workers_io;
   return {by_io ? Evidence::kBlockedIo : Evidence::kSleeping, blocked, by_io};
 }
 
-// It computes, or it spins: its stack shows which.
+// Distinguishes computing from spinning by the stack.
 bool HangJudge::SpinsInPlace(int local_rank, TimePoint now, Duration limit, Duration waited) {
   Known& known = known_[static_cast<std::size_t>(local_rank)];
   std::deque<StackSeen>& stacks = known.stacks;
+  // A stack that was requested before the last progress is not evidence either.
   while (!stacks.empty() && stacks.front().polled < known.moved) stacks.pop_front();
   const std::size_t seen = stacks.size();
   const bool same = seen >= 2 && stacks[seen - 1].stack == stacks[seen - 2].stack;
   const Duration between = std::max<Duration>(kBetweenStacks, limit / 4);
-  // What it did a while ago says nothing about now.
+  // Old stacks are not evidence about the present.
   const bool fresh = seen > 0 && now - stacks.back().seen <= between;
-  // Nobody can see its stack: then it gets three times the time.
+  // If its stack cannot be read, the limit is three times as long.
   if (same && fresh && (stacks.back().stack != 0 || waited >= 3 * limit)) return true;
-  // A rank that is at work is polled ever more rarely.
+  // Back off: a rank that makes progress is asked for its stack less and less often.
   const int times = static_cast<int>(std::min<std::size_t>(seen, 6));
   const Duration pause = seen < 2 || same ? between : kBetweenStacks * (1 << times);
   const bool early = waited < limit * 2 / 5;
@@ -309,9 +315,10 @@ void HangJudge::SawStack(int local_rank, std::uint64_t stack, TimePoint now) {
   known.stacks.push_back({known.polled, now, stack});
 }
 
-// A rank that Gloo ended for a message that was too long has not reported its call, which differs from another one's.
-// When all other members have reported theirs: if these are equal, its call is the odd one; if some are longer than
-// others, its is one of the short ones. Gives the number of members whose call stays unknown.
+// A rank that Gloo ended because of a too long message has not reported its collective, which differs from another
+// rank's. Once all other members have reported theirs: if those are equal, the ended rank's collective is the odd one;
+// if some are longer than others, it is one of the short ones. Returns the number of members whose collective remains
+// unknown.
 std::size_t HangJudge::AddCallThatEndedItsRank(const Group& group, const std::vector<RankNow>& ranks,
                                                Kinds& kinds) const {
   int ended = -1;
@@ -343,9 +350,9 @@ std::size_t HangJudge::AddCallThatEndedItsRank(const Group& group, const std::ve
 std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks, TimePoint now,
                                                bool after_failure) const {
   for (const auto& [id, group] : groups_) {
-    // The calls that are under way, by number; of those with the same number all must be the same.
+    // Collectives in flight, by sequence number. All with the same number must be equal.
     std::map<std::uint64_t, Kinds> calls;
-    std::map<std::uint64_t, std::size_t> unreported;  // calls of which it is not reported yet what they are
+    std::map<std::uint64_t, std::size_t> unreported;  // collectives whose details are not reported yet
     for (const auto& [local_rank, member] : group) {
       const wire::Collective& call = member.call;
       const RankLife life = ranks[static_cast<std::size_t>(local_rank)].life;
@@ -377,7 +384,7 @@ std::optional<HangVerdict> HangJudge::Mismatch(const std::vector<RankNow>& ranks
       const auto odd = least == most ? std::find_if(kinds.begin(), kinds.end(),
                                                     [&](const auto& kind) { return kind.first != most->first; })
                                      : least;
-      // Who is the odd one is known when most are: the others tell within a moment.
+      // The odd one is known only when the others have a majority; pending ranks report shortly.
       const auto unknown = unreported.find(sequence);
       if (unknown != unreported.end() && most->second.size() <= odd->second.size() + unknown->second) continue;
       HangVerdict verdict;
@@ -405,7 +412,7 @@ std::optional<HangVerdict> HangJudge::Differing(TimePoint now, const std::vector
   Remember(now, ranks);
   for (std::size_t index = 0; index < ranks.size(); ++index) {
     if (!ranks[index].sent_too_much) continue;
-    // It may have ended before it was seen to have joined.
+    // The rank may have ended before it was seen in the group.
     for (auto& [id, group] : groups_) {
       const wire::Collective call = group.begin()->second.call;
       if (call.size != static_cast<std::uint32_t>(run_.world_size)) continue;
@@ -419,18 +426,21 @@ std::optional<HangVerdict> HangJudge::Differing(TimePoint now, const std::vector
   return Mismatch(ranks, now, true);
 }
 
+// No alarm without all of: a wait of at least the limit, a culprit that does not wait for another rank (or a cycle),
+// and evidence that lasted as long as the limit. Everything else is at most kWaiting. The order of the checks matters:
+// ranks in different collectives also wait for each other, so Mismatch comes before the search for suspects.
 HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
   Remember(now, ranks);
   wants_stack_.reset();
   wants_threads_.clear();
-  // Who waits, in which group, and for whom.
+  // Determine which rank waits, in which group, and for which ranks.
   std::map<int, std::uint64_t> waits_in;
   std::map<int, std::vector<int>> waits_for;
   for (const auto& [id, group] : groups_) {
     for (const auto& [local_rank, member] : group) {
       const Duration waited = Waits(local_rank, member, ranks, now);
       if (waited < kStall) continue;
-      // In two groups at once: the older call holds it.
+      // If it waits in two groups, the older call counts.
       const auto before = waits_in.find(local_rank);
       if (before != waits_in.end() && groups_.at(before->second).at(local_rank).since <= member.since) continue;
       waits_in[local_rank] = id;
@@ -455,8 +465,8 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
     return differing->waited < shown ? HangVerdict() : *differing;
   }
 
-  // Stopped ones hold others up also inside a call. Then whoever does not wait itself: it is what a chain of waiting
-  // ranks ends at.
+  // Stopped ranks hold up others even inside a collective. After them, suspect ranks that do not wait themselves: every
+  // chain of waiting ranks ends at one.
   std::vector<Suspect> suspects;
   const auto suspect = [&](int local_rank, int waiter) {
     for (Suspect& known : suspects) {
@@ -470,7 +480,8 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
   for (const auto& [waiter, missing] : waits_for) {
     const Group& group = groups_.at(waits_in.at(waiter));
     for (const int local_rank : missing) {
-      // Also who is still in a call that others are through: all have come to it, and it waits for nobody.
+      // Includes a rank that is still in a collective that the others have completed: all have arrived there, so it
+      // waits for none.
       const auto its_own = waits_for.find(local_rank);
       if (its_own == waits_for.end() || its_own->second.empty()) suspect(local_rank, waiter);
     }
@@ -496,7 +507,7 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
 
   if (suspects.empty()) return WithoutSuspect(verdict, longest->second, waits_for, ranks, now, shown);
 
-  const auto rank_of_life = [&](int local_rank) {  // the surest first
+  const auto rank_of_life = [&](int local_rank) {  // most certain first
     const RankLife life = ranks[static_cast<std::size_t>(local_rank)].life;
     return life == RankLife::kEnded ? 0 : life == RankLife::kStopped ? 1 : 2;
   };
@@ -505,6 +516,7 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
     const auto member = group.find(one.local_rank);
     return member == group.end() ? 0 : member->second.call.sequence;
   };
+  // Total order (the local rank is last), so that the same samples give the same culprit.
   std::stable_sort(suspects.begin(), suspects.end(), [&](const Suspect& a, const Suspect& b) {
     const int life_a = rank_of_life(a.local_rank);
     const int life_b = rank_of_life(b.local_rank);
@@ -517,13 +529,13 @@ HangVerdict HangJudge::Judge(TimePoint now, const std::vector<RankNow>& ranks) {
   if (std::any_of(suspects.begin(), suspects.end(), [&](const Suspect& one) {
         return ranks[static_cast<std::size_t>(one.local_rank)].life == RankLife::kFailed;
       })) {
-    return {};  // a rank that failed ends the run by itself
+    return {};  // the failed rank ends the run anyway
   }
 
   const Suspect chosen = suspects.front();
   const Member& waiter = groups_.at(chosen.group).at(chosen.waiter);
   verdict.culprit = chosen.local_rank;
-  // It may be in a call itself that the others are through.
+  // It may itself be in a collective that the others have completed.
   std::erase(verdict.waiting, chosen.local_rank);
   verdict.awaited = Seen(waiter.call, waiter.call.completed + 1);
   verdict.waited = now - waiter.since;
@@ -557,13 +569,13 @@ HangVerdict HangJudge::WithEvidence(HangVerdict verdict, const std::vector<Suspe
   const auto waiting = [&] { return verdict.kind == VerdictKind::kNothing ? HangVerdict() : verdict; };
   const RankLife life = ranks[static_cast<std::size_t>(verdict.culprit)].life;
   if (life == RankLife::kEnded || life == RankLife::kStopped) {
-    // A debugger stops whom it is attached to.
+    // A debugger stops the process that it is attached to.
     if (verdict.waited < shown || (life == RankLife::kStopped && verdict.traced)) return waiting();
     verdict.kind = life == RankLife::kEnded ? VerdictKind::kEnded : VerdictKind::kStopped;
     verdict.evidence = life == RankLife::kEnded ? Evidence::kLeftCollective : Evidence::kStopped;
     return verdict;
   }
-  // There must be evidence against every suspect: as long as one of them works, the others may only wait for it.
+  // Invariant: there must be evidence against every suspect. While one of them works, the others may be waiting for it.
   Finding against;
   Duration limit{0};
   for (const Suspect& one : suspects) {
@@ -575,6 +587,7 @@ HangVerdict HangJudge::WithEvidence(HangVerdict verdict, const std::vector<Suspe
     if (one.local_rank == verdict.culprit) against = finding;
   }
   const TimePoint moved = known_[static_cast<std::size_t>(verdict.culprit)].moved;
+  // The evidence must also be as old as the limit; kStall allows for the start of the sampling.
   if (verdict.waited < limit || now - moved < limit - kStall) return waiting();
   verdict.kind = VerdictKind::kHang;
   verdict.evidence = against.evidence;
@@ -582,13 +595,14 @@ HangVerdict HangJudge::WithEvidence(HangVerdict verdict, const std::vector<Suspe
   return verdict;
 }
 
-// Everybody who is waited for waits too.
+// Every awaited rank waits, too.
 HangVerdict HangJudge::WithoutSuspect(HangVerdict verdict, std::uint64_t id,
                                       const std::map<int, std::vector<int>>& waits_for,
                                       const std::vector<RankNow>& ranks, TimePoint now, Duration shown) {
   if (verdict.waited < shown) return {};
   const Group& group = groups_.at(id);
-  // In a circle: ranks that make the same calls of several groups in another order. The odd one is what most wait for.
+  // A cycle: ranks make the collectives of several groups in different order. The culprit is the rank that most others
+  // wait for.
   std::map<int, int> wanted;
   for (const auto& [waiter, missing] : waits_for) {
     for (const int local_rank : missing) ++wanted[local_rank];
@@ -613,7 +627,7 @@ HangVerdict HangJudge::WithoutSuspect(HangVerdict verdict, std::uint64_t id,
       }
     }
     std::erase(verdict.waiting, verdict.culprit);
-    // Calls that overlap in several groups may look so for a moment: it must hold still.
+    // Overlapping collectives of several groups can look like this briefly, so the picture must not change for a while.
     Duration still = verdict.waited;
     for (const auto& [waiter, missing] : waits_for) {
       still = std::min(still, now - known_[static_cast<std::size_t>(waiter)].moved);
@@ -631,7 +645,7 @@ HangVerdict HangJudge::WithoutSuspect(HangVerdict verdict, std::uint64_t id,
     if (all_wait) verdict.kind = VerdictKind::kElsewhere;
     return verdict;
   }
-  // All are in the call. Its transport may be slow: only when none of them does anything is it lost.
+  // All ranks are in the collective. Its transport may be slow: it is a hang only if none of them is active.
   Duration limit{0};
   for (const auto& [local_rank, member] : group) {
     const RankNow& rank = ranks[static_cast<std::size_t>(local_rank)];

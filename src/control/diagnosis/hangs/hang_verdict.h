@@ -1,11 +1,11 @@
-// Who waits for whom among the ranks of this node, and whether there is evidence that the awaited rank is stuck:
-// nothing, *waiting* (reported as it is, never an alarm), or a hang with exactly one culprit, the evidence, the call
-// that the others wait in and its number. docs/hangs.md describes the rules.
+// Decides which ranks of this node wait for which, and whether there is evidence that the awaited rank is stuck. The
+// verdict is nothing, *waiting* (reported, but never an alarm), or a hang with exactly one culprit, the evidence, and
+// the collective that the others wait in. The rules are in docs/hangs.md.
 //
-// Pure: it is shown what was read of every rank, moment after moment, and gives a verdict; it reads no clock, no file
-// and no board, and sends nothing (launcher/hang_watch.h does). The same moments give the same verdicts.
+// Pure: takes samples of every rank in order of time and returns verdicts. It reads no clock, file or board and sends
+// nothing (launcher/hang_watch.h does). The same samples give the same verdicts.
 //
-// Ranks are counted as on the board, from 0 on this node; RunRank gives the number in the whole run. One thread.
+// Ranks are numbered as on the board, from 0 on this node; RunRank returns the global rank. Not thread safe.
 #pragma once
 
 #include <cstdint>
@@ -23,28 +23,29 @@
 
 namespace fulldeck::diagnosis {
 
-// Whether a group of this name is told by somebody who looks at torch's own recorder now and then, and not by the group
-// itself. The program behind it knows nothing of fulldeck.
+// Whether the calls of a group with this name are sampled from torch's flight recorder rather than reported by the
+// group itself. The program then does not know fulldeck.
 inline bool IsRecorded(std::string_view group) {
   return group.starts_with("c10d ");
 }
 
-// What the kernel tells of a rank's process. All figures count from its start.
+// What the kernel reports about a rank's process. All counters start at its start.
 struct ProcessSample {
-  char state = '?';               // of the main thread: R S D T t Z
-  bool traced = false;            // somebody has a debugger on it
-  base::Duration cpu{0};          // taken by it and its children, and waited for by its main thread
-  base::Duration main_thread{0};  // the main thread's part of it
-  std::uint64_t io_bytes = 0;     // read and written, by its children too
-  std::uint64_t switches = 0;     // how often the main thread has begun to wait
+  char state = '?';       // main thread: R S D T t Z
+  bool traced = false;    // a debugger is attached
+  base::Duration cpu{0};  // CPU time of it and its children, plus the time that its main thread waited for a CPU
+  base::Duration main_thread{0};  // the main thread's share of `cpu`
+  std::uint64_t io_bytes = 0;     // read and written, including its children
+  std::uint64_t switches = 0;     // how often the main thread has started to wait
   std::uint64_t page_faults = 0;
   std::string place;        // kernel function in which the main thread waits; empty: none
-  std::string exact_place;  // with the arguments of its system call; "running"; equal: it has not moved
-  ThreadWait wait;          // of the main thread
-  // Of the other threads, less those that serve communication; both false where they were not looked at.
-  bool all_in_locks = false;  // the main thread and all of them are in locks that only they can release
-  // The main thread is in a futex and one of them waits for a file or socket, as the threads of an upload do; or it
-  // may wait for a child that does.
+  std::string exact_place;  // with system call arguments, or "running"; equal values: it has not moved
+  ThreadWait wait;          // main thread
+  // The other threads, except those that serve communication; both are false if they were not sampled.
+  // every thread, including the main thread, is in a lock that only these threads can release
+  bool all_in_locks = false;
+  // The main thread waits in a futex while another thread waits for a file or socket, as the threads of an upload do;
+  // or the main thread may wait for a child that does I/O.
   bool a_worker_in_io = false;
 };
 
@@ -52,45 +53,45 @@ enum class RankLife { kThere, kStopped, kEnded, kFailed };
 
 struct RankNow {
   RankLife life = RankLife::kThere;
-  // Gloo ended it because a peer sent more than its own call takes: the call is another than the peer's, and was not
-  // reported.
+  // Gloo ended it because a peer sent more data than its own collective takes: the collective differs from the peer's
+  // and was not reported.
   bool sent_too_much = false;
-  std::optional<ProcessSample> process;  // absent: not looked at
+  std::optional<ProcessSample> process;  // absent: not sampled
   std::optional<wire::Loop> loop;
   std::vector<wire::Collective> groups;
-  std::optional<base::TimePoint> card_worked;  // when the rank's card was last seen at work for it; absent: not known
+  std::optional<base::TimePoint> card_worked;  // when the rank's card was last seen working for it; absent: unknown
 };
 
 enum class VerdictKind {
   kNothing,
   kWaiting,    // reported, never an alarm
-  kElsewhere,  // the same; all ranks of the group that are here wait: for a rank of another node
-  kHang,       // the culprit is there and makes no progress
-  kDesync,     // the culprit made another call than the others
+  kElsewhere,  // the same; all ranks of the group on this node wait for a rank of another node
+  kHang,       // the culprit is alive and makes no progress
+  kDesync,     // the culprit made a different collective than the others
   kStopped,    // the culprit was stopped by a signal
   kEnded,      // the culprit has exited, and the others wait for it
 };
 
-// Why a wait is called a hang.
+// Why a wait is classified as a hang.
 enum class Evidence {
   kNone,
   kStopped,         // by a signal
   kDeadlocked,      // no thread can release another, or ranks wait for each other
-  kMismatched,      // ranks are in different calls
+  kMismatched,      // ranks are in different collectives
   kLeftCollective,  // the culprit has exited
-  kSpinning,        // CPU time grows, nothing else does, and the stack's functions stay the same
+  kSpinning,        // CPU time grows, nothing else changes, and the stack has the same functions
   kSleeping,        // a wait that is not I/O, for HangLimits::sleeping
-  kBlockedIo,       // I/O that has not moved for HangLimits::io
+  kBlockedIo,       // I/O without progress for HangLimits::io
 };
 // "left-collective"
 const char* NameOf(Evidence evidence);
 
-// A call as a rank made it.
+// A collective as a rank made it.
 struct CallSeen {
   std::string group;  // its name
   std::uint64_t group_id = 0;
   std::uint64_t sequence = 0;
-  std::uint32_t operation = 0;  // 0: not told
+  std::uint32_t operation = 0;  // 0: not reported
   std::uint32_t datatype = 0;
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
@@ -100,15 +101,15 @@ std::string Describe(const CallSeen& call);
 
 struct HangVerdict {
   VerdictKind kind = VerdictKind::kNothing;
-  int culprit = -1;                       // local rank; -1 with kElsewhere, and while nobody is suspected
+  int culprit = -1;                       // local rank; -1 with kElsewhere and without a suspect
   Evidence evidence = Evidence::kNone;    // of an alarm
   bool io = false;                        // the culprit waits for a file or socket
   bool traced = false;                    // a debugger is attached to the culprit: never an alarm
-  CallSeen awaited;                       // the call that the others wait in
-  std::vector<int> waiting;               // who waits in it, or for one that does
+  CallSeen awaited;                       // the collective that the others wait in
+  std::vector<int> waiting;               // the ranks that wait in it, or for a rank that does
   base::Duration waited{0};               // the longest of them
-  std::optional<CallSeen> culprits_call;  // its last one in that group; with kDesync the one that it makes instead
-  std::vector<int> also_missing;          // others that have not come either
+  std::optional<CallSeen> culprits_call;  // its last one in that group; with kDesync, the one that it makes instead
+  std::vector<int> also_missing;          // other ranks that have not arrived either
   wire::Phase culprits_phase = wire::Phase::kNotReported;
   std::string place;  // kernel function that the culprit's main thread waits in
   ThreadWait wait;    // of the culprit's main thread
@@ -116,17 +117,18 @@ struct HangVerdict {
   bool alarm() const { return kind > VerdictKind::kElsewhere; }
 };
 
-// How long the others must have waited, and the evidence must have lasted. Each is the least; five times the median
-// step where that is longer. The first two are for a verdict after 3 s by who looks four times a second.
+// Minimum time that the others must have waited and the evidence must have lasted; five times the median step if that
+// is longer. `shown` and `known` are chosen so that a caller that polls four times per second reports after 3 s.
 struct HangLimits {
-  base::Duration shown = std::chrono::milliseconds(2'650);  // of level waiting; of stopped, deadlocked, mismatched …
-  base::Duration known = std::chrono::milliseconds(2'650);  // spinning, where the calls are reported by themselves
-  base::Duration unknown = std::chrono::seconds(10);        // spinning, where torch's flight recorder is their source
-  base::Duration first = std::chrono::seconds(120);         // spinning or sleeping, before the first step
+  // minimum for reporting a wait; stopped, deadlocked, mismatched …
+  base::Duration shown = std::chrono::milliseconds(2'650);
+  base::Duration known = std::chrono::milliseconds(2'650);  // spinning, if the groups report their own calls
+  base::Duration unknown = std::chrono::seconds(10);  // spinning, if calls are sampled from torch's flight recorder
+  base::Duration first = std::chrono::seconds(120);   // spinning or sleeping, before the first step
   base::Duration slow = std::chrono::seconds(60);  // the same in a phase that may take long: compiling, a checkpoint …
   base::Duration sleeping = std::chrono::seconds(10);
-  base::Duration all_in_call = std::chrono::seconds(30);  // nobody is missing from the call, and nobody does anything
-  // Also where /proc does not show what the main thread waits for, and where the rank's card works.
+  base::Duration all_in_call = std::chrono::seconds(30);  // no rank is missing from the call, and none is active
+  // Also used if /proc does not show what the main thread waits for, or if the rank's card works.
   base::Duration io = std::chrono::seconds(120);
 };
 
@@ -134,32 +136,33 @@ class HangJudge {
  public:
   explicit HangJudge(const wire::BoardRun& run, HangLimits limits = {}) : run_(run), limits_(limits) {}
 
-  // A call has been under way for a while: the next moment is to tell about the processes too. Else they cost nothing.
+  // A collective has been in flight for a while: the next sample must include the processes. Otherwise they need not be
+  // read.
   bool WantsProcesses() const { return stalled_; }
-  // Whose threads the next moment is to show as well: local ranks that others wait for.
+  // Local ranks that others wait for: the next sample must include their threads.
   const std::vector<int>& WantsThreadsOf() const { return wants_threads_; }
-  // The rank that takes CPU time and shows nothing for it: two equal stacks decide. Answer with SawStack.
+  // A rank that uses CPU time without visible progress: two equal stacks decide. Answer with SawStack.
   std::optional<int> WantsStackOf() const { return wants_stack_; }
-  // A stack is being taken: what the rank does for it is no progress. Comes before every SawStack.
+  // A stack is being requested: activity that this causes in the rank is not progress. Call it before every SawStack.
   void OnStackRequested(int local_rank, base::TimePoint now);
-  // `stack`: the same for the same functions on the main thread's stack; 0: it cannot be read.
+  // `stack`: fingerprint of the functions on the main thread's stack; 0: not readable.
   void SawStack(int local_rank, std::uint64_t stack, base::TimePoint now);
 
-  // One RankNow for each rank of the board, in order. Moments follow each other by 0.1 to 1 s.
+  // `ranks`: one per rank of the board, in order. Samples must be 0.1 to 1 s apart.
   HangVerdict Judge(base::TimePoint now, const std::vector<RankNow>& ranks);
-  // Only whether the last calls of ranks have the same number and differ: for a run that has failed, whose calls have
-  // ended with that failure.
+  // Only checks whether the last collectives of ranks have the same number but differ. For a run that has failed, whose
+  // collectives have ended with the failure.
   std::optional<HangVerdict> Differing(base::TimePoint now, const std::vector<RankNow>& ranks);
 
   int RunRank(int local_rank) const { return run_.first_rank + local_rank; }
   base::Duration MedianStep() const;
 
  private:
-  struct Member {  // a rank in a group, as it was seen last
+  struct Member {  // a rank in a group, as last seen
     wire::Collective call;
-    base::TimePoint since{};    // its numbers stand so since
-    base::TimePoint changed{};  // the call before began to be seen
-    bool present = false;       // on the board now
+    base::TimePoint since{};    // when its counters last changed
+    base::TimePoint changed{};  // when the previous call was first seen
+    bool present = false;       // currently on the board
   };
   struct Moment {
     base::TimePoint at;
@@ -170,16 +173,16 @@ class HangJudge {
     base::TimePoint seen;
     std::uint64_t stack;
   };
-  struct Known {                 // of one rank
-    std::deque<Moment> moments;  // while something stalls
+  struct Known {                 // per rank
+    std::deque<Moment> moments;  // while a collective is stalled
     std::deque<StackSeen> stacks;
     base::TimePoint polled{};
-    base::TimePoint moved{};  // something on its part of the board changed last
+    base::TimePoint moved{};  // when its record on the board last changed
     wire::Phase phase = wire::Phase::kNotReported;
     std::uint64_t step = 0;
   };
   using Group = std::map<int, Member>;  // by local rank
-  struct Suspect {                      // somebody waits for it, and it waits for nobody
+  struct Suspect {                      // another rank waits for it, and it waits for none
     int local_rank;
     std::uint64_t group;
     int waiter;
@@ -188,16 +191,16 @@ class HangJudge {
   void Remember(base::TimePoint now, const std::vector<RankNow>& ranks);
   base::Duration Waits(int local_rank, const Member& member, const std::vector<RankNow>& ranks,
                        base::TimePoint now) const;
-  // Nothing for a member of another node, and where nobody has told which rank it is.
+  // nullopt for a member of another node, or if its rank is unknown.
   std::optional<int> LocalRankOf(const Group& group, std::uint32_t size, std::uint32_t rank) const;
-  // The ranks of this node that have not begun the call in which `local_rank` is.
+  // The ranks of this node that have not started the collective that `local_rank` is in.
   std::vector<int> MissedBy(int local_rank, const Group& group) const;
   bool SomeAreElsewhere(const Group& group) const;
-  // For spinning and sleeping, by what is known of the program and its phase.
+  // The limit for spinning and sleeping, given what is known about the program and its phase.
   base::Duration LimitFor(const RankNow& rank, const Member& waiting) const;
-  // What a rank's process did since a moment.
+  // Activity of a rank's process since a sample.
   struct Window {
-    base::Duration span{0};  // from the first to the last moment
+    base::Duration span{0};  // from the first to the last sample
     double seconds = 0;      // excluding the time in which it printed its stack
     double busy = 0;         // seconds of CPU time
     double main_busy = 0;
@@ -206,16 +209,16 @@ class HangJudge {
     std::uint64_t switches = 0;
     std::size_t places = 0;
     bool traced = false;
-    bool io = false;           // some of the time its main thread
-    bool workers_io = false;   // some of the time another thread for which the main thread may wait
-    bool unknown = false;      // some of the time it is not known what it waits for
-    bool sleeps = true;        // its main thread, all the time, in waits that may end by themselves
-    bool all_in_locks = true;  // all the time
+    bool io = false;           // in some samples, main thread
+    bool workers_io = false;   // in some samples, another thread that the main thread may wait for
+    bool unknown = false;      // in some samples it is unknown what it waits for
+    bool sleeps = true;        // in all samples the main thread is in a wait that may end by itself
+    bool all_in_locks = true;  // in all samples
   };
   Window Since(const Known& known, base::TimePoint from) const;
   struct Finding {
     Evidence evidence = Evidence::kNone;
-    base::Duration limit{0};  // that the others must have waited
+    base::Duration limit{0};  // minimum wait of the others
     bool io = false;
   };
   Finding Examine(int local_rank, const RankNow& rank, base::TimePoint now, base::Duration limit,
@@ -224,7 +227,7 @@ class HangJudge {
                          base::Duration waited);
   Finding ExamineIdle(int local_rank, const RankNow& rank, base::TimePoint now, base::Duration limit) const;
   bool SpinsInPlace(int local_rank, base::TimePoint now, base::Duration limit, base::Duration waited);
-  using Kinds = std::map<std::uint64_t, std::vector<int>>;  // local ranks by fingerprint of their call
+  using Kinds = std::map<std::uint64_t, std::vector<int>>;  // local ranks by fingerprint of their collective
   std::size_t AddCallThatEndedItsRank(const Group& group, const std::vector<RankNow>& ranks, Kinds& kinds) const;
   std::optional<HangVerdict> Mismatch(const std::vector<RankNow>& ranks, base::TimePoint now, bool after_failure) const;
   HangVerdict WithEvidence(HangVerdict verdict, const std::vector<Suspect>& suspects, const std::vector<RankNow>& ranks,
@@ -236,27 +239,27 @@ class HangJudge {
   HangLimits limits_;
   std::map<std::uint64_t, Group> groups_;
   std::vector<Known> known_;
-  std::deque<base::Duration> steps_;  // the latest step times of any rank
+  std::deque<base::Duration> steps_;  // the most recent step times of any rank
   bool stalled_ = false;
   std::optional<int> wants_stack_;
   std::vector<int> wants_threads_;
 };
 
-// Whole sentences without "fulldeck:", the first one says it all. `names` are those of the local ranks: "rank 3 (node
-// a, gcu 3, pid 4711)".
+// Complete sentences without "fulldeck:"; the first one is a summary. `names`: of the local ranks, "rank 3 (node a, gcu
+// 3, pid 4711)".
 std::vector<std::string> Describe(const HangVerdict& verdict, const std::vector<std::string>& names, int first_rank,
                                   const std::string& node);
 
-// What an event needs besides the verdict.
+// Context that an event needs in addition to the verdict.
 struct HangContext {
   std::vector<std::string> names;  // of the local ranks
   int first_rank = 0;
   std::string node;
 };
-// "hang", of an alarm: evidence, awaited_rank, waiting_ranks, call, call_number, group, waited_seconds, io …
+// "hang", for an alarm: evidence, awaited_rank, waiting_ranks, call, call_number, group, waited_seconds, io …
 events::Event HangEvent(const HangVerdict& verdict, const HangContext& context);
-// "waiting": the same fields less the evidence. `where`: place of the awaited rank's main thread by its stack; may be
-// empty.
+// "waiting": the same fields without the evidence. `where`: where the awaited rank's main thread is, from its stack;
+// may be empty.
 events::Event WaitingEvent(const HangVerdict& verdict, const HangContext& context, const std::string& where);
 // For the progress line: "ranks 0–2, 4–7 wait 5 s in all_reduce #418 for rank 3 (compute)".
 std::string DescribeBriefly(const HangVerdict& verdict, int first_rank);

@@ -14,7 +14,7 @@ using base::TimePoint;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Ranks that a test moves through time, a quarter of a second at a step, as the launcher looks at them.
+// Ranks that a test moves through time, sampled every 0.25 s as by the launcher.
 class Hangs : public ::testing::Test {
  protected:
   static constexpr int kRanks = 8;
@@ -43,7 +43,7 @@ class Hangs : public ::testing::Test {
     return Rank(i).groups.back();
   }
 
-  // The rank is in call number `sequence`.
+  // The rank is in the collective number `sequence`.
   void In(int i, std::uint64_t sequence, std::uint32_t operation = FULLDECK_BOARD_ALL_REDUCE,
           std::uint64_t fingerprint = 1) {
     wire::Collective& call = Group(i);
@@ -55,7 +55,7 @@ class Hangs : public ::testing::Test {
     call.fingerprint = fingerprint;
     call.since_ns = static_cast<std::uint64_t>(now_.time_since_epoch().count());
   }
-  // It has ended that one and is in none.
+  // The rank has completed that collective and is in none.
   void Did(int i, std::uint64_t sequence) {
     In(i, sequence);
     Group(i).completed = sequence;
@@ -63,13 +63,13 @@ class Hangs : public ::testing::Test {
   void AllIn(std::uint64_t sequence) {
     for (std::size_t i = 0; i < ranks_.size(); ++i) In(static_cast<int>(i), sequence);
   }
-  void Record() {  // the groups are told by torch's recorder
+  void Record() {  // the groups are sampled by torch's recorder
     for (RankNow& rank : ranks_) {
       for (wire::Collective& call : rank.groups) call.name = "c10d world";
     }
   }
 
-  // What it does from now on, between two looks.
+  // What the rank does from now on, between two samples.
   void Sleeps(int i, const std::string& place = "202 0x1") {
     moves_[i] = [place](ProcessSample& process) {
       process.state = 'S';
@@ -77,7 +77,7 @@ class Hangs : public ::testing::Test {
       process.wait = {WaitKind::kSleep, "clock_nanosleep", ""};
     };
   }
-  // Its main thread waits so, and nothing else happens.
+  // Its main thread waits like this, and nothing else happens.
   void Waits(int i, const ThreadWait& wait, char state = 'S') {
     moves_[i] = [=](ProcessSample& process) {
       process.state = state;
@@ -105,7 +105,7 @@ class Hangs : public ::testing::Test {
     Rank(i).loop = loop;
   }
 
-  // The first alarm within so many seconds, or what was last said.
+  // The first alarm within that many seconds, or the last verdict.
   HangVerdict Run(double for_seconds) {
     HangVerdict verdict;
     for (const TimePoint end = now_ + Duration(static_cast<std::int64_t>(for_seconds * 1e9)); now_ < end;) {
@@ -119,7 +119,7 @@ class Hangs : public ::testing::Test {
       verdict = judge_->Judge(now_, ranks_);
       if (const auto suspect = judge_->WantsStackOf()) {
         ++requests_;
-        // Telling it takes memory, time and a file.
+        // Printing a stack costs memory, time and I/O.
         processes_[*suspect].page_faults += 2'000;
         processes_[*suspect].io_bytes += 100'000;
         judge_->OnStackRequested(*suspect, now_);
@@ -141,7 +141,7 @@ class Hangs : public ::testing::Test {
 
 TEST_F(Hangs, ARankWhoseCardWorksIsNotStuckForTwoMinutes) {
   const auto card_works = [this] { Rank(3).card_worked = now_; };
-  const auto begin = [this] {  // all but rank 3 are in call 20
+  const auto begin = [this] {  // all but rank 3 are in collective 20
     Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks});
     processes_.clear();
     now_ += seconds(1'000);
@@ -159,13 +159,13 @@ TEST_F(Hangs, ARankWhoseCardWorksIsNotStuckForTwoMinutes) {
       card_works();
       ASSERT_FALSE(Run(1).alarm()) << "after " << i << " s";
     }
-    // It has stopped working: from then on it is as any other.
+    // The card has stopped working: from then on the rank is treated like any other.
     const HangVerdict verdict = Run(spins ? 4 : 14);
     EXPECT_TRUE(verdict.alarm());
     EXPECT_EQ(verdict.culprit, 3);
     EXPECT_EQ(verdict.evidence, spins ? Evidence::kSpinning : Evidence::kSleeping);
   }
-  // A card that never rests is no proof of life for ever: a kernel may loop too.
+  // A card that never rests does not postpone the alarm forever: a kernel may loop, too.
   begin();
   bool alarm = false;
   for (int i = 0; i < 130 && !alarm; ++i) {
@@ -220,7 +220,7 @@ TEST_F(Hangs, TheMessageOfAHang) {
       "for it, its last call was all_reduce #12 (float32 × 1000)");
 }
 
-// What the awaited rank does decides whether, when and why a wait is called a hang.
+// Whether, when and why a wait is called a hang depends on what the awaited rank does.
 TEST_F(Hangs, AHangNeedsEvidenceAndEachKindHasItsTime) {
   using Move = std::function<void(ProcessSample&)>;
   const auto waits = [](const ThreadWait& wait, char state = 'S') -> Move {
@@ -375,14 +375,14 @@ TEST_F(Hangs, AScriptThatKnowsNothingOfUsGetsTenSecondsAndItsFirstStepTwoMinutes
   Computes(4);
   EXPECT_EQ(Run(118).kind, VerdictKind::kWaiting);
   EXPECT_EQ(Run(4).kind, VerdictKind::kHang);
-  // Of another run: the hang above makes the time between two calls of this one longer.
+  // A new run: the hang above would increase the measured time between two collectives.
   Use({.run_id = "run", .local_ranks = kRanks, .first_rank = 0, .world_size = kRanks});
   AllIn(33);
   Did(4, 32);
   Record();
   EXPECT_EQ(Run(9).kind, VerdictKind::kWaiting);
   EXPECT_EQ(Run(2).kind, VerdictKind::kHang);
-  // The adapters report the phases of its DataLoader; that says nothing about what the script does in between.
+  // The adapters report the phases of the DataLoader, which do not show what the script does in between.
   for (int i = 0; i < kRanks; ++i) SetLoop(i, wire::Phase::kCompute);
   Computes(4);
   AllIn(34);
@@ -439,7 +439,7 @@ TEST_F(Hangs, WhoReadsWritesOrTouchesNewMemoryIsAlive) {
   EXPECT_EQ(requests_, 0);
   Computes(4, 0, 4096);
   EXPECT_EQ(Run(90).kind, VerdictKind::kWaiting);
-  moves_[4] = [](ProcessSample& process) { process.io_bytes += 65536; };  // a slow disk: no cpu time
+  moves_[4] = [](ProcessSample& process) { process.io_bytes += 65536; };  // a slow disk: no CPU time
   EXPECT_EQ(Run(90).kind, VerdictKind::kWaiting);
 }
 
@@ -447,7 +447,7 @@ TEST_F(Hangs, ARankThatGetsLittleOfABusyMachineIsAlive) {
   AllIn(13);
   Did(4, 12);
   stack_ = [](int times) { return static_cast<std::uint64_t>(times); };
-  // A tenth of the time in the queue for a cpu, and a new place each time.
+  // A tenth of the time in the queue for a CPU, and a new place each time.
   moves_[4] = [](ProcessSample& process) {
     process.cpu += milliseconds(25);
     process.main_thread += milliseconds(25);
@@ -632,14 +632,14 @@ TEST_F(Hangs, AFailedRunReportsWhoCalledSomethingElse) {
   EXPECT_EQ(verdict->culprit, 4);
 }
 
-// Gloo ends a rank whose peer sends more than it expects; what that rank called is not reported.
+// Gloo ends a rank whose peer sends more than it expects; that rank's collective is not reported.
 TEST_F(Hangs, ARankThatGlooEndedForAMessageThatWasTooLongIsTheOddOneOnlyIfTheOthersAgree) {
   constexpr std::uint64_t kLong = 2;
   struct Row {
     const char* what;
     std::vector<int> with_long_call;
-    std::vector<int> unreported;  // besides rank 0, which was ended
-    int culprit;                  // -1: not known
+    std::vector<int> unreported;  // in addition to rank 0, which was ended
+    int culprit;                  // -1: unknown
     bool joined = true;           // rank 0 was seen in the group
     std::uint32_t operation = FULLDECK_BOARD_ALL_REDUCE;
   };
@@ -664,7 +664,7 @@ TEST_F(Hangs, ARankThatGlooEndedForAMessageThatWasTooLongIsTheOddOneOnlyIfTheOth
       Group(i).completed = 13;  // with an error
       if (row.operation == FULLDECK_BOARD_MEETING) Group(i).operation = row.operation;
     }
-    Did(0, 11);  // as it was seen last
+    Did(0, 11);  // as last seen
     if (!row.joined) Rank(0).groups.clear();
     Rank(0).life = RankLife::kFailed;
     Rank(0).sent_too_much = true;
@@ -678,7 +678,7 @@ TEST_F(Hangs, ARankThatGlooEndedForAMessageThatWasTooLongIsTheOddOneOnlyIfTheOth
 }
 
 TEST_F(Hangs, TheEndOfAChainThroughTwoGroupsIsNamed) {
-  // 2 and 3 share a group; 3 hangs before its call, 2 waits for it there, and all others for 2.
+  // Ranks 2 and 3 share a group. Rank 3 hangs before its collective, 2 waits for it there, and all others wait for 2.
   AllIn(13);
   Did(2, 12);
   Did(3, 12);

@@ -17,7 +17,7 @@ constexpr std::size_t kMaxChildren = 64;
 constexpr std::size_t kMaxCommand = 200;
 constexpr std::size_t kMaxKernelFrames = 32;
 
-// What stands behind "KEY:\t" in a status file; empty: no such line.
+// The value after "KEY:\t" in a status file; empty if there is no such line.
 std::string_view StatusField(std::string_view status, std::string_view key) {
   for (const std::string_view line : base::Split(status, '\n')) {
     if (line.starts_with(key) && line.substr(key.size()).starts_with(":")) {
@@ -43,7 +43,7 @@ std::string DescribeCall(std::string_view text) {
 std::vector<std::string> ThreadNames(const std::string& folder, const base::SystemRoot& root) {
   std::vector<std::string> names = root.List(folder);
   std::erase_if(names, [](const std::string& name) { return !base::ParseInteger<int>(name); });
-  // As numbers, so that the main thread comes first.
+  // Numerical order puts the main thread first.
   std::sort(names.begin(), names.end(), [](const std::string& one, const std::string& other) {
     return std::pair(one.size(), one) < std::pair(other.size(), other);
   });

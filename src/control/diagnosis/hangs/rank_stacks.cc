@@ -1,4 +1,4 @@
-// RankStacks and how people read it.
+// RankStacks and their text form.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -19,12 +19,12 @@ namespace {
 
 constexpr int kMaxSaved = 10'000;
 
-// Frames of the interpreter say nothing that Python's own stack does not.
+// Frames of the interpreter add nothing to Python's own stack.
 bool IsInterpreter(const NativeFrame& frame) {
   return frame.file.starts_with("libpython") || frame.file.starts_with("python");
 }
 
-// Of Python itself, of an installed package, or of fulldeck.
+// Whether the frame belongs to Python itself, an installed package, or fulldeck.
 bool IsOfALibrary(const PythonFrame& frame) {
   for (const char* part : {"/site-packages/", "/dist-packages/", "/lib/python", "/fulldeck/", "/fulldeck_hook/"}) {
     if (frame.file.find(part) != std::string::npos) return true;
@@ -99,13 +99,13 @@ void AddThreads(const StackDump& dump, int main_thread, const Style& style, std:
   std::vector<std::vector<const ThreadStack*>> places;
   std::map<std::string, std::size_t> by_key;
   const auto add = [&](const ThreadStack& thread) {
-    // Threads that did not answer may well be in different places.
+    // Threads that did not answer may be at different places.
     const std::string key = thread.answered || !thread.python.empty() ? thread.Key() : std::to_string(thread.thread);
     const auto [at, is_new] = by_key.emplace(key, places.size());
     if (is_new) places.emplace_back();
     places[at->second].push_back(&thread);
   };
-  // The main thread first, then what has Python, then the rest.
+  // The main thread first, then threads with Python, then the others.
   for (int turn = 0; turn < 3; ++turn) {
     for (const ThreadStack& thread : dump.threads) {
       const bool is_main = thread.thread != 0 && thread.thread == main_thread;

@@ -22,12 +22,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Same numbers on every architecture; older headers lack the names.
+// The same numbers on every architecture; older headers lack the names.
 constexpr long kPidfdSendSignal = 424;
 constexpr long kPidfdOpen = 434;
-// How often files and processes are looked at while answers are awaited.
+// Poll interval for files and processes while answers are pending.
 constexpr milliseconds kPollInterval{10};
-// A rank whose threads are all held by the kernel for this long will not answer.
+// If the kernel has blocked all threads of a rank for this long, it will not answer.
 constexpr milliseconds kHeldLongEnough{250};
 constexpr off_t kMaxRead = 8 << 20;
 
@@ -40,14 +40,14 @@ std::uint32_t NewRequest() {
   return number != 0 ? number : 1;
 }
 
-// A process that cannot become another one between the look and the signal, where the kernel has pidfds.
+// Refers to a process without the risk of pid reuse between check and signal, if the kernel supports pidfds.
 class Handle {
  public:
   Handle() = default;
   explicit Handle(const wire::ProcessIdentity& process)
       : process_(process), pidfd_(static_cast<int>(syscall(kPidfdOpen, process.pid, 0U))) {}
 
-  // 0, or the error. `request`: goes with the signal; nothing: a plain one.
+  // Returns 0 or an errno. `request`: sent with the signal; nullopt: a plain signal.
   int Send(int signal_number, std::optional<std::uint32_t> request) const {
     if (process_.pid <= 1 || process_.start_ticks == 0 || !wire::IsAlive(process_)) return ESRCH;
     siginfo_t info{};
@@ -78,7 +78,7 @@ std::string ReadFrom(const std::string& path, off_t begin) {
   const base::UniqueFd file(base::OpenWithoutLinks(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat facts {};
   if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return "";
-  // It was begun anew.
+  // The file was truncated and started again.
   if (facts.st_size < begin) begin = 0;
   return base::ReadRange(file.get(), static_cast<std::uint64_t>(begin),
                          static_cast<std::size_t>(std::min(facts.st_size - begin, kMaxRead)));
@@ -96,10 +96,10 @@ struct StackCollection::Impl {
     StackTarget target;
     RankStacks result;
     Handle handle;
-    off_t begin = 0;     // of the file, when it was asked
-    off_t seen = -1;     // size at the last look
-    bool waits = false;  // for the answer
-    bool runs = false;   // a stopped one that was continued
+    off_t begin = 0;     // of the file, at the time of the request
+    off_t seen = -1;     // size at the last poll
+    bool waits = false;  // the answer is pending
+    bool runs = false;   // was stopped and has been continued
     bool continued = false;
     std::optional<base::TimePoint> held_since;
   };
@@ -125,7 +125,7 @@ struct StackCollection::Impl {
     timer = loop.After(milliseconds(0), [this] { Poll(); });
   }
 
-  // Why it cannot be asked; empty: it was.
+  // Returns why the request is impossible; empty if it was sent.
   std::string Request(PendingRank& rank) {
     const wire::ProcessIdentity& process = rank.target.process;
     const std::string name = "process " + std::to_string(process.pid);
@@ -206,7 +206,7 @@ struct StackCollection::Impl {
     rank.waits = false;
   }
 
-  // Gives up on who is gone, and on who cannot run.
+  // Gives up on ranks that are gone or cannot run.
   void CheckAlive(PendingRank& rank, base::TimePoint now) {
     const int pid = rank.target.process.pid;
     if (!wire::IsAlive(rank.target.process)) {
@@ -238,12 +238,12 @@ struct StackCollection::Impl {
       RankStacks& result = ranks[i].result;
       if (result.state != '?') result.children = std::move(children[i]);
       if (!result.complete() && result.state != '?') {
-        // Not of another process that has its number now.
+        // Not if another process has its pid now.
         if (wire::IsAlive(result.process)) result.threads = ReadThreads(result.process.pid, options.root);
       }
       results.push_back(std::move(result));
     }
-    // The last thing: it may destroy this.
+    // Must be last: `done` may destroy this object.
     const Done call = std::move(done);
     call(std::move(results));
   }

@@ -1,21 +1,21 @@
-// Asks the ranks of a run for their stacks, all at once, and waits for the answers without blocking the loop. For the
-// launcher's verdict on a hang and for `fulldeck stacks`.
+// Requests the stacks of all ranks of a run at the same time, and waits for the answers without blocking the loop. Used
+// by the hang detection of the launcher and by `fulldeck stacks`.
 //
 //   StackCollection collection(loop, targets, {}, [&](std::vector<RankStacks> ranks) {
 //     for (const RankStacks& rank : ranks) for (const std::string& line : rank.Lines()) Say(line);
 //     const auto path = SaveStacks(run_directory, ranks);           // "…/stacks-0.txt"
 //   });
 //
-// Each rank that has the agent writes its own stacks (docs/rank-agent.md), so eight take no longer than one. Where that
-// cannot be (no agent, all threads block the signal, the kernel holds the rank, a debugger has it) the facts of /proc
-// stand in its place, with the reason. A process is signaled only while it is the very one that is meant (pid and
-// start time), catches the signal, and has a thread that does not block it: a rank never dies of being asked.
+// Each rank that has the agent writes its own stacks (docs/rank-agent.md), so eight ranks take no longer than one. If
+// that is impossible (no agent, all threads block the signal, the kernel blocks the rank, a debugger is attached),
+// facts from /proc are returned instead, with the reason. A process is signaled only if it is the intended one (pid and
+// start time), handles the signal, and has a thread that does not block it: a request never kills a rank.
 //
-// A stopped rank gets the request first and SIGCONT behind it, and SIGSTOP again as soon as it has answered or the
-// timeout is over: it runs for a few milliseconds. Its parent is told both by the kernel (WIFCONTINUED, WIFSTOPPED);
-// a supervisor that collects asks WasContinuedByUs before it tells anybody.
+// A stopped rank gets the request, then SIGCONT, and SIGSTOP again as soon as it has answered or the timeout has
+// expired; it runs for a few milliseconds. The kernel reports both to its parent (WIFCONTINUED, WIFSTOPPED); a
+// supervisor that collects must check WasContinuedByUs before it reports them.
 //
-// Thread rule: everything on the loop's thread. Nothing here reaps a child.
+// Use only on the loop's thread. Reaps no child.
 #pragma once
 
 #include <sys/types.h>
@@ -38,61 +38,63 @@
 namespace fulldeck::diagnosis {
 
 struct StackTarget {
-  int rank = 0;                   // in the whole run; for people
+  int rank = 0;                   // global rank; only for messages
   wire::ProcessIdentity process;  // from the launcher or the registry, never from the board; start_ticks must be known
-  int signal = 0;                 // RankProcess::stack_signal of the board, if that names the same process; 0: none
-  std::string file;               // the rank's FULLDECK_STACK_FILE
+  int signal = 0;    // RankProcess::stack_signal of the board if that record is of the same process; 0: none
+  std::string file;  // the rank's FULLDECK_STACK_FILE
 };
 
 struct RankStacks {
   int rank = 0;
   wire::ProcessIdentity process;
-  std::optional<StackDump> dump;     // what the rank told of itself; may be cut short (dump->whole)
-  std::string why_none;              // why there is no dump, or no whole one; empty: it is whole
-  bool was_stopped = false;          // it was found stopped, continued for this, and stopped again
+  std::optional<StackDump> dump;     // the rank's own answer; may be truncated (dump->whole)
+  std::string why_none;              // why there is no dump or no complete one; empty: it is complete
+  bool was_stopped = false;          // it was stopped, was continued for the request, and stopped again
   base::Duration took{};             // from the request to the answer
-  char state = '?';                  // of the process, before it was asked; '?': it is gone
-  std::vector<ThreadFacts> threads;  // where there is no whole dump
-  std::vector<ChildFacts> children;  // descendants: loader workers and the like; at most 64
+  char state = '?';                  // state of the process before the request; '?': it is gone
+  std::vector<ThreadFacts> threads;  // if there is no complete dump
+  std::vector<ChildFacts> children;  // descendants such as data loader workers; at most 64
 
-  // Told by the rank itself, whole.
+  // The rank itself has answered completely.
   bool complete() const { return dump && dump->whole; }
-  // The thread that matters: the main thread, else the first; nullptr when there is no dump.
+  // The main thread, otherwise the first thread; nullptr if there is no dump.
   const ThreadStack* main_thread() const;
-  // Where the main thread is, in a few words: the innermost Python frame of the program's own files, else of any file;
-  // without Python the innermost frame that is not of the C library. Empty: not known.
+  // Short description of where the main thread is: the innermost Python frame of the program's own files, otherwise of
+  // any file; without Python, the innermost frame outside the C library. Empty: unknown.
   std::string MainPlace() const;
-  // Equal keys of two collections of the same process: no thread has gone on. Empty when there is no whole dump:
-  // nothing can be said then. FunctionKey as ThreadStack's.
+  // Equal keys of two collections of the same process mean that no thread has moved. Empty if there is no complete
+  // dump, so that no statement is possible. FunctionKey is analogous to ThreadStack's.
   std::string Key() const;
   std::string FunctionKey() const;
 
-  // For people: a heading, then each thread with Python's stack first and native frames behind it in a short form, the
-  // main thread first. Threads in the same place are shown once. `max_frames` of each stack; the rest is counted.
+  // Human-readable: a heading, then each thread with its Python stack followed by a short form of its native frames,
+  // the main thread first. Threads at the same place are shown once. Shows `max_frames` of each stack and counts the
+  // others.
   std::vector<std::string> Lines(std::size_t max_frames = 24) const;
-  // The same with nothing left out: whole paths, the interpreter's own frames, all frames.
+  // The same without omissions: full paths, the interpreter's frames, all frames.
   std::vector<std::string> AllLines() const;
 };
 
 struct StackCollectionOptions {
-  base::Duration timeout = std::chrono::milliseconds(2'000);  // 8 ranks answer within this
-  base::SystemRoot root{"/"};                                 // for tests of the facts; signals go to this machine
+  base::Duration timeout = std::chrono::milliseconds(2'000);  // enough for 8 ranks to answer
+  base::SystemRoot root{"/"};  // for tests of the facts; signals always go to this machine
 };
 
 class StackCollection {
  public:
   using Done = std::function<void(std::vector<RankStacks>)>;
 
-  // Asks at once. `done` is called once, from the loop, never from here: when the last rank has answered or the
-  // timeout is over; one RankStacks for each target, in their order. It may destroy the collection.
+  // Sends the requests immediately. `done` is called once, from the loop, never from the constructor: when the last
+  // rank has answered or the timeout has expired, with one RankStacks per target, in their order. It may destroy the
+  // collection.
   StackCollection(base::EventLoop& loop, std::vector<StackTarget> targets, const StackCollectionOptions& options,
                   Done done);
-  // Before `done`: nobody is called, and what was continued is stopped again.
+  // Before `done` was called: `done` is dropped, and continued ranks are stopped again.
   ~StackCollection();
   StackCollection(const StackCollection&) = delete;
   StackCollection& operator=(const StackCollection&) = delete;
 
-  // Whether this collection has let that stopped process run, or has just stopped it again.
+  // Whether this collection has continued that stopped process, or has just stopped it again.
   bool WasContinuedByUs(pid_t pid) const;
 
  private:
@@ -100,7 +102,7 @@ class StackCollection {
   std::unique_ptr<Impl> impl_;
 };
 
-// Writes what AllLines gives to `folder`/stacks-N.txt with the first free N, mode 0600. Its path.
+// Writes AllLines to `folder`/stacks-N.txt with the first free N, mode 0600. Returns the path.
 base::Result<std::string> SaveStacks(const std::string& folder, const std::vector<RankStacks>& ranks);
 
 }  // namespace fulldeck::diagnosis

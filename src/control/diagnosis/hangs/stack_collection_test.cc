@@ -32,7 +32,7 @@ const int kSignal = SIGRTMAX - 4;
 char answer_path[512];
 Answer answer_kind;
 
-// What the agent does, in short.
+// A short version of the agent.
 void OnSignal(int, siginfo_t* info, void*) {
   if (answer_kind == Answer::kNone) return;
   char text[256];
@@ -45,7 +45,7 @@ void OnSignal(int, siginfo_t* info, void*) {
   close(file);
 }
 
-// A process that waits to be asked.
+// A process that waits for a request.
 class FakeRank {
  public:
   FakeRank(int rank, const std::string& folder, Answer answer, bool handles = true, bool blocks = false) {
@@ -120,7 +120,7 @@ class Collection : public ::testing::Test {
 TEST_F(Collection, HasTheAnswersOfAllRanksInTheirOrder) {
   const FakeRank one(1, folder_.string(), Answer::kWhole);
   const FakeRank other(7, folder_.string(), Answer::kWhole);
-  // What stands in the file already answers nothing.
+  // Text that is already in the file does not answer the request.
   std::ofstream(one.target().file) << "fulldeck stacks 1\nrequests: 1\nprocess: 1\nend of stacks\n";
   const auto ranks = Collect({other.target(), one.target()});
   ASSERT_THAT(ranks, SizeIs(2));
@@ -168,7 +168,7 @@ TEST_F(Collection, GivesUpInTimeAndShowsWhatTheKernelReports) {
   EXPECT_FALSE(ranks[0].dump.has_value());
   EXPECT_EQ(ranks[0].why_none, "it did not answer within 0.3 s");
   EXPECT_EQ(ranks[0].Key(), "");
-  ASSERT_THAT(ranks[0].threads, Not(IsEmpty()));  // a sanitizer may have a thread of its own
+  ASSERT_THAT(ranks[0].threads, Not(IsEmpty()));  // a sanitizer may add a thread of its own
   EXPECT_EQ(ranks[0].threads[0].state, 'S');
   EXPECT_THAT(ranks[0].Lines(), Contains(HasSubstr("sleeping (state S)")));
   ASSERT_TRUE(ranks[1].dump.has_value());

@@ -21,14 +21,14 @@ constexpr std::size_t kMaxFiles = 512;
 constexpr std::size_t kMaxLine = 4096;
 constexpr std::size_t kMaxName = 160;
 
-// Takes `prefix` off the text; false and nothing changed when it does not stand there.
+// Removes `prefix` from the text. Returns false and changes nothing if the text does not start with it.
 bool Take(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
   return true;
 }
 
-// Takes a number with 0x before it.
+// Removes a number with prefix 0x.
 std::optional<std::uint64_t> TakeHex(std::string_view& text) {
   std::string_view rest = text;
   if (!Take(rest, "0x")) return std::nullopt;
@@ -43,7 +43,7 @@ std::string Shown(std::string_view text) {
   return base::Printable(text.substr(0, kMaxLine));
 }
 
-// "#1 0x7f12 libtorch_cpu.so+0x5c3 _ZN…+0x17". A file's name may hold spaces and plus signs; a function's does not.
+// "#1 0x7f12 libtorch_cpu.so+0x5c3 _ZN…+0x17". A file name may contain spaces and plus signs; a function name does not.
 std::optional<NativeFrame> ParseFrame(std::string_view line) {
   const auto space = line.find(' ');
   if (!line.starts_with('#') || space == std::string_view::npos) return std::nullopt;
@@ -79,7 +79,7 @@ std::optional<PythonFrame> ParsePythonFrame(std::string_view line) {
   return frame;
 }
 
-// "…, system call 202, …" with the name of the call.
+// "…, system call 202, …" with the name of the system call added.
 std::string WithCallNamed(std::string_view text) {
   constexpr std::string_view kCall = "system call ";
   const auto at = text.find(kCall);
@@ -94,7 +94,7 @@ std::string WithCallNamed(std::string_view text) {
          Shown(text.substr(end));
 }
 
-// Reads line after line; each either belongs to the dump that is open or begins the next.
+// Reads line by line; a line either belongs to the open dump or starts the next one.
 class Parser {
  public:
   void See(std::string_view line) {
@@ -138,7 +138,7 @@ class Parser {
     open_ = true;
   }
 
-  // Puts Python's threads together with the native ones.
+  // Merges Python's threads with the native ones.
   void End() {
     if (!open_) return;
     open_ = false;
@@ -162,7 +162,7 @@ class Parser {
     if (threads.size() == kMaxThreads) return nullptr;
     pthreads_.push_back(0);
     threads.emplace_back();
-    // The vector may have moved.
+    // The vector may have been reallocated.
     return &threads.back();
   }
 
@@ -223,13 +223,13 @@ class Parser {
 
   std::vector<StackDump> dumps_;
   std::vector<std::uint64_t> pthreads_;  // of the native threads of the open dump
-  std::vector<PythonThread> python_;     // of the same
+  std::vector<PythonThread> python_;     // of the open dump
   ThreadStack* current_ = nullptr;
   Section section_ = Section::kNative;
   bool open_ = false;
 };
 
-// Behind the "<" or "(" at `at`: where its bracket closes; the end when it does not.
+// The position after the bracket that matches "<" or "(" at `at`; the end if it is not closed.
 std::size_t BehindBracket(std::string_view text, std::size_t at) {
   int depth = 0;
   for (std::size_t i = at; i < text.size(); ++i) {
@@ -247,7 +247,7 @@ std::string WithoutArguments(std::string_view name) {
   std::string kept;
   for (std::size_t i = 0; i < name.size();) {
     if (name.substr(i).starts_with("operator")) {
-      // What follows belongs to the name, up to its parameters.
+      // An operator's symbol belongs to the name, up to the parameters.
       std::size_t end = i + 8;
       if (name.substr(end).starts_with("()")) end += 2;
       while (end < name.size() && name[end] != '(') ++end;
@@ -264,12 +264,12 @@ std::string WithoutArguments(std::string_view name) {
     } else if (name[i] == '<') {
       i = BehindBracket(name, i);
     } else if (name[i] == '(') {
-      // The parameters, unless the function stands in another: "f(int)::g()".
+      // Parameters, unless the function is nested in another one: "f(int)::g()".
       const std::size_t end = BehindBracket(name, i);
       if (!name.substr(end).starts_with("::")) break;
       i = end;
     } else if (name[i] == ' ') {
-      // All before it was the type that is returned.
+      // The preceding text was the return type.
       kept.clear();
       ++i;
     } else {
@@ -339,7 +339,7 @@ std::vector<StackDump> ParseStackDumps(std::string_view text) {
   Parser parser;
   while (!text.empty()) {
     const auto end = text.find('\n');
-    // A last line without its end may be cut: it is not taken for a whole one.
+    // A last line without a newline may be truncated; ignore it.
     if (end == std::string_view::npos) break;
     parser.See(text.substr(0, end));
     text.remove_prefix(end + 1);

@@ -76,7 +76,7 @@ TEST(StackDump, ThatIsCutAnywhereGivesWhatIsThereAndIsNotWhole) {
     ASSERT_LE(dumps.size(), 1U);
     EXPECT_FALSE(!dumps.empty() && dumps[0].whole) << length;
   }
-  // The next one begins in the middle of it, and has nothing of it.
+  // The next dump begins in the middle of it and contains nothing of it.
   const auto dumps = ParseStackDumps(kDump.substr(0, 200) + "\n" + kDump + "fulldeck stacks 1\nrequests: 5\n");
   ASSERT_THAT(dumps, SizeIs(3));
   EXPECT_FALSE(dumps[0].whole);

@@ -5,7 +5,7 @@
 namespace fulldeck::diagnosis {
 namespace {
 
-// The rank that waited least between two moments, and how much less than the median of the others.
+// The rank that waited least between two samples, and how much less than the median of the others.
 struct Least {
   int local_rank = -1;
   base::Duration behind{0};
@@ -19,7 +19,7 @@ Least LeastWaiting(const std::vector<std::optional<WaitingNow>>& from,
   }
   if (waited.size() < 3) return {};
   std::sort(waited.begin(), waited.end());
-  // Of the others: those behind the first.
+  // Median of the others: those after the first.
   const base::Duration median = waited[1 + (waited.size() - 1) / 2].first;
   return {waited[0].second, median - waited[0].first};
 }

@@ -11,10 +11,10 @@ using base::Duration;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Eight ranks that compute and then wait for the slowest. Looked at every quarter of a second.
+// Eight ranks that compute and then wait for the slowest. Sampled every quarter of a second.
 class Stragglers : public ::testing::Test {
  protected:
-  // After how many steps somebody was named; nothing when nobody was in so many.
+  // The number of steps after which a straggler was reported; nullopt if none was within `steps`.
   std::optional<std::uint64_t> Run(std::uint64_t steps, Duration step, double slow, int slow_rank, double noise) {
     std::mt19937 random(7);
     std::normal_distribution<double> spread(1.0, noise);
@@ -43,7 +43,7 @@ class Stragglers : public ::testing::Test {
     return std::nullopt;
   }
 
-  // The same, where each rank only notices at its own looks, so far apart, whether a call of its own is under way.
+  // The same, but each rank only samples, every `sample_interval`, whether it is in a collective.
   std::optional<std::uint64_t> RunSampled(std::uint64_t steps, Duration step, double slow, int slow_rank, double noise,
                                           Duration sample_interval) {
     std::mt19937 random(11);

@@ -45,7 +45,7 @@ WaitKind KindOfFutex(std::uint64_t operation, std::uint64_t timeout) {
   const auto command = static_cast<int>(operation) & FUTEX_CMD_MASK;
   const bool waits = command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET || command == FUTEX_LOCK_PI ||
                      command == 13 /* FUTEX_LOCK_PI2, Linux 5.14 */;
-  // Without the private flag another process may end the wait.
+  // Without the private flag, another process may end the wait.
   return waits && (operation & FUTEX_PRIVATE_FLAG) != 0 && timeout == 0 ? WaitKind::kLock : WaitKind::kSleep;
 }
 
@@ -56,7 +56,7 @@ ThreadWait OnDescriptor(ThreadWait wait, const std::string& target) {
   } else if (target.starts_with("pipe:")) {
     wait.on = "pipe";
   } else if (target.starts_with("anon_inode:")) {
-    // eventfd, timerfd, pidfd …: another thread, a timer or a process ends it.
+    // eventfd, timerfd, pidfd …: another thread, a timer or a process ends the wait.
     wait.kind = WaitKind::kSleep;
     wait.on = target.substr(std::string("anon_inode:").size());
   } else if (target.starts_with("/dev/") && !target.starts_with("/dev/pts/") && !target.starts_with("/dev/tty")) {
@@ -68,7 +68,7 @@ ThreadWait OnDescriptor(ThreadWait wait, const std::string& target) {
   return wait;
 }
 
-// Names of several kernels. More than one part of a name decides, since functions are inlined as the compiler likes.
+// Names from several kernel versions. Several substrings are checked, because inlining varies.
 WaitKind KindOfChannel(string_view channel) {
   if (channel.empty()) return WaitKind::kUnknown;
   const auto has = [&](string_view part) { return channel.find(part) != string_view::npos; };
@@ -105,7 +105,7 @@ ThreadWait ClassifyWait(string_view syscall, string_view wait_channel, char stat
       wait.kind = WaitKind::kIo;
       wait.on = "descriptors";
     } else if (call == "poll" || call == "ppoll" || call == "select" || call == "pselect6") {
-      // Without descriptors it is a sleep, as older Pythons do it.
+      // Without descriptors it is a sleep; older Pythons sleep this way.
       const bool any = Argument(words, call.ends_with("poll") ? 1 : 0) > 0;
       wait.kind = any ? WaitKind::kIo : WaitKind::kSleep;
       if (any) wait.on = "descriptors";
@@ -114,7 +114,7 @@ ThreadWait ClassifyWait(string_view syscall, string_view wait_channel, char stat
     }
   }
   if (wait.kind == WaitKind::kUnknown) wait.kind = KindOfChannel(wait_channel);
-  // Uninterruptible: a disk, a network file system, a page that is being read.
+  // Uninterruptible: a disk, a network file system, a page fault on a file.
   if (state == 'D') wait.kind = WaitKind::kIo;
   return wait;
 }

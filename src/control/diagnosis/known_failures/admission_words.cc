@@ -11,9 +11,9 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-// ---- English: words, and what stands near what
+// ---- English: words and the words near them
 
-// Words that stand for one thing, between spaces.
+// A set of words, given as a space-separated list.
 class WordSet {
  public:
   explicit WordSet(std::string_view words) {
@@ -39,7 +39,7 @@ const WordSet& Data() {
   return set;
 }
 
-// Behind one of Data(): these are no data.
+// After a word of Data(): the phrase is not about data.
 const WordSet& NoData() {
   static const WordSet set(
       "loader loaders loading parallel type types dtype format size sizes shape augmentation augmentations augment "
@@ -49,14 +49,14 @@ const WordSet& NoData() {
   return set;
 }
 
-// What takes the place of data …
+// Replacements for data …
 const WordSet& StandIns() {
   static const WordSet set(
       "random zero zeros zeroed black blank synthetic dummy fake placeholder mock simulated artificial");
   return set;
 }
 
-// … and what these may be called where the data has been named before.
+// … and words for them if data was mentioned before.
 const WordSet& Fillers() {
   static const WordSet set("tensor tensors array arrays vector vectors values value noise numbers filled");
   return set;
@@ -70,7 +70,7 @@ const WordSet& Replacing() {
   return set;
 }
 
-// A line with one of these is about something else than the data of the training, or about what could be.
+// A line with one of these is not about training data, or describes a possibility.
 const WordSet& Unrelated() {
   static const WordSet set(
       "init initial initialization initialisation initialize initialized initializing initialise initialised weight "
@@ -98,7 +98,7 @@ bool IsDigit(char letter) {
   return letter >= '0' && letter <= '9';
 }
 
-// Paths and names of files and members say nothing: /data/train, a.png, label_head.bias.
+// Paths and names of files and members are not evidence: /data/train, a.png, label_head.bias.
 bool IsName(std::string_view chunk) {
   const bool has_letters = std::any_of(chunk.begin(), chunk.end(), IsLetter);
   if (has_letters && chunk.find('/') != std::string_view::npos) return true;
@@ -153,7 +153,7 @@ bool IsDataAt(const Words& words, std::size_t at) {
   return Data().Has(At(words, at)) && !NoData().Has(At(words, at + 1));
 }
 
-// "not found", "does not exist", "could not be read", "failed", "no images": something is not there.
+// "not found", "does not exist", "could not be read", "failed", "no images": something is missing.
 bool IsLackAt(const Words& words, std::size_t at, const WordSet& things) {
   static const WordSet lacks(
       "missing unavailable absent empty corrupt corrupted unreadable cannot unable failed fails failure");
@@ -162,7 +162,7 @@ bool IsLackAt(const Words& words, std::size_t at, const WordSet& things) {
   static const WordSet attempts("loading reading opening decoding");
   const std::string_view word = words[at];
   const std::string_view next = At(words, at + 1);
-  // A count: nothing is missing.
+  // "0 missing": nothing is missing.
   if (next == "0" || (at > 0 && words[at - 1] == "0")) return false;
   if (lacks.Has(word)) return true;
   if (word == "not" || word == "t") {
@@ -172,7 +172,7 @@ bool IsLackAt(const Words& words, std::size_t at, const WordSet& things) {
   return word == "no" && HoldsAny(words, at + 1, at + 4, things);
 }
 
-// Nothing where the lack is only spoken of: "use zeros if the mask is missing".
+// nullopt if the lack is only hypothetical: "use zeros if the mask is missing".
 std::optional<std::size_t> FindLack(const Words& words, const WordSet& things, std::size_t from = 0) {
   for (std::size_t i = from; i < words.size(); ++i) {
     if (!IsLackAt(words, i, things)) continue;
@@ -181,8 +181,8 @@ std::optional<std::size_t> FindLack(const Words& words, const WordSet& things, s
   return std::nullopt;
 }
 
-// "not using", "no longer falling back", "instead of being replaced", "please use". What stands before "not found,
-// using" is another matter.
+// "not using", "no longer falling back", "instead of being replaced", "please use". A negation before "not found,
+// using" does not count.
 bool IsNegated(const Words& words, std::size_t at) {
   static const WordSet negations(
       "not never longer without avoid avoiding of refuse refusing refused t than to should must please can may might");
@@ -191,7 +191,7 @@ bool IsNegated(const Words& words, std::size_t at) {
   return at > 0 && negations.Has(words[at - 1]);
 }
 
-// A line of a program's own help, or of its list of options.
+// A line of a program's help or list of options.
 bool IsHelp(std::string_view line) {
   const auto begin = line.find_first_not_of(" \t");
   return (begin != std::string_view::npos && line.substr(begin).starts_with("-")) ||
@@ -204,15 +204,15 @@ bool ReplacesDataInEnglish(std::string_view line) {
   if (!HoldsAny(words, 0, words.size(), StandIns()) || HoldsAny(words, 0, words.size(), Unrelated())) return false;
   if (IsHelp(line)) return false;
   const auto lack = FindLack(words, Data());
-  // "creating a few synthetic samples", "returning zeros"; nothing is said of what is missing: "falling back to fake
-  // data".
+  // "creating a few synthetic samples", "returning zeros"; the missing thing need not be mentioned: "falling back to
+  // fake data".
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (!StandIns().Has(words[i])) continue;
     std::optional<std::size_t> object;
     for (std::size_t next = i + 1; !object && next <= i + 2; ++next) {
       if (Data().Has(At(words, next))) object = next;
     }
-    // The data set's own, by chance.
+    // A random sample of the dataset itself.
     const bool is_another = words[i] == "random" && object && words[*object] == "sample";
     const bool names_data = object && IsDataAt(words, *object) && !is_another;
     const bool is_filler = !object && (words[i] == "zeros" || Fillers().Has(At(words, i + 1)));
@@ -232,7 +232,7 @@ bool ReplacesDataInEnglish(std::string_view line) {
   return false;
 }
 
-// "the training set split 90/10", "the train split into two", "the training set for training": `at` is behind "train".
+// "the training set split 90/10", "the train split into two", "the training set for training": `at` is after "train".
 bool IsDividedOrForTraining(const Words& words, std::size_t at) {
   for (std::size_t i = at; i < at + 4; ++i) {
     const std::string_view next = At(words, i + 1);
@@ -301,7 +301,7 @@ bool TrainsOnCpuInEnglish(std::string_view line) {
   return false;
 }
 
-// ---- Chinese: no spaces, so parts of the line
+// ---- Chinese: no spaces, so substrings of the line
 
 template <std::size_t kCount>
 std::size_t FindOne(std::string_view line, const std::array<std::string_view, kCount>& parts, std::size_t from = 0) {

@@ -9,7 +9,7 @@
 namespace fulldeck::diagnosis {
 namespace {
 
-// What stands behind it is no admission but a dump.
+// Longer lines are dumps, not admissions.
 constexpr std::size_t kLongestLine = 1024;
 
 std::vector<const CatalogueEntry*> EntriesWithAdmissions() {
@@ -48,7 +48,7 @@ const CatalogueEntry* AdmissionIn(std::string_view line) {
   line = line.substr(0, kLongestLine);
   if (line.find("fulldeck: ") < 16) return nullptr;
   std::string small(line);
-  // ASCII only: the bytes of other characters have no case.
+  // ASCII only: bytes of other characters have no case.
   for (char& letter : small) {
     if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
   }

@@ -1,5 +1,5 @@
-// A script whose own log admits that something is missing, and goes on: placeholder data, the training set in the place
-// of the validation set, one process in the place of several.
+// Detects scripts whose own log admits that something is missing and that they continue anyway: with placeholder data,
+// the training set instead of the validation set, or one process instead of several.
 #pragma once
 
 #include <string_view>
@@ -8,13 +8,13 @@
 
 namespace fulldeck::diagnosis {
 
-// The line holds all parts, in this order.
+// The line contains all parts in this order.
 bool Holds(std::string_view line, const Signature& signature);
-// The line holds a part that makes it mean something else than the entry.
+// The line contains a part that gives it a different meaning than the entry.
 bool IsHarmless(std::string_view line, const CatalogueEntry& entry);
 
-// The entry that a line of a rank's log admits; nullptr for most lines. Lines of fulldeck's own admit nothing. Any
-// thread.
+// The entry that a line of a rank's log admits; nullptr for most lines. Lines of fulldeck itself never match. Thread
+// safe.
 const CatalogueEntry* AdmissionIn(std::string_view line);
 
 }  // namespace fulldeck::diagnosis

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kLongestLine = std::size_t{64} << 10;
 constexpr std::size_t kLongestExcerpt = 240;
 
-// Colours and cursor movements would stand between the words of a signature.
+// Color codes and cursor movements would split the text of a signature.
 std::string WithoutEscapes(std::string_view line) {
   std::string plain;
   plain.reserve(line.size());
@@ -41,8 +41,8 @@ std::size_t Gram(const char* letters) {
   return (value * 2654435761U) >> 16;
 }
 
-// A signature with two groups of four letters that every line with it must hold. Most lines hold neither, and are done
-// with two look-ups instead of a search.
+// A signature with two groups of four letters that every matching line must contain. Most lines contain neither, and
+// are rejected with two lookups instead of a search.
 struct IndexedSignature {
   const CatalogueEntry* entry;
   const Signature* signature;
@@ -67,7 +67,7 @@ const std::vector<IndexedSignature>& IndexedSignatures() {
   return indexed;
 }
 
-// The same words mean two failures; the numbers in the line tell which.
+// The same text occurs in two failures; the numbers in the line decide.
 const CatalogueEntry* Refine(const CatalogueEntry& entry, std::string_view line) {
   if (entry.id != "I1" || WhoHoldsTheMemory(line) != MemoryHog::kAnotherProcess) return &entry;
   const CatalogueEntry* held = FindEntry("C8");
@@ -79,7 +79,7 @@ bool IsNameLetter(char letter) {
          letter == '_' || letter == '.';
 }
 
-// "ValueError: …" at the start of a line or behind a rank's prefix, unless it is how launchers say that a rank ended.
+// "ValueError: …" at the start of a line or after a rank's prefix, unless it is a launcher's summary of a rank's exit.
 bool EndsATraceback(std::string_view line) {
   if (const auto prefix = line.find("]: "); prefix < 20) line.remove_prefix(prefix + 3);
   const auto colon = line.find(':');
@@ -119,18 +119,18 @@ void LogExplainer::Feed(std::string_view text) {
 void LogExplainer::TakeLine(std::string_view raw) {
   ++lines_;
   while (!raw.empty() && (raw.back() == '\r' || raw.back() == ' ')) raw.remove_suffix(1);
-  // Signatures may ask for the line's beginning and end.
+  // Signatures may match the line's beginning and end.
   const std::string framed = "\n" + WithoutEscapes(raw) + "\n";
   const std::string_view line = std::string_view(framed).substr(1, framed.size() - 2);
   shows_exception_ = shows_exception_ || EndsATraceback(line);
   grams_.resize(kGrams);
-  // Wraps around after four thousand million lines; a stale entry then costs one search in vain.
+  // Wraps around after 2^32 lines; a stale entry then costs one unnecessary search.
   const auto stamp = static_cast<std::uint32_t>(lines_);
   for (std::size_t i = 0; i + kGramLength <= framed.size(); ++i) grams_[Gram(framed.data() + i)] = stamp;
   const CatalogueEntry* shown = nullptr;
   for (const IndexedSignature& candidate : IndexedSignatures()) {
     if (grams_[candidate.first_gram] != stamp || grams_[candidate.last_gram] != stamp) continue;
-    // Signatures of one entry stand together: one that holds is enough.
+    // Signatures of one entry are adjacent: one match is enough.
     if (candidate.entry == shown || !Holds(framed, *candidate.signature)) continue;
     if (IsHarmless(framed, *candidate.entry)) continue;
     shown = candidate.entry;

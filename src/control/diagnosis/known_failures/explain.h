@@ -1,5 +1,5 @@
-// Explains a log: which known failures it shows, where, and which of them came first. Reads line by line, so a log of
-// any length takes little memory.
+// Explains a log: which known failures it shows, where, and which came first. Reads line by line, so memory use does
+// not depend on the length of the log.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ namespace fulldeck::diagnosis {
 struct Finding {
   const CatalogueEntry* entry = nullptr;
   std::uint64_t first_line = 0;  // counted from 1
-  std::uint64_t times = 0;       // lines that show it
-  std::string excerpt;           // the first of them, printable, cut to a length that fits a screen
+  std::uint64_t times = 0;       // lines that match
+  std::string excerpt;           // the first of them, printable, truncated to the width of a screen
 };
 
 // Not thread safe.
 class LogExplainer {
  public:
-  // The next part of the log, in pieces of any size.
+  // The next chunk of the log, of any size.
   void Feed(std::string_view text);
 
-  // What was found in all that was fed: causes first, in the order of the log, then symptoms. A launcher's summary is
-  // told only when there is nothing else: no known failure, and no exception of the program's own that says more.
+  // Findings in everything that was fed: causes first, in the order of the log, then symptoms. A launcher's summary is
+  // returned only if there is neither a known failure nor an exception of the program itself.
   std::vector<Finding> Finish();
 
   std::uint64_t lines() const { return lines_; }
@@ -40,10 +40,10 @@ class LogExplainer {
   bool shows_exception_ = false;  // the end of a traceback that is not the launcher's
   std::uint64_t lines_ = 0;
   std::map<std::string_view, Finding> findings_;  // by id
-  std::vector<std::uint32_t> grams_;              // by hash of four letters: the last line that holds them
+  std::vector<std::uint32_t> grams_;              // by hash of four letters: the last line that contains them
 };
 
-// The whole of a text at once.
+// A complete text.
 std::vector<Finding> ExplainLog(std::string_view text);
 
 }  // namespace fulldeck::diagnosis

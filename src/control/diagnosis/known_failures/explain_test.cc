@@ -25,7 +25,7 @@ std::vector<std::string> LogNames() {
 
 class RecordedLog : public ::testing::TestWithParam<std::string> {};
 
-// The file's name says what must be found first: C5-port.txt; clean-… must be found sound.
+// The file name gives the expected first entry: C5-port.txt; clean-… must have no findings.
 TEST_P(RecordedLog, IsExplainedByTheEntryThatItsNameGives) {
   const std::vector<Finding> findings = ExplainLog(testing::FixtureText("logs/" + GetParam()));
   const std::string expected = GetParam().substr(0, GetParam().find('-'));

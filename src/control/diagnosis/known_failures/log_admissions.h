@@ -1,4 +1,4 @@
-// What the ranks' own logs admit while the run goes on (diagnosis/known_failures/admissions.h): each code once an
+// What the ranks' own logs admit during the run (diagnosis/known_failures/admissions.h): each code at most once per
 // attempt.
 #pragma once
 
@@ -14,17 +14,16 @@
 
 namespace fulldeck::diagnosis {
 
-// One thread. Bounded whatever the flood: of each interval between two calls of Found only a bounded number of lines is
-// read.
+// Not thread safe. Reads a bounded number of lines between two calls of Found, however many are written.
 class LogAdmissions {
  public:
   // Some lines are admissions only in a run of several ranks, or on cards.
   LogAdmissions(int world_size, bool on_cards) : world_size_(world_size), on_cards_(on_cards) {}
 
-  // A line that the rank wrote.
+  // A line that the rank printed.
   void Take(int rank, std::string_view line);
 
-  // What is newly found: events "silent-error" with the fields code, check ("log"), ranks and evidence (the line).
+  // New findings: events "silent-error" with the fields code, check ("log"), ranks and evidence (the line).
   std::vector<events::Event> Found();
 
  private:

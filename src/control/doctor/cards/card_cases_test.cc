@@ -1,5 +1,5 @@
-// What the checks of the group "cards" must say to which machine. What each fault of a card looks like when it is made
-// to work is in card_checks_test.cc; here one that was not tried stands for it, which costs no time.
+// Expected verdicts of the checks of the group "cards". card_checks_test.cc tests what each fault of a card looks like
+// when the card is used; here an unused card represents them, which takes no time.
 #include <filesystem>
 
 #include "doctor/machine/fake_machine_for_test.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
-// As many as the fake has ranks, and well.
+// As many as the fake has ranks, all healthy.
 void EightCards(FakeMachine& fake) {
   for (int index = 0; index < 8; ++index) {
     device::Card& card = fake.AddCard(index);

@@ -1,5 +1,4 @@
-// The group "cards", first half: what the inventory tells at once. The second half, card_deep_checks.cc, makes them
-// work.
+// The group "cards", first half: facts from the inventory. The second half, card_deep_checks.cc, uses the cards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +17,7 @@ using device::Card;
 
 constexpr double kHot = 85;
 constexpr double kTooHot = 95;
-// A driver keeps some for itself; beyond this somebody else's work lies on the card.
+// A driver uses some memory itself; beyond this, other work is on the card.
 constexpr std::uint64_t kHeldByOthers = std::uint64_t{1} << 30;
 constexpr double kBusyBeforeTheRun = 10;
 
@@ -185,7 +184,7 @@ Findings CheckTemperature(const MachineUnderTest& machine) {
                       "安装厂商的管理库或工具；fulldeck devices 会说明缺什么。"});
 }
 
-// What a vendor's own word for the state says about health. Words of performance (P0, Sleep) say nothing about it.
+// What a vendor's state string says about health. Performance states (P0, Sleep) say nothing about it.
 std::optional<Verdict> HealthIn(const std::string& state) {
   for (const char* word : {"OK", "Healthy", "Good"}) {
     if (state == word) return Verdict::kOk;
@@ -234,7 +233,7 @@ Findings CheckMemoryFree(const MachineUnderTest& machine) {
       result.Unknown(*card);
       continue;
     }
-    // A twentieth of a small card counts too.
+    // For a small card the limit is a twentieth of its memory.
     const std::uint64_t line = std::min(kHeldByOthers, card->memory_total_bytes.value_or(kHeldByOthers * 20) / 20);
     if (*used <= line) {
       result.Good(*card);
@@ -301,7 +300,7 @@ Findings CheckIdle(const MachineUnderTest& machine) {
 std::vector<Check> CardChecks() {
   const auto check = [](std::string_view id, bool deep, Findings (*run)(const MachineUnderTest&)) {
     Check made{id, Group::kCards, run, deep};
-    // All of them judge one and the same proof, which may have to be given twice.
+    // All of them use the same probe result, which may take two measurements.
     made.deep_limit = deep ? std::chrono::minutes(10) : made.deep_limit;
     made.family = deep ? "card-proof" : "";
     return made;

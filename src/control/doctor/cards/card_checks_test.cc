@@ -1,6 +1,6 @@
-// Cards: every check with a fixture that makes it fail and one that makes it pass. The deep ones start probe processes:
-// the program itself over a fake CUDA driver, and over simulated cards without torch; tests/doctor/test_doctor_cards.py
-// has those with torch.
+// Cards: every check with a fixture that makes it fail and one that makes it pass. The deep checks start probe
+// processes: the program itself with a fake CUDA driver, and with simulated cards without torch.
+// tests/doctor/test_doctor_cards.py has those with torch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ std::vector<Finding> RunCheck(std::string_view id, const MachineUnderTest& machi
   return {};
 }
 
-// One card's finding in English, with its verdict in front.
+// A card's finding in English, prefixed with its verdict.
 std::string Text(const Finding& finding) {
   const char* const verdicts[] = {"ok: ", "warn: ", "fail: ", "cannot tell: "};
   return verdicts[static_cast<int>(finding.verdict)] + finding.evidence.english;
@@ -191,7 +191,7 @@ TEST(FindSlow, ComparesWithTheMedianOfTheOthersOfTheSameModel) {
   EXPECT_TRUE(FindSlow({"a", "b", "b", "a", "b"}, proofs).empty()) << "two cards cannot say which is the slow one";
 }
 
-// A machine whose CUDA driver is the fake one.
+// A machine with the fake CUDA driver.
 class CudaProof : public ::testing::Test {
  protected:
   void Install(const std::string& variant, const std::string& library = "libcuda.so.1") {
@@ -324,7 +324,7 @@ TEST(TorchProof, ACardIsNotCalledBadForWhatItsTorchCannotDo) {
               HasSubstr("fail: gcu 0 (H200, S0) refuses at \"allocate\": topsMalloc failed: 719"));
 }
 
-// Simulated cards where no torch has them: the program itself is the probe.
+// Simulated cards if no torch supports them: the program itself is the probe.
 TEST(SimulatedProof, NamesEveryFaultWithoutTorch) {
   TemporaryFolder folder;
   device::InventoryOptions options;

@@ -21,7 +21,7 @@ namespace fulldeck::doctor {
 namespace {
 
 using Json = ProofLines::Json;
-using Failure = std::optional<std::string>;  // nothing: it went well
+using Failure = std::optional<std::string>;  // nullopt: success
 
 constexpr std::size_t kCopyBytes = std::size_t{64} << 20;
 constexpr std::uint32_t kThreads = 1U << 18;
@@ -38,7 +38,7 @@ base::TimePoint Now() {
   return base::SteadyClock::Instance().Now();
 }
 
-// Uncorrected memory errors, where NVML tells. What it does not tell is absent.
+// Uncorrected memory errors as far as NVML reports them; the rest is absent.
 void QueryMemoryErrors(const CudaRequest& request, Json& figures) {
   for (const std::string& candidate : request.management) {
     auto library = base::DynamicLibrary::Open(candidate);
@@ -72,7 +72,7 @@ class CudaProof {
   CudaProof(const CudaDriver& driver, const CudaRequest& request, ProofLines& lines)
       : driver_(driver), request_(request), lines_(lines) {}
 
-  // Nothing, or what the driver refused. Wrong values are in wrong().
+  // nullopt, or the driver's error. Wrong values are in wrong().
   Failure Run() {
     const std::pair<const char*, Failure (CudaProof::*)()> steps[] = {
         {"allocate", &CudaProof::Allocate}, {"copy", &CudaProof::Copy},     {"compute", &CudaProof::Compute},
@@ -205,7 +205,7 @@ class CudaProof {
     std::uint32_t different = 0;
     for (std::uint32_t i = 0; i < threads_; ++i) {
       const Computed right = ComputedBy(i, kProofSteps);
-      // Bit by bit: a NaN that should be one is right.
+      // Bitwise: an expected NaN is correct.
       // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
       if (whole[i] == right.whole && std::memcmp(&real[i], &right.real, 4) == 0) continue;
       if (different++ == 0) {
@@ -235,7 +235,7 @@ class CudaProof {
     if (Failure failure = driver_.Failure(driver_.MemGetInfo(&free_, &total), "asking for free memory")) return failure;
     auto bytes = static_cast<std::size_t>(static_cast<double>(free_) * request_.memory_share) & ~std::size_t{4095};
     CudaPointer field = 0;
-    // Free memory may be in pieces, or be taken by somebody else in this moment.
+    // Free memory may be fragmented, or another process may allocate it at this moment.
     int code = 0;
     while (bytes >= 4096 && (code = driver_.MemAlloc(&field, bytes)) == kCudaOutOfMemory)
       bytes = bytes / 2 & ~std::size_t{4095};
@@ -264,7 +264,7 @@ class CudaProof {
                              found[0], words, found[1] * 4, base::FormatByteSize(bytes));
         return std::nullopt;
       }
-      lines_.Step("memory");  // a sign of life
+      lines_.Step("memory");  // a heartbeat
     }
     figures_["memory"] = fastest;
     figures_["memory_proved"] = bytes;

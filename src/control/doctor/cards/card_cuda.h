@@ -1,5 +1,5 @@
-// Proves one NVIDIA card through the CUDA driver alone: no toolkit, no torch. Runs in a probe process only, where a
-// hang or a crash costs nothing.
+// Probes one NVIDIA card through the CUDA driver only: no toolkit, no torch. Runs only in a probe process, where a hang
+// or a crash is harmless.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 namespace fulldeck::doctor {
 
 struct CudaRequest {
-  int card = 0;                         // position that the lines name
-  std::string pci_address;              // which card; empty: by ordinal
+  int card = 0;                         // index used in the output lines
+  std::string pci_address;              // empty: use `ordinal`
   int ordinal = 0;                      // the driver's number, under the visible-device list
-  std::vector<std::string> libraries;   // where libcuda.so.1 may be
-  std::vector<std::string> management;  // where libnvidia-ml.so.1 may be: asked about memory errors
+  std::vector<std::string> libraries;   // candidate paths of libcuda.so.1
+  std::vector<std::string> management;  // candidate paths of libnvidia-ml.so.1, for memory errors
   double busy_seconds = 1.5;
-  double memory_share = 0.8;  // of the free memory, to be filled with patterns
+  double memory_share = 0.8;  // fraction of the free memory to fill with patterns
 };
 
-// Lines to descriptor 3. Returns an exit code.
+// Writes lines to descriptor 3. Returns an exit code.
 int ProveCudaCard(const CudaRequest& request);
 
 }  // namespace fulldeck::doctor

@@ -7,7 +7,7 @@
 namespace fulldeck::doctor {
 namespace {
 
-// Where the driver's own words do not say what to do.
+// Advice for errors whose message does not say what to do.
 const char* Advice(int code) {
   switch (code) {
     case 46:

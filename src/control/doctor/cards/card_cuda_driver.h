@@ -1,4 +1,4 @@
-// The CUDA driver's C interface as far as a proof needs it, found at run time. Thread rule: one thread.
+// The subset of the CUDA driver's C interface that a probe needs, loaded at run time. Not thread safe.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@ using CudaPointer = unsigned long long;
 
 class CudaDriver {
  public:
-  // The first of `candidates` that loads; its symbols are looked up and it is initialised. An error names the symbol
-  // that is missing, or what the driver answered. `nowhere` becomes true when no candidate is there at all.
+  // Loads the first of `candidates` that loads, resolves its symbols and initializes it. The error names the missing
+  // symbol or the driver's error. `nowhere` is set to true if no candidate exists.
   static base::Result<CudaDriver> Open(const std::vector<std::string>& candidates, bool* nowhere);
 
-  // Nothing when `code` is success, else "copying to the card: an illegal memory access was encountered
+  // nullopt if `code` is success; otherwise "copying to the card: an illegal memory access was encountered
   // (CUDA_ERROR_ILLEGAL_ADDRESS, code 700)".
   std::optional<std::string> Failure(int code, const char* what) const;
 
   int version() const { return version_; }  // 13000 is 13.0
   std::string VersionText() const;
 
-  // As cuda.h declares and names them.
+  // Declared and named as in cuda.h.
   // NOLINTBEGIN(readability-identifier-naming)
   int (*GetErrorString)(int, const char**) = nullptr;
   int (*GetErrorName)(int, const char**) = nullptr;

@@ -1,4 +1,4 @@
-// The deep half of the group "cards": judges what ProveCards found.
+// The deep half of the group "cards": judges the results of ProveCards.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// How findings about cards are written: by name, and those that are well together in one line.
+// Helpers to write findings about cards: by name, with all good cards in one line.
 #pragma once
 
 #include <string>
@@ -32,12 +32,12 @@ inline std::string Names(const std::vector<const Card*>& cards) {
   return base::Join(names, ", ");
 }
 
-// For a check that looks at each card when there is none: card-present says so, and the question does not arise.
+// For checks of each card if there is no card: card-present reports that; these checks do not apply.
 inline Findings NoCard() {
   return {};
 }
 
-// One finding for all that are well, and one for all that cannot be told, after one each for those that are not.
+// Collects one finding for all good cards, one for all unknown ones, and one for each bad one, which come first.
 class PerCard {
  public:
   void Bad(Finding finding) { findings_.push_back(std::move(finding)); }

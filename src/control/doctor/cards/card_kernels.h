@@ -1,6 +1,6 @@
-// The three small programs that a CUDA card runs to prove itself, in PTX, which every driver since CUDA 9 translates
-// for every card since 2014. What they compute is written in C++ beside them: a card that gives other values is wrong.
-// Checked with ptxas for sm_75 to sm_120.
+// The three small PTX kernels that probe a CUDA card. Every driver since CUDA 9 can translate them for every card since
+// 2014. The C++ functions next to them compute the expected values: a card that returns others is faulty. Checked with
+// ptxas for sm_75 to sm_120.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace fulldeck::doctor {
 
-// Each whole number gets another one that looks like noise.
+// Maps integers to pseudorandom integers.
 constexpr std::uint32_t Mix(std::uint32_t x) {
   x ^= x >> 16;
   x *= 0x7feb352dU;
@@ -17,7 +17,7 @@ constexpr std::uint32_t Mix(std::uint32_t x) {
   return x ^ (x >> 16);
 }
 
-// What fulldeck_fill writes at `index`, and fulldeck_check expects there.
+// The value that fulldeck_fill writes at `index` and fulldeck_check expects there.
 constexpr std::uint32_t PatternAt(std::uint64_t index, std::uint32_t seed) {
   return Mix(static_cast<std::uint32_t>(index) ^ static_cast<std::uint32_t>(index >> 32) ^ seed);
 }
@@ -27,7 +27,7 @@ struct Computed {
   float real;
 };
 
-// What thread `index` of fulldeck_compute must give: whole numbers and fused multiply-adds, exact to the last bit.
+// The expected result of thread `index` of fulldeck_compute: integers and fused multiply-adds, exact to the last bit.
 inline Computed ComputedBy(std::uint32_t index, std::uint32_t steps) {
   Computed value{Mix(index), static_cast<float>(index & 1023U)};
   for (std::uint32_t step = 0; step < steps; ++step) {
@@ -38,9 +38,9 @@ inline Computed ComputedBy(std::uint32_t index, std::uint32_t steps) {
 }
 
 // fulldeck_fill(u32* words, u64 count, u32 seed)
-// fulldeck_check(const u32* words, u64 count, u32 seed, u64 found[2])   adds how many differ to found[0], keeps the
-//                                                                       smallest index of them in found[1]
-// fulldeck_compute(u32* whole, f32* real, u32 count, u32 steps)         one thread an index
+// fulldeck_check(const u32* words, u64 count, u32 seed, u64 found[2])   adds the mismatches to found[0], keeps
+//                                                                       the smallest index of one in found[1]
+// fulldeck_compute(u32* whole, f32* real, u32 count, u32 steps)         one thread per index
 inline constexpr char kCardKernels[] = R"ptx(
 .version 6.0
 .target sm_50

@@ -1,9 +1,9 @@
-"""Proves cards through the user's torch: allocate, compute, compare with the processor, copy both ways, free. `fulldeck doctor
---deep` runs it; a line of JSON on descriptor 3 for every step. Runs on Python 3.6 and torch 1.10 too.
+"""Probes cards through the user's torch: allocate, compute, compare with the CPU, copy both ways, free. `fulldeck doctor --deep`
+runs it; it writes a line of JSON to descriptor 3 for every step. Also runs on Python 3.6 and torch 1.10.
 
 The argument: {"module": "torch_gcu", "package": folder of fulldeck or "", "simulated": false, "busy": seconds,
                "cards": [{"card": 0, "devices": ["gcu:0", "xla:0"]}]}
-Several cards are proved in a process each, forked once torch is there: for simulated ones, which allow it."""
+Several cards get one process each, forked after torch is loaded. Only simulated cards allow that."""
 import json
 import os
 import resource
@@ -11,7 +11,7 @@ import sys
 import time
 
 SIDE = 256
-# Of real cards, and of simulated ones, whose work the processor does between that of others.
+# For real cards (False) and for simulated ones (True), whose work the CPU does.
 PACE_SIDES = {False: 1024, True: 256}
 COPY_BYTES = {False: 32 << 20, True: 4 << 20}
 
@@ -26,7 +26,7 @@ def first_line(error):
 
 
 class Times:
-    """How long a repeated step takes, as far as the card decides it: times in which this thread lost its processor are left out."""
+    """How long a repeated step takes, as far as the card determines it: excludes times in which this thread lost its CPU."""
 
     def __init__(self):
         self.all, self.undisturbed = [], []
@@ -43,7 +43,7 @@ class Times:
         return (len(self.undisturbed) >= 12 and sum(self.all) >= 0.05) or (len(self.all) >= 12 and sum(self.all) >= 1)
 
     def typical(self):
-        """The mean: a card that rests after its work, some steps at a time, is slow too."""
+        """The mean: a card that pauses after its work, every few steps, is slow too."""
         times = self.undisturbed if len(self.undisturbed) >= 3 else self.all
         return max(sum(times) / len(times), 1e-9)
 
@@ -53,7 +53,7 @@ def preempted():
 
 
 def prepare(request):
-    """torch with the card's device in it; an error in words when that cannot be had."""
+    """Returns torch with the card's device, or None and an error message."""
     try:
         import torch
     except Exception as error:
@@ -86,13 +86,13 @@ class Card:
         self.namespace = getattr(torch, device.split(":")[0], None)
 
     def step(self, name):
-        """Said again from time to time, as a sign of life."""
+        """Reports the step; repeats it at most every 0.5 s as a heartbeat."""
         if name != self.told[0] or time.perf_counter() - self.told[1] > 0.5:
             self.told = (name, time.perf_counter())
             tell(card=self.number, step=name)
 
     def wait(self, value):
-        """Until `value` is computed. A device without a way to wait is waited for by reading one number."""
+        """Waits until `value` is computed. If the device has no synchronize, reads one number instead."""
         synchronize = getattr(self.namespace, "synchronize", None)
         if synchronize is not None:
             try:
@@ -120,13 +120,13 @@ class Card:
             return {}, "memory does not give back what was written: {} of {} bytes differ".format(different, size)
         there, back_again = Times(), Times()
         while not there.enough() or not back_again.enough():
-            self.step("copy")  # a slow card is not a silent one
+            self.step("copy")  # a heartbeat: a slow card is not unresponsive
             there.measure(lambda: (block.copy_(host), self.wait(block)))
             back_again.measure(lambda: back.copy_(block))
         return {"to_card": size / there.typical(), "from_card": size / back_again.typical(), "copied": size}, ""
 
     def compute(self):
-        """Whole numbers of at most 8 in size, so that every sum is exact, whatever the order and the format."""
+        """Computes with integers of absolute value at most 8, so that every sum is exact in any order and format."""
         torch = self.torch
         a = torch.arange(SIDE * SIDE, device="cpu").remainder(17).sub(8).reshape(SIDE, SIDE)
         b = torch.arange(SIDE * SIDE, device="cpu").remainder(13).sub(6).reshape(SIDE, SIDE)
@@ -170,12 +170,12 @@ class Card:
 
 
 def is_about_torch(error):
-    """A name or a card that this torch does not know says nothing about the card."""
+    """Whether the error only means that this torch does not support the name or the card."""
     return any(words in str(error) for words in ("device string", "not linked", "not compiled with", "is not registered", "not enabled"))
 
 
 def usable_device(torch, devices):
-    """The first name that torch takes, and the error of the last when it takes none."""
+    """The first name that torch accepts, or the last one and its error if it accepts none."""
     error = None
     for device in devices:
         try:

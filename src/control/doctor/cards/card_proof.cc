@@ -25,14 +25,14 @@ using Outcome = CardProof::Outcome;
 // Telemetry averages over up to a second.
 constexpr double kBusySeconds = 1.5;
 constexpr double kBusySecondsSimulated = 0.8;
-// Loading torch is not the card's doing: a slow disk or a busy machine takes its time.
+// The time to load torch depends on the disk and the machine, not on the card.
 constexpr base::Duration kTimeToLoadTorch = std::chrono::seconds(60);
 constexpr double kMemoryShareAlone = 0.8;
 constexpr double kMemoryShareAmongOthers = 0.3;
 
 enum class Way { kCuda, kTorch, kSimulated };
 
-// One process and the cards that it proves.
+// One process and the cards that it probes.
 struct Probe {
   Way way;
   std::vector<std::size_t> cards;
@@ -42,7 +42,7 @@ bool Exists(const std::string& path) {
   return access(path.c_str(), F_OK) == 0;
 }
 
-// The package of this build or release, which has the simulated device for torch.
+// The Python package of this build or release, which has the simulated device for torch.
 std::string PackageBeside(const std::string& program) {
   const std::unique_ptr<char, decltype(&std::free)> real(realpath(program.c_str(), nullptr), &std::free);
   if (!real) return "";
@@ -59,7 +59,7 @@ std::string Line(const Json& request) {
   return request.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Names that torch may have for the card: the generation decides, and is not always known.
+// Candidate torch names of the card: they depend on the generation, which is not always known.
 Json DeviceNames(const device::Card& card) {
   if (card.torch_device) return Json::array({*card.torch_device});
   Json names = Json::array({card.kind + ":" + std::to_string(card.index)});
@@ -96,7 +96,7 @@ class Proving {
     for (const std::size_t i : chosen) {
       const device::Card& card = *cards_[i];
       if (card.simulated) {
-        // One process loads torch and forks: the simulated cards allow it, and it is done in a quarter of the time.
+        // One process loads torch and forks: simulated cards allow that, and it takes a quarter of the time.
         if (!machine_.python.empty() && card.torch_type && card.notes.empty()) {
           simulated_in_torch.cards.push_back(i);
         } else {
@@ -126,7 +126,7 @@ class Proving {
     if (!second.empty()) Run(second);
   }
 
-  // Returns the probes whose way was not open.
+  // Returns the probes whose method is not available.
   std::vector<Probe> Run(const std::vector<Probe>& probes) {
     std::vector<ProbeProcess> processes;
     for (const Probe& probe : probes) processes.push_back(ProcessFor(probe));
@@ -179,7 +179,7 @@ class Proving {
     return {{machine_.program, "probe-card", Line(request)}, machine_.environment};
   }
 
-  // False when this way is not open on this machine.
+  // Returns false if this method is not available on this machine.
   bool Understand(const Probe& probe, const ProbeResult& result) {
     std::string unavailable;
     for (const std::string& text : result.lines) {
@@ -287,7 +287,8 @@ class Proving {
     }
   }
 
-  // All cards at once disturb each other; what seems slow must be so beside few others too.
+  // Cards that are probed at the same time slow each other down. A card is slow only if it is also slow next to few
+  // others.
   void MeasureTheSlowAgain() {
     std::vector<std::string> models;
     for (const device::Card* card : cards_) models.push_back(ModelOf(*card));
@@ -311,8 +312,8 @@ class Proving {
     }
     Prove(chosen, 0);
     for (const std::size_t card : chosen) {
-      // Fewer cards at once are faster at copying: the companions keep what they had, so that all figures shown go
-      // together; a suspect has the better of both.
+      // Copies are faster with fewer concurrent cards. Companions keep their first measurements, so that all reported
+      // values are comparable; a suspect gets the better of both.
       CardProof& proof = proofs_[card];
       if (proof.outcome != Outcome::kSound) continue;
       const CardProof second = proof;

@@ -31,7 +31,7 @@ base::TimePoint Now() {
   return base::SteadyClock::Instance().Now();
 }
 
-// One operation on the card, with the card's faults in it, as the simulated device of torch has them.
+// One operation on the card, including the card's faults, as in torch's simulated device.
 Answer ComputeOn(fulldeck_simulated_card* card) {
   Answer answer;
   const base::TimePoint begin = Now();

@@ -17,8 +17,8 @@
 #include "base/text.h"
 #include "bench/collectives_bench.h"
 #include "bench/host_memory.h"
-#include "bench/rank_set.h"
 #include "bench/rank_commands.h"
+#include "bench/rank_set.h"
 #include "bench/temporary_run_folder.h"
 #include "doctor/python_scripts.h"
 
@@ -29,13 +29,13 @@ constexpr int kMaxRestarts = 2;
 constexpr std::uint64_t kLargestPair = std::uint64_t{4} << 20;
 constexpr std::uint64_t kLatencyBytes = 8;
 constexpr int kPairCalls = 6;
-// Below this a message has its latency, and no bandwidth to judge.
+// Smaller messages are dominated by latency; their bandwidth is not judged.
 constexpr std::uint64_t kMinJudgedPair = std::uint64_t{128} << 10;
-constexpr int kRetries = 5;                              // of what seems slow
-constexpr std::chrono::milliseconds kRetryInterval(30);  // more with each
-constexpr double kSlowFactor = 10;                       // over what memory allows, at sizes that no cache holds
-constexpr double kBusyLoad = 2;                          // for each processor
-constexpr int kTorchTimeoutFactor = 6;                   // a Python with torch needs longer to come than a call to end
+constexpr int kRetries = 5;                              // if a measurement seems slow
+constexpr std::chrono::milliseconds kRetryInterval(30);  // multiplied by the attempt
+constexpr double kSlowFactor = 10;      // relative to memory bandwidth, at sizes that exceed the caches
+constexpr double kBusyLoad = 2;         // per CPU
+constexpr int kTorchTimeoutFactor = 6;  // a Python with torch takes longer to start than a call to end
 
 double Median(std::vector<std::uint64_t> times) {
   if (times.empty()) return 0;
@@ -81,7 +81,7 @@ class Proof {
       report_.load = base::ParseDecimal(load->substr(0, load->find(' '))).value_or(0);
     }
     report_.busy = report_.load > kBusyLoad * static_cast<double>(cpus.size());
-    // As many cpus as there are ranks: more could not help them.
+    // One CPU per rank: more CPUs cannot help the ranks.
     const std::vector<int> used(cpus.begin(), cpus.begin() + std::min<std::ptrdiff_t>(plan_.ranks, std::ssize(cpus)));
     if (bound_wanted) report_.memory_bytes_per_second = bench::MeasureMemorySpeed(used);
     if (auto started = Start(); !started) return started.error();
@@ -90,7 +90,7 @@ class Proof {
     const std::vector<Step> steps = StepsOf(shape);
     for (const Step& step : steps) {
       if (interrupted_) break;
-      // After a hang or a death the rest of that collective would only show it again.
+      // After a hang or a death, other steps of that collective would only repeat it.
       if (given_up_.contains(step.operation->name)) continue;
       if (!set_ && !Again()) break;
       OneStep(step);
@@ -109,10 +109,10 @@ class Proof {
   }
 
   base::Result<bench::RankCommand> Recipe() const {
-    // The name makes the socket's path, and a group that failed must not meet the next one.
+    // The name determines the socket path; a new group must not connect to a failed one.
     bench::RankCommand command{fmt::format("{}-{}", IsNative() ? "fulldeck" : "torch", restarts_), plan_.ranks, {}};
     const std::string socket = bench::RankSet::SocketPath(launcher_config_.folder, command);
-    // The doctor judges a hang; the library's own time-out comes after that.
+    // The doctor detects a hang itself; the library's own timeout must be longer.
     const std::string timeout = fmt::format("{}", plan_.timeout_seconds * 3);
     std::string python;
     std::string script;
@@ -160,7 +160,7 @@ class Proof {
     auto command = Recipe();
     if (!command) return command.error();
     if (!IsNative()) log_line_(fmt::format("starting {} ranks of {} in {}", plan_.ranks, plan_.backend, plan_.python));
-    // What the ranks before have left says nothing of these.
+    // Records of the previous ranks do not apply to these.
     unlink(progress_path_.c_str());
     auto started = bench::RankSet::Start(loop_, interrupted_, std::move(*command), launcher_config_.folder,
                                          StepTimeout() * (IsNative() ? 1 : kTorchTimeoutFactor));
@@ -187,7 +187,7 @@ class Proof {
     return report_.operations.back();
   }
 
-  // The answers of all ranks, right or not; nothing when they did not all come, which is then noted.
+  // The answers of all ranks, correct or not; nullopt if some are missing, which is then recorded.
   std::optional<std::vector<StepAnswer>> Request(const Step& step) {
     const auto never = [](const std::string&) { return false; };
     const auto lines = set_->Request(LineOf(step), StepTimeout(), never);
@@ -293,7 +293,7 @@ class Proof {
       times.push_back(answer.times_ns);
     }
     if (!wrong.empty()) {
-      // One of each collective says it.
+      // Report one per collective.
       if (reported_wrong_.insert(step.operation->name).second)
         report_.findings.push_back(WrongValueFinding(step, wrong, plan_.ranks));
       return;
@@ -301,7 +301,7 @@ class Proof {
     ++figures.steps;
     if (!step.sized) return;
     SizeFigure figure = FigureOf(step, times);
-    // Whatever else runs here makes a call slower and never faster.
+    // Other load can make a call slower, never faster.
     for (int attempt = 0; attempt < kRetries && IsSlow(figure) && !interrupted_; ++attempt) {
       const auto more = Request(step);
       if (!more) return;
@@ -319,7 +319,7 @@ class Proof {
     SizeFigure figure;
     if (!alike || times.empty()) return figure;
     std::vector<std::uint64_t> slowest = bench::SlowestOf(times);
-    slowest.erase(slowest.begin());  // fresh memory
+    slowest.erase(slowest.begin());  // touches new memory
     const std::uint64_t chunks = step.operation->in_chunks ? static_cast<std::uint64_t>(plan_.ranks) : 1;
     figure.bytes = step.count * chunks * step.element->bytes;
     figure.seconds = Median(slowest);
@@ -335,7 +335,7 @@ class Proof {
     return figure.judged && figure.least > *figure.possible * kSlowFactor;
   }
 
-  // Nothing: it failed, which is noted.
+  // nullopt: it failed, which is recorded.
   std::optional<double> PairSeconds(int number, int from, int to, std::uint64_t bytes) {
     const Step step = PairStep(number, from, to, bytes, kPairCalls);
     const auto answers = Request(step);
@@ -358,7 +358,7 @@ class Proof {
     }
     const auto& times = (*answers)[static_cast<std::size_t>(from)].times_ns;
     if (times.empty()) return std::nullopt;
-    // The best of a few: whatever else runs here makes a pair slower and never faster.
+    // The minimum: other load can make a pair slower, never faster.
     return static_cast<double>(*std::min_element(times.begin(), times.end())) * 1e-9 / 2;
   }
 
@@ -374,14 +374,14 @@ class Proof {
         if (seconds && *seconds > 0) {
           report_.pairs.push_back({from, to, *latency, static_cast<double>(report_.pair_bytes) / *seconds});
         } else if (set_) {
-          return;  // the library has no such call
+          return;  // the library does not support the call
         }
       }
     }
     if (report_.pair_bytes < kMinJudgedPair) return;
     for (int attempt = 0; attempt < kRetries; ++attempt) {
       const std::vector<PairFigures> seems_slow = FindSlowPairs(report_.pairs).slow;
-      // Other work comes in slices: what is slow for as long as one of them is slow in all tries made at once.
+      // Other load comes in time slices, which would affect all immediate retries.
       if (!seems_slow.empty()) std::this_thread::sleep_for(kRetryInterval * attempt);
       for (const PairFigures& slow : seems_slow) {
         if (interrupted_ || !set_) return;
@@ -424,7 +424,7 @@ class Proof {
     report_.findings.push_back(std::move(finding));
   }
 
-  // Behind what is said of a speed.
+  // A suffix for statements about a speed.
   base::BilingualText WhileBusy() const {
     if (!report_.busy) return {};
     return {fmt::format("; but the load of this machine is {:.1f}, which may be all there is to it", report_.load),

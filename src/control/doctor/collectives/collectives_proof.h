@@ -1,8 +1,8 @@
-// `fulldeck doctor --collectives`: every collective and every pair of ranks, with every value checked and the times
-// beside what this machine's memory allows. Names the rank or the pair that is wrong, slow, dead or hung.
+// `fulldeck doctor --collectives`: runs every collective and every pair of ranks, checks every value, and compares the
+// times with this machine's memory bandwidth. Names the rank or pair that is wrong, slow, dead or hung.
 //
-// With fulldeck's own engine in processes of this program, or with any backend of torch.distributed in the user's
-// Python, on the cards that the backend is for.
+// Runs fulldeck's own engine in processes of this program, or any backend of torch.distributed in the user's Python, on
+// the cards that the backend supports.
 #pragma once
 
 #include <cstdint>
@@ -20,39 +20,39 @@
 
 namespace fulldeck::doctor {
 
-inline constexpr int kMaxRanks = 256;  // of a group
+inline constexpr int kMaxRanks = 256;  // per group
 
 struct ProofPlan {
-  std::string backend = "fulldeck";  // "fulldeck": the engine itself; else a name that torch.distributed knows
+  std::string backend = "fulldeck";  // "fulldeck": the engine itself; otherwise a backend name of torch.distributed
   int ranks = 2;
   std::vector<std::uint64_t> sizes;  // bytes
-  // For torch: what each rank works on ("cpu", "gcu:3") and what must be imported for that.
+  // For torch: the device of each rank ("cpu", "gcu:3") and the module that provides it.
   std::vector<std::string> devices;
   std::string module;
   std::string python = "python3";
-  double timeout_seconds = 10;  // of one step, and of a torch that starts six times that
+  double timeout_seconds = 10;  // per step; six times as long for torch to start
   std::string fault;            // for tests: see ProofFault
 };
 
-// The plan's devices and module for its backend: the cards of the inventory whose own backend this is, else the
-// cpus. An error that says what is missing.
+// Sets the plan's devices and module for its backend: the cards of the inventory that use this backend, otherwise the
+// CPU. The error says what is missing.
 base::Result<void> ChooseDevices(const device::Inventory& inventory, ProofPlan& plan);
-// How many ranks a proof has when nobody says: one a visible card; two where there is none or one.
+// The default number of ranks: one per visible card; two with at most one card.
 int RanksFor(const device::Inventory& inventory);
 
 struct SizeFigure {
   std::uint64_t bytes = 0;
   double seconds = 0;              // median over the calls, of the slowest rank of each
-  double least = 0;                // of them, and of a few more tries where it seems slow
-  std::optional<double> possible;  // what memory alone would take; nothing below kMinBoundBytes and for torch
-  bool judged = false;             // where all ranks copy at once; with a root one processor may be the limit
+  double least = 0;                // minimum of them, and of a few retries if it seems slow
+  std::optional<double> possible;  // time at full memory bandwidth; absent below kMinBoundBytes and for torch
+  bool judged = false;             // if all ranks copy at the same time; with a root, a single CPU may be the limit
 };
 struct OperationFigures {
   std::string name;
-  int steps = 0;  // that were right on all ranks
+  int steps = 0;  // steps that were correct on all ranks
   std::uint64_t checked = 0;
   std::vector<SizeFigure> sizes;
-  std::optional<std::string> cannot;  // of some of the steps: what the library said
+  std::optional<std::string> cannot;  // message of the library for unsupported steps
 };
 struct PairFigures {
   int from = 0;
@@ -67,42 +67,42 @@ struct ProofReport {
   int ranks = 0;
   int cpus = 0;
   double memory_bytes_per_second = 0;  // 0: not measured, because no size needs it
-  double load = 0;                     // of the machine, before it began
-  bool busy = false;                   // more than two for each processor: speeds are shown, and not judged
+  double load = 0;                     // of the machine, before the start
+  bool busy = false;                   // load above two per CPU: speeds are reported but not judged
   std::uint64_t pair_bytes = 0;
   std::vector<OperationFigures> operations;
   std::vector<PairFigures> pairs;
-  std::vector<Finding> findings;  // what is wrong; empty: all is well
+  std::vector<Finding> findings;  // problems; empty: none
   std::uint64_t checked = 0;
   bool interrupted = false;
 };
 
-// An error: it could not begin. `log_line` gets a line now and then for a person who waits.
+// An error means that it could not start. `log_line` gets occasional progress lines.
 base::Result<ProofReport> ProveCollectives(const ProofPlan& plan, const base::Environment& environment,
                                            const std::function<void(const std::string&)>& log_line);
 
-// ---- judgement; pure ----
+// ---- judgment; pure ----
 
-// Bytes loaded and stored on the whole host for one call through shared memory. 0: not known.
+// Bytes loaded and stored on the whole node for one call through shared memory. 0: unknown.
 double BytesMoved(const bench::Operation& operation, int ranks, std::uint64_t bytes);
 
-// A pair is slow when it has less than a third of the median bandwidth of all; at least three pairs make a median.
+// A pair is slow if it has less than a third of the median bandwidth; the median requires at least three pairs.
 struct SlowPairs {
   double median_bytes_per_second = 0;
   std::vector<PairFigures> slow;  // slowest first
-  std::optional<int> rank;        // the one that all the slow ones share, when most of its pairs are slow
+  std::optional<int> rank;        // the rank that all slow pairs share, if most of its pairs are slow
 };
 SlowPairs FindSlowPairs(const std::vector<PairFigures>& pairs);
 
-// Who did not come. `states` are the letters of /proc/PID/stat, '?' where unknown.
+// The ranks that did not arrive. `states`: letters of /proc/PID/stat, '?' if unknown.
 struct Absence {
   std::vector<int> ranks;
-  bool inside = false;  // all are inside the call: the ranks are those that are stopped, or none
+  bool inside = false;  // all ranks are inside the call: `ranks` are those that are stopped, or empty
 };
 Absence FindAbsent(const std::vector<int>& silent, const std::vector<RankProgress>& progress, int step,
                    const std::string& states);
 
-// What wrong values on these ranks mean.
+// Interprets wrong values on these ranks.
 Finding WrongValueFinding(const Step& step, const std::vector<std::pair<int, StepAnswer::Wrong>>& wrong, int ranks);
 
 }  // namespace fulldeck::doctor

@@ -116,7 +116,7 @@ TEST(ProofValues, OfOneRankAreNotThoseOfAnotherCallOrPlace) {
   EXPECT_TRUE(values.Check(data.data(), 4099, 2, 4099, 0));
 }
 
-// ---- judgement ----
+// ---- judgment ----
 
 std::vector<PairFigures> AllPairs(int ranks, double speed) {
   std::vector<PairFigures> pairs;
@@ -130,7 +130,7 @@ TEST(ProofVerdicts, ASlowPairIsFoundAgainstTheMedian) {
   auto pairs = AllPairs(8, 6e9);
   EXPECT_THAT(FindSlowPairs(pairs).slow, IsEmpty());
   pairs[9].bytes_per_second = 1e9;
-  pairs[3].bytes_per_second = 3e9;  // half is no third
+  pairs[3].bytes_per_second = 3e9;  // half is not less than a third
   const SlowPairs found = FindSlowPairs(pairs);
   ASSERT_EQ(found.slow.size(), 1u);
   EXPECT_EQ(found.slow[0].from, pairs[9].from);

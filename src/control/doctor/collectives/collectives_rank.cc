@@ -40,7 +40,7 @@ using Memory = std::unique_ptr<std::byte, FreeMemory>;
 
 Memory Allocate(std::uint64_t bytes) {
   void* made = nullptr;
-  // One that needs none gets a little.
+  // Buffers of size zero still get an address.
   if (posix_memalign(&made, kAlignment, std::max<std::uint64_t>(bytes, 1)) != 0) return nullptr;
   return Memory(static_cast<std::byte*>(made));
 }
@@ -79,7 +79,7 @@ class StepRun {
   }
 
  private:
-  // `peer` matters to faults that name one.
+  // `peer` matters for faults that name one.
   bool IsFaulty(std::string_view kind, int peer = -1) const {
     return std::any_of(faults_.begin(), faults_.end(), [&](const ProofFault& fault) {
       return fault.kind == kind && fault.rank == process_.rank && fault.operation == step_.operation->name &&
@@ -89,7 +89,7 @@ class StepRun {
 
   void Be(RankProgress::Phase phase) const {
     const RankProgress now{static_cast<std::uint64_t>(step_.number) * 8 + phase, static_cast<std::uint64_t>(getpid())};
-    // Only for the message about a hang: a rank that cannot write it works all the same.
+    // Only for the message about a hang: a rank that cannot write it still works.
     const ssize_t written = pwrite(progress_, &now, sizeof now, static_cast<off_t>(sizeof now) * process_.rank);
     static_cast<void>(written);
   }
@@ -132,7 +132,7 @@ class StepRun {
     for (int call = 0; call < step_.calls; ++call) {
       values_.Write(input.get(), sent, process_.rank, 0, call);
       if (IsFaulty("contribute") && call == 0 && sent > 0) input.get()[0] ^= std::byte{1};
-      // What was there before must not pass for what comes.
+      // Old data must not pass for the result.
       std::memset(output.get(), 0xee, came * width);
       if (step_.operation->kind == OperationKind::kBroadcast && is_root)
         std::memcpy(output.get(), input.get(), came * width);
@@ -150,7 +150,7 @@ class StepRun {
     return false;
   }
 
-  // The call with its time; pairs meet by a message, the others by a barrier.
+  // Makes and times the call. Pairs synchronize with a message, all others with a barrier.
   bool Call(std::byte* input, std::byte* output) {
     if (step_.sized && step_.from < 0 && !Did(fulldeck_barrier(group_))) return false;
     if (step_.from >= 0 && !SyncWithPartner()) return false;
@@ -162,7 +162,7 @@ class StepRun {
     const Clock::time_point began = Clock::now();
     if (!Do(input, output)) return false;
     const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - began).count();
-    // Looking through the result would take the processors away from ranks that are still in the call.
+    // Checking the result earlier would take CPU time from ranks that are still in the call.
     if (step_.sized && step_.from < 0 && !Did(fulldeck_barrier(group_))) return false;
     if (step_.from < 0 || process_.rank == step_.from) answer_.times_ns.push_back(static_cast<std::uint64_t>(took));
     return true;

@@ -1,5 +1,6 @@
-// One rank of the proof of the collectives, on fulldeck's own engine: joins its group, greets, makes the steps that it
-// is told, ends when the doctor is gone. Where it is stands in a file that the doctor reads when nobody answers.
+// One rank of `fulldeck doctor --collectives`, on fulldeck's own engine: joins its group, greets, executes the steps
+// that it receives, exits when the doctor is gone. Its position is in a file that the doctor reads if ranks do not
+// answer.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace fulldeck::doctor {
 
 struct ProofRank {
   std::string socket;
-  std::string progress;  // path; one RankProgress a rank
+  std::string progress;  // path; one RankProgress per rank
   std::string key;
   int rank = 0;
   int ranks = 1;
@@ -22,10 +23,11 @@ struct ProofRank {
   std::string fault;  // for tests: see ProofFault
 };
 
-// The exit code. Dies with its parent.
+// Returns the exit code. Exits with its parent.
 int RunProofRank(const ProofRank& process);
 
-// Where a rank is, written by it alone before it goes there; little-endian, one after another in the file.
+// The position of a rank. Only the rank writes its record, before it enters the phase. Little-endian, consecutive in
+// the file.
 struct RankProgress {
   enum Phase : std::uint64_t { kWaiting = 0, kPreparing, kInCall, kChecking };
   std::uint64_t place = 0;  // 8 · number of the step + phase
@@ -35,13 +37,13 @@ struct RankProgress {
   Phase phase() const { return static_cast<Phase>(place % 8); }
 };
 static_assert(sizeof(RankProgress) == 16);
-// Zeros for ranks that have not come so far.
+// Zeros for ranks that have not written a record yet.
 std::vector<RankProgress> ReadProgress(const std::string& path, int ranks);
 
-// A fault of one rank, for tests: KIND:RANK:OPERATION[:PEER]; several with commas between them.
-//   alter       changes one value of its result        contribute  changes one value of what it gives
+// A fault of one rank, for tests: KIND:RANK:OPERATION[:PEER]; several are separated by commas.
+//   alter       changes one value of its result        contribute  changes one value of its input
 //   exit, kill  ends before the call                   hang        never makes the call
-//   stop        stops inside the call                  slow        sleeps before it answers a long message of PEER's
+//   stop        stops inside the call                  slow        sleeps before it answers a long message from PEER
 struct ProofFault {
   std::string kind;
   int rank = -1;

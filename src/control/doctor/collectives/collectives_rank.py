@@ -1,5 +1,5 @@
-"""One rank of `fulldeck doctor --collectives --backend NAME`: torch.distributed with any backend, on the processors or on a card.
-The program holds this text and starts it. The steps, the values and the answers are those of src/control/doctor/collectives/collectives_step.h.
+"""One rank of `fulldeck doctor --collectives --backend NAME`: torch.distributed with any backend, on CPUs or on a card.
+Embedded in the program, which starts it. Steps, values and answers are those of src/control/doctor/collectives/collectives_step.h.
 
 collectives_rank.py SOCKET PROGRESS RANK SIZE BACKEND STORE TIMEOUT DEVICE MODULE FAULT      Python 3.8
 """
@@ -97,7 +97,7 @@ class Step:
         os.pwrite(progress, struct.pack("<QQ", self.order["number"] * 8 + phase, os.getpid()), 16 * RANK)
 
     def finish(self):
-        """What was started on a card has ended."""
+        """Waits until the work on the card is done."""
         module = getattr(self.torch, self.device.type, None)
         if self.device.type != "cpu" and hasattr(module, "synchronize"):
             module.synchronize()
@@ -218,20 +218,20 @@ class Step:
                     self.be(PREPARING)
         except Exception as error:
             text = "{}: {}".format(type(error).__name__, error)
-            # torch refuses what it cannot do on every rank, before anything is sent.
+            # torch rejects unsupported calls on every rank before it sends anything.
             self.answer["cannot" if any(words in text for words in REFUSALS) else "failed"] = text
         self.be(WAITING)
         return self.answer
 
 
 def join():
-    """The greeting, and torch where it is there."""
+    """Returns the greeting, and torch if it is available."""
     try:
         import torch
         import torch.distributed as dist
         if MODULE:
             importlib.import_module(MODULE)
-    except Exception as error:  # an ImportError, or whatever a broken installation raises
+    except Exception as error:  # an ImportError, or any other error of a broken installation
         return {"rank": RANK, "absent": "{} cannot import {}: {}".format(sys.executable, MODULE or "torch", error)}, None
     about = "torch {}, Python {}, {}".format(torch.__version__, platform.python_version(), "the processors" if DEVICE == "cpu" else "cards")
     if not dist.is_available():
@@ -270,5 +270,5 @@ if __name__ == "__main__":
     main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Gloo aborts now and then while the interpreter ends, and nobody is left to tell.
+    # Gloo occasionally aborts during interpreter exit, after all results were sent.
     os._exit(0)

@@ -19,7 +19,7 @@ using bench::Element;
 using bench::FindOperation;
 
 constexpr std::size_t kLongestText = 4000;
-// From one call to the next the values move by this many elements; it and the period have no common factor.
+// The values shift by this many elements per call. It is coprime to the period.
 constexpr std::uint64_t kShift = 1009;
 constexpr std::uint64_t kMaxValues = 13;
 constexpr std::uint64_t kSmallCount = 4099;
@@ -41,7 +41,7 @@ bool Fits(const Element& element, std::string_view reduction, int ranks) {
   const bool is_bool = element.datatype == FULLDECK_BOOL;
   if (reduction == "and" || reduction == "or") return !IsFloat(element);
   if (reduction == "xor") return !IsFloat(element) && !is_bool;
-  // Sums must not wrap round before they are divided, and the numbers must be exact.
+  // Sums must not wrap around before the division, and the results must be exact.
   if (reduction == "avg")
     return !is_bool && element.bytes >= 2 &&
            4 + 2 * static_cast<std::uint64_t>(ranks) <= std::min<std::uint64_t>(element.exact_to, 120);
@@ -108,7 +108,7 @@ std::vector<Step> StepsOf(const ProofShape& shape) {
          {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"}) {
       const std::uint64_t all = std::max<std::uint64_t>(1, bytes / plain.bytes);
       const auto chunks = static_cast<std::uint64_t>(shape.ranks);
-      // Many short calls tell as much as few long ones.
+      // Many short calls are as informative as a few long ones.
       add(name, plain, "sum", 0, FindOperation(name)->in_chunks ? (all + chunks - 1) / chunks : all,
           bytes > (1 << 20) ? 3 : 12, true);
     }
@@ -207,7 +207,7 @@ base::Result<StepAnswer> ReadStepAnswer(const std::string& line) {
     answer.checked = checked->get<std::uint64_t>();
   if (const auto wrong = json.find("wrong"); wrong != json.end()) {
     if (!wrong->is_object()) return error;
-    // NaN and infinity come as null.
+    // NaN and infinity are transmitted as null.
     const auto number = [&](const char* name) {
       return wrong->contains(name) && (*wrong)[name].is_number() ? (*wrong)[name].get<double>()
                                                                  : std::numeric_limits<double>::quiet_NaN();
@@ -277,7 +277,7 @@ const std::byte* StepValues::From(int rank, std::uint64_t first, int call) {
   std::vector<std::byte>& table = tables_[static_cast<std::size_t>(rank) + 1];
   const std::uint64_t width = step_.element->bytes;
   if (table.empty()) {
-    // Two periods, so that a whole one can be copied from any place in the first.
+    // Two periods, so that a complete one can be copied from any position in the first.
     table.resize(2 * kPeriod * width);
     for (std::uint64_t i = 0; i < 2 * kPeriod; ++i) {
       Encode(*step_.element, rank == kReduced ? ReducedOf(i % kPeriod) : ValueOf(rank, i % kPeriod),

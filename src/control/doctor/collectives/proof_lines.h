@@ -1,9 +1,9 @@
 // The lines that a probe process writes about its card, one JSON object each; card_probe.py writes the same.
-//   {"card":3,"step":"compute"}           begins that step
-//   {"card":3,"sound":true,"way":…,…}     done, with figures
-//   {"card":3,"wrong":"…"}                other values than the processor's
+//   {"card":3,"step":"compute"}           this step begins
+//   {"card":3,"sound":true,"way":…,…}     done, with measurements
+//   {"card":3,"wrong":"…"}                values differ from the CPU's
 //   {"card":3,"refused":"…","step":…}     an error of the driver or of torch
-//   {"unavailable":"…"}                   this way is not open on this machine; another may be
+//   {"unavailable":"…"}                   this method is not available on this machine; another may be
 #pragma once
 
 #include <unistd.h>

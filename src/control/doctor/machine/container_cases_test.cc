@@ -1,4 +1,4 @@
-// What the checks of the group "container" must say to which machine.
+// Expected verdicts of the checks of the group "container".
 #include <gtest/gtest.h>
 
 #include "doctor/machine/container_checks.h"

@@ -1,5 +1,5 @@
-// The checks of the group "container", one function each; container_checks.cc has the table. They say as much on a
-// machine without one: the same things can be missing there.
+// The checks of the group "container", one function each; container_checks.cc has the table. They also apply outside
+// containers: the same things can be missing there.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ std::vector<Finding> CheckShmSize(const MachineUnderTest& machine);
 std::vector<Finding> CheckFacilities(const MachineUnderTest& machine);
 std::vector<Finding> CheckCapabilities(const MachineUnderTest& machine);
 
-// "Docker", "Kubernetes", …, from /.dockerenv, /run/.containerenv, cgroup and mounts; nothing outside a container.
+// "Docker", "Kubernetes", …, from /.dockerenv, /run/.containerenv, cgroup and mounts; nullopt outside a container.
 std::optional<std::string> FindContainer(const base::SystemRoot& root);
 
 }  // namespace fulldeck::doctor

@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::uint64_t kDockersDefault = std::uint64_t{64} << 20;
 constexpr int kManyZombies = 10;
-// A living init reaps within milliseconds; the rest is for a loaded machine.
+// A working init reaps within milliseconds; the rest is a margin for a loaded machine.
 constexpr base::Duration kOrphanTimeout = std::chrono::seconds(5);
 
-// What a facility is for, and whether runs fail without it.
+// The purpose of a facility, and whether runs fail without it.
 struct FacilityUse {
   std::string_view name;
   bool needed;
@@ -62,7 +62,7 @@ std::optional<std::string> FindContainer(const base::SystemRoot& root) {
   if (root.Exists("/.dockerenv")) return "Docker";
   if (root.Exists("/run/.containerenv")) return "Podman";
   if (root.Exists("/.singularity.d")) return "Singularity";
-  // An overlay as the root is what containers have and machines do not, but for live systems.
+  // An overlay as the root file system indicates a container; among machines only live systems have one.
   const auto mounts = root.ReadFile("/proc/self/mountinfo");
   if (!mounts) return std::nullopt;
   for (const std::string_view line : base::Split(*mounts, '\n')) {
@@ -125,7 +125,7 @@ std::vector<Finding> CheckShmSize(const MachineUnderTest& machine) {
   const Figures figures = {{"bytes", std::to_string(space->bytes)}};
   const std::string size = base::FormatByteSize(space->bytes);
   if (space->bytes > kDockersDefault) return {Ok(Bilingual("/dev/shm has {}", "/dev/shm 大小为 {}", size), figures)};
-  // Without loader workers nothing of torch goes that way; our own collectives do not either.
+  // Without data loader workers torch does not use it; fulldeck's collectives do not either.
   const base::BilingualText seen =
       Bilingual("/dev/shm has {}, which is what Docker gives unless it is told: loader workers die of SIGBUS",
                 "/dev/shm 只有 {}，即 Docker 默认值：数据加载进程会因 SIGBUS 死亡", size);

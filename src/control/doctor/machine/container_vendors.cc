@@ -10,7 +10,7 @@
 namespace fulldeck::doctor {
 namespace {
 
-// A vendor whose cards are on the bus or have nodes here.
+// A vendor whose cards are on the bus or have device nodes here.
 struct Here {
   const device::VendorTraits* traits = nullptr;
   const VendorNeeds* needs = nullptr;
@@ -18,15 +18,15 @@ struct Here {
   std::vector<std::string> nodes;
 };
 
-// Display adapters of processors and of virtual machines are no cards: a vendor counts when its driver is loaded, when
-// it has nodes, or when the function is of the class of accelerators or 3D controllers.
+// Display adapters of CPUs and virtual machines are not cards. A vendor counts if its driver is loaded, if it has
+// device nodes, or if the function is an accelerator or 3D controller.
 bool IsAccelerator(const device::PciFunction& function) {
   return (function.class_code >> 16) == 0x12 || (function.class_code >> 8) == 0x0302;
 }
 
 std::vector<Here> VendorsHere(const MachineUnderTest& machine) {
   std::vector<Here> found;
-  // Simulated cards stand in for the real ones, and have no nodes.
+  // Simulated cards replace the real ones and have no device nodes.
   if (machine.inventory.simulated) return found;
   const device::Survey survey = device::TakeSurvey(machine.root);
   for (const device::VendorTraits& traits : device::AllVendorTraits()) {
@@ -63,7 +63,7 @@ std::vector<std::string> LibraryFolders(const MachineUnderTest& machine, const V
 std::optional<std::string> FindLibrary(const MachineUnderTest& machine, const VendorNeeds& needs,
                                        std::string_view library) {
   for (const std::string& folder : LibraryFolders(machine, needs)) {
-    // libefml.so is also there as libefml.so.1
+    // libefml.so may also exist as libefml.so.1.
     for (const char* suffix : {"", ".1", ".2"}) {
       const std::string path = fmt::format("{}/{}{}", folder, library, suffix);
       if (machine.root.Exists(path)) return path;
@@ -91,7 +91,7 @@ std::vector<Finding> CheckDeviceNodes(const MachineUnderTest& machine) {
     const std::string prefix = here.traits->node_prefix;
     const std::size_t without_node =
         !prefix.empty() && here.functions > here.nodes.size() ? here.functions - here.nodes.size() : 0;
-    // The bus shows a container every card of the machine, also those that it was not meant to get.
+    // In a container the bus shows every card of the machine, including cards that it was not given.
     const bool given_subset =
         in_container && !here.nodes.empty() && static_cast<std::size_t>(machine.ranks) <= here.nodes.size();
     if (without_node > 0 && !given_subset) {
@@ -108,7 +108,7 @@ std::vector<Finding> CheckDeviceNodes(const MachineUnderTest& machine) {
     for (const std::string& node : nodes) {
       if (!machine.kernel->MayUse(machine.root.Path(node))) refused.push_back(node);
     }
-    // Outside a container some drivers make their control nodes when they are first used.
+    // Outside a container some drivers create their control nodes on first use.
     if (in_container) missing.insert(missing.end(), missing_control.begin(), missing_control.end());
     const Figures figures = {{"vendor", here.traits->name},
                              {"on_the_bus", std::to_string(here.functions)},

@@ -1,8 +1,8 @@
-// A machine that exists in a test alone: a small tree for /proc, /sys and /dev, a kernel that answers what it is told
-// to, and the machine that the checks look at. As it is made it is well: no check warns. A case breaks one thing.
+// A fake machine for tests: a small tree for /proc, /sys and /dev, a kernel with configurable answers, and the machine
+// object that the checks take. In its initial state no check warns; each case breaks one thing.
 //
-// The cases of all groups are one table (fake_machine_test.cc): every check has one that it must not call ok, so that a
-// check that always reports ok does not pass.
+// The cases of all groups are one table (fake_machine_test.cc): every check has a case that it must not report as ok,
+// so that a check that always reports ok fails its test.
 #pragma once
 
 #include <unistd.h>
@@ -19,7 +19,7 @@
 
 namespace fulldeck::doctor {
 
-// One whose own packages hold neither torch nor a framework, whatever environment the tests run in.
+// An interpreter whose own packages include neither torch nor a framework, whatever environment the tests run in.
 inline constexpr char kSystemPython[] = "/usr/bin/python3";
 
 class FakeSystemCalls : public SystemCalls {
@@ -71,13 +71,13 @@ class FakeMachine {
   // "/proc/meminfo"
   void Write(const std::string& absolute, std::string_view text) const { tree.Write(absolute.substr(1), text); }
   void Remove(const std::string& absolute) const;
-  // Replaces `old` in the file, which must be there.
+  // Replaces `old` in the file, which must contain it.
   void Replace(const std::string& absolute, const std::string& old, const std::string& with) const;
-  // A card of Enflame on the bus with its node, and what its runtime needs; also in the inventory.
+  // An Enflame card on the bus with its device node and the files of its runtime; also in the inventory.
   device::Card& AddCard(int index);
-  // A process that lives until the end of the fake; its pid.
+  // Starts a process that lives until the end of the fake. Returns its pid.
   int StartSleeper();
-  // Answers on the loopback; "127.0.0.1:PORT" is then one of the machine's peers.
+  // Starts a peer listener on the loopback; "127.0.0.1:PORT" is then one of the machine's peers.
   void StartPeer(PeerFaults faults = {});
 
   testing::TemporaryFolder tree{access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"};
@@ -94,9 +94,9 @@ class FakeMachine {
 struct CheckCase {
   std::string_view id;
   std::string_view what;     // "too few cores"
-  Verdict verdict;           // the worst that the check must find
+  Verdict verdict;           // the worst verdict that the check must find
   std::string_view row;      // of a finding with that verdict; empty: any
-  std::string_view reports;  // part of the English evidence or fix of such a finding
+  std::string_view reports;  // substring of the English evidence or fix of such a finding
   void (*arrange)(FakeMachine& fake);
 };
 
@@ -107,7 +107,7 @@ std::vector<CheckCase> ContainerCases();
 std::vector<CheckCase> NetworkCases();
 std::vector<CheckCase> StorageCases();
 
-// What is wrong with what `check` reports to the case; empty when it is as it should be.
+// Compares what `check` reports with the case. Returns the difference; empty if there is none.
 std::string Judge(const Check& check, const CheckCase& one);
 
 }  // namespace fulldeck::doctor

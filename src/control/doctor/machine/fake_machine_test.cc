@@ -234,7 +234,7 @@ TEST(CheckTable, ACheckThatAlwaysReportsOkIsFoundOut) {
     check.run = AlwaysOk;
     int warnings = 0;
     for (const CheckCase& one : AllCases()) {
-      // Cards, interpreters and nodes are slow to arrange, and one complaint is enough.
+      // Cards, interpreters and nodes are slow to set up, and one difference is enough.
       if (one.id != check.id || one.verdict == Verdict::kOk || warnings > 0) continue;
       if (!Judge(check, one).empty()) ++warnings;
     }

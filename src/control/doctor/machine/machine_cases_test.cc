@@ -1,4 +1,4 @@
-// What the checks of the group "machine" must say to which machine.
+// Expected verdicts of the checks of the group "machine".
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ void HideProcStatus(FakeMachine& fake) {
   fake.Remove("/proc/self/status");
 }
 
-// The run's launcher is dead; `rank` is the pid of a rank of its, or 0.
+// The run's launcher is dead; `rank` is the pid of one of its ranks, or 0.
 void LeaveRun(FakeMachine& fake, int rank) {
   job::RunRecord record;
   record.run_id = "20260101-dead";
@@ -192,7 +192,7 @@ std::vector<CheckCase> MachineCases() {
          fake.Write("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
          fake.kernel.huge_pages = {false, false};
        }},
-      // The word that the kernel shows is no proof: memory may be in pieces.
+      // The setting that the kernel shows is not sufficient: memory may be fragmented.
       {"huge-pages", "allowed, and not given", Verdict::kWarn, "", "compact_memory",
        [](FakeMachine& fake) {
          fake.kernel.huge_pages = {false, false};

@@ -12,14 +12,14 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGoodForARank = 2048 * kMiB;
 constexpr std::uint64_t kMinForARank = 512 * kMiB;
-// This code is not older than that: 2026-01-01.
+// A clock before this date is wrong: this code was written after 2026-01-01.
 constexpr std::int64_t kWritten = 1'767'225'600;
 constexpr std::int64_t kFarFuture = kWritten + std::int64_t{20} * 365 * 86'400;
 constexpr base::Duration kJump = std::chrono::milliseconds(10);
 
 struct Cpus {
   int allowed = 0;
-  int usable = 0;  // with the quota
+  int usable = 0;  // within the quota
 };
 
 std::optional<Cpus> ReadCpus(const MachineUnderTest& machine) {
@@ -148,7 +148,7 @@ std::vector<Finding> CheckClock(const MachineUnderTest& machine) {
 }
 
 std::vector<Finding> CheckHugePages(const MachineUnderTest& machine) {
-  // "always [madvise] never": the chosen word, for the figures; what was given decides.
+  // "always [madvise] never": the selected mode, for the report. The verdict depends on what the kernel really gave.
   const auto chosen = [&](const char* file) -> std::string {
     const std::string line =
         machine.root.ReadLine(std::string("/sys/kernel/mm/transparent_hugepage/") + file).value_or("");

@@ -29,13 +29,13 @@ struct PidsLeft {
   std::string of;
 };
 
-// kUnlimited where there is no file or no number in it.
+// kUnlimited if there is no file or no number in it.
 std::uint64_t NumberIn(const base::SystemRoot& root, const std::string& path) {
   const std::string line = root.ReadLine(path).value_or("max");
   return base::ParseInteger<std::uint64_t>(line).value_or(ResourceLimit::kUnlimited);
 }
 
-// The least that any cgroup above this process leaves.
+// The minimum over all cgroups above this process.
 PidsLeft ReadPidsLeft(const base::SystemRoot& root) {
   PidsLeft least;
   const auto membership = root.ReadFile("/proc/self/cgroup", 1 << 16);
@@ -63,7 +63,7 @@ PidsLeft ReadPidsLeft(const base::SystemRoot& root) {
   return least;
 }
 
-// A field of a /proc/PID/status, its first word as a number.
+// A field of /proc/PID/status; its first word as a number.
 std::optional<std::uint64_t> NumberOf(std::string_view status, std::string_view field) {
   for (const std::string_view line : base::Split(status, '\n')) {
     if (!line.starts_with(field) || !line.substr(field.size()).starts_with(':')) continue;
@@ -73,7 +73,8 @@ std::optional<std::uint64_t> NumberOf(std::string_view status, std::string_view 
   return std::nullopt;
 }
 
-// Threads of all processes of this user, which is what RLIMIT_NPROC counts. Those of other PID namespaces are not seen.
+// Threads of all processes of this user, which is what RLIMIT_NPROC counts. Processes of other PID namespaces are not
+// visible.
 std::optional<std::uint64_t> CountThreadsOfThisUser(const base::SystemRoot& root) {
   const auto own = root.ReadFile("/proc/self/status", 1 << 16);
   const auto user = own ? NumberOf(*own, "Uid") : std::nullopt;
@@ -87,8 +88,8 @@ std::optional<std::uint64_t> CountThreadsOfThisUser(const base::SystemRoot& root
   return threads;
 }
 
-// What RLIMIT_NPROC leaves to this user; nothing where it cannot be found out. The kernel does not apply it to
-// processes with CAP_SYS_ADMIN or CAP_SYS_RESOURCE.
+// What RLIMIT_NPROC leaves to this user; absent if unknown. The kernel does not apply it to processes with
+// CAP_SYS_ADMIN or CAP_SYS_RESOURCE.
 struct UserLimit {
   std::optional<std::uint64_t> left;
   std::uint64_t running = 0;
@@ -114,7 +115,7 @@ UserLimit ReadUserLimit(const base::SystemRoot& root, const ResourceLimit& limit
 std::vector<Finding> CheckOpenFiles(const MachineUnderTest& machine) {
   const auto limit = ReadLimit(machine.root, "Max open files");
   if (!limit) return {UnknownLimit("Max open files")};
-  // Libraries and data, a few sockets to every rank of the run, and the batches that workers hand over as descriptors.
+  // Libraries and data, a few sockets to every rank of the run, and the batches that workers pass as descriptors.
   const std::uint64_t needed =
       256 + 8 * Ranks(machine) * static_cast<std::uint64_t>(machine.nodes) + 64 * Workers(machine, 2);
   const Figures figures = {
@@ -141,7 +142,7 @@ std::vector<Finding> CheckProcesses(const MachineUnderTest& machine) {
   if (!limit) return {UnknownLimit("Max processes")};
   const PidsLeft cgroup = ReadPidsLeft(machine.root);
   const UserLimit user = ReadUserLimit(machine.root, *limit);
-  // torch and a vendor's runtime start some threads in each process; each counts.
+  // torch and a vendor's runtime start several threads in each process; all of them count.
   const std::uint64_t least = 16 * Ranks(machine);
   const std::uint64_t good = Ranks(machine) * (64 + 16 * Workers(machine, 2));
   if (!user.left && cgroup.left >= good) {
@@ -254,7 +255,7 @@ std::vector<Finding> CheckShm(const MachineUnderTest& machine) {
       Bilingual("1 MiB written and read back; {} of {} free, {} wanted for {} ranks",
                 "写入并读回 1 MiB；共 {1}，剩余 {0}，{3} 个 rank 约需 {2}", base::FormatByteSize(space->bytes_free),
                 base::FormatByteSize(space->bytes), base::FormatByteSize(needed), machine.ranks);
-  // Without workers batches do not go that way.
+  // Without workers no batch uses shared memory.
   if (space->bytes_free >= needed || machine.workers == 0) return {Ok(seen, figures)};
   const base::BilingualText fix = Bilingual(
       "docker run --shm-size={0} or --ipc=host; on a host: mount -o remount,size={0} /dev/shm; or fewer "

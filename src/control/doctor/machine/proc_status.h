@@ -1,4 +1,4 @@
-// What /proc tells this process about itself: limits, capabilities, processors.
+// Facts from /proc about this process: limits, capabilities, CPUs.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace fulldeck::doctor {
 // The value of a line "Name:\tvalue" of /proc/self/status.
 std::optional<std::string> StatusField(const base::SystemRoot& root, std::string_view name);
 
-// Numbers of capabilities as the kernel has them.
+// The kernel's capability numbers.
 inline constexpr int kCapabilityIpcLock = 14;
 inline constexpr int kCapabilityPtrace = 19;
 inline constexpr int kCapabilityAdmin = 21;
 inline constexpr int kCapabilityNice = 23;
 inline constexpr int kCapabilityResource = 24;
-// Nothing where it cannot be read.
+// nullopt if it cannot be read.
 std::optional<bool> HasCapability(const base::SystemRoot& root, int number);
 
 // A line of /proc/self/limits: "Max open files".
@@ -32,7 +32,7 @@ std::optional<ResourceLimit> ReadLimit(const base::SystemRoot& root, std::string
 // "unlimited" or the number.
 std::string FormatLimit(std::uint64_t limit);
 
-// Processors that this process is allowed on; nothing where it cannot be read.
+// Number of CPUs that this process may run on; nullopt if it cannot be read.
 std::optional<int> CountAllowedCpus(const base::SystemRoot& root);
 
 }  // namespace fulldeck::doctor

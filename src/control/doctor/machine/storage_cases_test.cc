@@ -1,4 +1,4 @@
-// What the checks of the group "storage" must say to which machine.
+// Expected verdicts of the checks of the group "storage".
 #include <gtest/gtest.h>
 
 #include "doctor/machine/fake_machine_for_test.h"
@@ -10,7 +10,7 @@ constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
 void Nothing(FakeMachine&) {}
 
-// The folder of the fake is a real one; what its mount is, mountinfo reports.
+// The folder of the fake is a real one; mountinfo determines its mount.
 void MountAs(FakeMachine& fake, const std::string& type) {
   fake.machine.work_dir = fake.tree.string();
   fake.Write("/proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 22 0:9 / " + fake.tree.string() +

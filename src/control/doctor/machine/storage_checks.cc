@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGiB = 1024 * kMiB;
-// Weights, two moments and an average are 16 bytes a parameter; four such checkpoints of a model of 300 million
+// Weights, two moments and an average are 16 bytes per parameter; four such checkpoints of a model with 300 million
 // parameters are 18 GiB.
 constexpr std::uint64_t kGoodSpace = 20 * kGiB;
 constexpr std::uint64_t kMinSpace = kGiB;
@@ -22,7 +22,7 @@ constexpr base::Duration kSyncTimeout = std::chrono::seconds(2);
 constexpr base::Duration kSlowSync = std::chrono::milliseconds(100);
 constexpr base::Duration kBadSync = std::chrono::seconds(1);
 
-// The folder itself, or the nearest one above it that is there: a run would make the rest.
+// The folder itself, or its nearest existing parent: a run would create the rest.
 std::string NearestFolder(const std::string& work_dir) {
   std::filesystem::path path = work_dir;
   std::error_code ignored;
@@ -39,7 +39,7 @@ struct Mount {
   std::string type;
 };
 
-// mountinfo writes a space as \040.
+// mountinfo escapes a space as \040.
 std::string Unescaped(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -55,7 +55,7 @@ std::string Unescaped(std::string_view text) {
   return plain;
 }
 
-// The last mount whose point is above `path`, as later ones cover earlier ones.
+// The last mount whose mount point is a parent of `path`; later mounts cover earlier ones.
 std::optional<Mount> MountOf(const base::SystemRoot& root, const std::string& path) {
   const auto text = root.ReadFile("/proc/self/mountinfo", std::size_t{4} << 20);
   if (!text) return std::nullopt;
@@ -80,7 +80,7 @@ Kind KindOf(std::string_view type) {
                              "orangefs", "pvfs2", "afs"}) {
     if (type == shared) return Kind::kShared;
   }
-  // s3fs, goofys, JuiceFS, virtual machines' folders
+  // s3fs, goofys, JuiceFS, shared folders of virtual machines
   if (type.starts_with("fuse") || type == "9p" || type == "virtiofs") return Kind::kUserSpace;
   if (type == "overlay" || type == "aufs") return Kind::kLayer;
   if (type == "tmpfs" || type == "ramfs") return Kind::kMemory;
@@ -127,7 +127,7 @@ std::vector<Finding> CheckFreeSpace(const MachineUnderTest& machine) {
       "字节；最新三个与正在写的一个会同时存在");
   if (space->bytes_free < kMinSpace) return {Fail(seen, fix, "I5", figures)};
   if (space->bytes_free < kGoodSpace) return {Warn(seen, fix, "I5", figures)};
-  // What df shows is not what a quota gives: ask for some.
+  // df does not show quotas, so allocate some space.
   const auto mount = MountOf(machine.root, folder);
   if (mount && KindOf(mount->type) == Kind::kMemory) {
     return {Ok({seen.english + " (in memory)", seen.chinese + "（在内存中）"}, figures)};

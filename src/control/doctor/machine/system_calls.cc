@@ -17,7 +17,7 @@
 
 #include "base/files/unique_fd.h"
 
-// Kernels have these; the C library that this is built for may not name them.
+// Kernels have these; the C library that this is built for may lack their names.
 #ifndef MFD_CLOEXEC
 #define MFD_CLOEXEC 0x0001U
 #endif
@@ -55,7 +55,7 @@ int OpenOwnPidfd() {
   return process.valid() ? 0 : errno;
 }
 
-// As ranks hand memory to each other: a descriptor through a Unix socket.
+// Passes a descriptor through a Unix socket, as ranks do to share memory.
 int PassDescriptor() {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return errno;
@@ -87,7 +87,7 @@ int PassDescriptor() {
 }
 
 int SetOwnAffinity() {
-  // Room for 16384 processors: the kernel refuses a mask that is smaller than its own.
+  // Room for 16384 CPUs: the kernel rejects a mask that is smaller than its own.
   std::array<unsigned long, 16384 / 8 / sizeof(unsigned long)> mask{};
   const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask.data());
   if (bytes <= 0) return errno;
@@ -128,7 +128,7 @@ WallClock SystemCalls::Clock() const {
   timex asked{};
   const int state = adjtimex(&asked);
   if (state >= 0) clock.synchronized = state != TIME_ERROR && (asked.status & STA_UNSYNC) == 0;
-  // Wall and steady clock, twice: they may drift apart by parts in a thousand, and no more.
+  // Reads wall and steady clock twice: they may drift by parts per thousand, not more.
   const std::int64_t wall = Nanoseconds(CLOCK_REALTIME);
   const std::int64_t steady = Nanoseconds(CLOCK_MONOTONIC);
   const timespec pause{0, kClockWatchMilliseconds * 1'000'000};

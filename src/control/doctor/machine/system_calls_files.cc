@@ -14,7 +14,7 @@
 namespace fulldeck::doctor {
 namespace {
 
-// A file of ours in the folder that is to be tried; gone at the end, whatever happened.
+// A trial file in the folder; removed in the destructor.
 class TrialFile {
  public:
   explicit TrialFile(const std::string& folder) : path_(folder + "/.fulldeck-doctor-" + std::to_string(getpid())) {
@@ -68,7 +68,7 @@ base::Result<void> SystemCalls::WriteAndReadBack(const std::string& folder, std:
 base::Result<void> SystemCalls::Reserve(const std::string& folder, std::uint64_t bytes) const {
   TrialFile file(folder);
   if (const auto made = file.made(); !made) return made.error();
-  // Not posix_fallocate, which would write all of it where the file system cannot do this.
+  // Not posix_fallocate, which would write all bytes if the file system does not support preallocation.
   if (fallocate(file.fd(), 0, 0, static_cast<off_t>(bytes)) == 0) return {};
   return base::ErrnoError(base::FormatByteSize(bytes) + " cannot be had");
 }

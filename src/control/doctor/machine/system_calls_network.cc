@@ -39,7 +39,7 @@ base::Result<void> WaitFor(int fd, short events, const char* what) {
   return base::ErrnoError(what, ETIMEDOUT);
 }
 
-// There and back: what one end sends is what the other end gets.
+// A round trip: one end must receive what the other end sends.
 base::Result<void> Send(int from, int to, const std::string& bytes) {
   if (send(from, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) {
     return base::ErrnoError("nothing can be sent");

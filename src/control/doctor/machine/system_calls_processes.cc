@@ -1,8 +1,7 @@
-// What can only be found out with another process, and what the kernel really gives for memory that asks for huge
-// pages.
+// Facts that need another process, and whether the kernel really gives huge pages to memory that requests them.
 //
-// The children are forked from a process with threads: they make system calls alone, allocate nothing, and leave by
-// _exit. What they have to report goes through a page that parent and children share.
+// The children are forked from a multithreaded process: they only make system calls, allocate nothing, and exit with
+// _exit. They report through a page that parent and children share.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -47,7 +46,7 @@ void Reap(pid_t child) {
   }
 }
 
-// A mapping that is gone with this object.
+// A mapping that is unmapped with this object.
 class Mapping {
  public:
   Mapping(std::size_t bytes, int flags, int fd = -1)
@@ -67,15 +66,16 @@ class Mapping {
   void* data_;
 };
 
-// What the processes of an orphan's family share. Each field has one writer; the pid is stored with release after the
-// others and read with acquire.
+// Shared between the processes of an orphan's family. Each field has one writer. The pid is stored with release after
+// the other fields and read with acquire, so a reader that sees the pid sees them too.
 struct FamilyPage {
-  std::atomic<int> orphan;   // written by the child before it ends; -errno: it could not fork
-  std::atomic<int> adopter;  // written by the orphan once its parent is another
+  std::atomic<int> orphan;   // written by the child before it exits; -errno: it could not fork
+  std::atomic<int> adopter;  // written by the orphan once it has a new parent
 };
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// In the grandchild: waits until its parent has ended, says who took it over, and ends. It never outlives `polls` ms.
+// In the grandchild: waits until its parent has exited, records its new parent, and exits. Lives for at most `polls`
+// ms.
 [[noreturn]] void BeOrphaned(FamilyPage& page, pid_t parent) {
   for (int polls = 0; polls < 10'000 && getppid() == parent; ++polls) Pause();
   page.adopter.store(getppid(), std::memory_order_release);
@@ -91,7 +91,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
   _exit(0);
 }
 
-// How much of the mapping at `address` /proc/self/smaps counts under `field` ("AnonHugePages"), in KiB.
+// How many KiB of the mapping at `address` /proc/self/smaps counts under `field` ("AnonHugePages").
 std::optional<std::uint64_t> HugeKiB(const void* address, std::string_view field) {
   const auto text = base::SystemRoot().ReadFile("/proc/self/smaps", std::size_t{64} << 20);
   if (!text) return std::nullopt;
@@ -113,7 +113,7 @@ std::optional<std::uint64_t> HugeKiB(const void* address, std::string_view field
   return std::nullopt;
 }
 
-// Asks for huge pages for one aligned page of the mapping, touches it, and looks whether it became one.
+// Requests huge pages for one aligned page of the mapping, touches it, and checks whether it became one.
 std::optional<bool> BecomesHuge(const Mapping& mapping, std::size_t huge, std::string_view field) {
   if (!mapping.valid()) return std::nullopt;
   const auto begin = (reinterpret_cast<std::uintptr_t>(mapping.data()) + huge - 1) / huge * huge;
@@ -141,8 +141,8 @@ base::Result<OrphanFate> SystemCalls::OrphanAProcess(base::Duration timeout) con
   if (orphan <= 0) return base::ErrnoError("a child cannot fork", orphan < 0 ? -orphan : ECHILD);
   const auto identity = wire::IdentityOf(orphan);
   OrphanFate fate;
-  // Gone from /proc: reaped. Still there when timeout is over: a zombie that nobody takes away, or one that was never
-  // run, which is no verdict about its adopter.
+  // Gone from /proc: reaped. Still there at the timeout: an unreaped zombie, or a process that never got to run, which
+  // says nothing about its new parent.
   while (true) {
     const auto stat = identity ? wire::ReadProcessStat(orphan) : std::nullopt;
     fate.took = Now() - begin;
@@ -179,7 +179,7 @@ int ReadAnotherProcess() {
   const Mapping shared(sizeof(Page), MAP_SHARED | MAP_ANONYMOUS);
   if (!shared.valid()) return errno;
   auto& page = *new (shared.data()) Page{};
-  // The child's copy of this differs from ours once it has written: reading our own memory would show.
+  // The child overwrites its copy, so reading our own memory by mistake would be detected.
   std::array<char, 16> text{"of the parent "};
   constexpr std::array<char, 16> kOfTheChild{"of the child   "};
   const pid_t parent = getpid();
@@ -187,7 +187,7 @@ int ReadAnotherProcess() {
   if (child < 0) return errno;
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(0);  // the doctor gave this check up before the line above
+    if (getppid() != parent) _exit(0);  // the doctor ended this check before the line above
     volatile char* const to = text.data();
     for (std::size_t i = 0; i < kOfTheChild.size(); ++i) to[i] = kOfTheChild[i];
     page.ready.store(1, std::memory_order_release);

@@ -59,7 +59,7 @@ TEST(SystemCalls, TalksToItselfAndSeesATakenPort) {
   const int port = net::LocalEnd(listener->get()).port();
   EXPECT_EQ(kernel.TryPort(port).error().system_error, EADDRINUSE);
   EXPECT_EQ(kernel.Resolve("127.0.0.1").value(), std::vector<std::string>{"127.0.0.1"});
-  // No name server is asked about a name that is too long for one.
+  // A name that is too long for DNS is not sent to a name server.
   EXPECT_FALSE(kernel.Resolve(std::string(70, 'x')).ok());
   const auto interfaces = kernel.Interfaces();
   const auto lo = std::find_if(interfaces.begin(), interfaces.end(), [](const auto& one) { return one.loopback; });
@@ -68,10 +68,11 @@ TEST(SystemCalls, TalksToItselfAndSeesATakenPort) {
   EXPECT_FALSE(kernel.HostName().empty());
 }
 
-// This process as the init of its orphans: one that reaps them, and one that does not.
+// This process as the init of its orphans: reaping them, and not reaping them.
 TEST(SystemCalls, SeesWhetherAnOrphanIsReaped) {
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
-  // On a loaded machine an orphan may not have ended in 200 ms: an error, and never "reaped". Then longer.
+  // On a loaded machine an orphan may not have exited within 200 ms: an error, never "reaped". Then retry with a longer
+  // limit.
   auto left = kernel.OrphanAProcess(std::chrono::milliseconds(200));
   for (int seconds = 1; !left && seconds <= 32; seconds *= 2)
     left = kernel.OrphanAProcess(std::chrono::seconds(seconds));
@@ -95,7 +96,7 @@ TEST(SystemCalls, SeesWhetherAnOrphanIsReaped) {
 }
 
 TEST(SystemCalls, ReadsTheMemoryOfAnotherProcess) {
-  // A seccomp filter or Yama may refuse it; then there is an errno.
+  // A seccomp filter or Yama may forbid it; then there is an errno.
   const int error = ReadAnotherProcess();
   EXPECT_TRUE(error == 0 || error == EPERM || error == ENOSYS || error == EACCES) << error;
 }

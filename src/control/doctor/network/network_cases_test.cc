@@ -1,4 +1,4 @@
-// What the checks of the group "network" must say to which machine.
+// Expected verdicts of the checks of the group "network".
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -21,7 +21,7 @@ void TwoCards(FakeMachine& fake) {
   fake.AddCard(1);
 }
 
-// A port on which nobody listens.
+// A port without a listener.
 int FreePort() {
   const auto listener = net::ListenOn(net::HostAddress::Any(0));
   return listener ? net::LocalEnd(listener->get()).port() : 1;
@@ -215,7 +215,7 @@ TEST(PeerListener, ListensWhereOtherNodesReachIt) {
   EXPECT_NE(several.error().message.find("10.0.0.7, 10.0.1.7"), std::string::npos) << several.error().message;
 }
 
-// What a stranger could make two listeners do to each other, or to a third.
+// What an unauthenticated peer could make two listeners do to each other, or to a third party.
 TEST(PeerListener, AnswersNeitherUnauthenticatedPeersNorAnswersAndNotTooOften) {
   const auto loopback = net::ResolveHost("127.0.0.1", 0);
   ASSERT_TRUE(loopback.ok());
@@ -244,9 +244,9 @@ TEST(PeerListener, AnswersNeitherUnauthenticatedPeersNorAnswersAndNotTooOften) {
       send_request(text(MakePeerRequest(PeerRequest::kDatagram, nonce, "token")), std::chrono::seconds(20));
   ASSERT_TRUE(answer);
   EXPECT_EQ(ReadPeerAnswer(*answer, PeerRequest::kDatagram, nonce, "token"), sizeof(PeerMessage));
-  // The answer of another listener, sent in its name: the two would not stop.
+  // The answer of another listener with a forged source address: the two would answer each other forever.
   EXPECT_FALSE(send_request(text(*answer)));
-  // A sender that lies about its address makes this listener hit somebody else only so hard.
+  // A sender with a forged address can direct only a limited number of answers at a third party.
   const PeerMessage request = MakePeerRequest(PeerRequest::kDatagram, nonce, "token");
   for (int i = 0; i < 4 * kMaxDatagramsPerSecond; ++i) {
     ASSERT_EQ(send(probe.get(), request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));

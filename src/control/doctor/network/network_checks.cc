@@ -3,7 +3,7 @@
 namespace fulldeck::doctor {
 namespace {
 
-// Hosts that were named are waited for, one after the other.
+// Named peers are contacted one after the other.
 constexpr base::Duration kPeerLimit = std::chrono::seconds(60);
 
 }  // namespace

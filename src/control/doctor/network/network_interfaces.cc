@@ -14,14 +14,14 @@ constexpr int kUsualMasterPort = 29500;
 struct InterfaceVariable {
   std::string_view name;
   std::string_view backend;
-  bool exact;  // whole names only; else NCCL's grammar: beginnings, =exact, ^not
+  bool exact;  // whole names only; otherwise NCCL's grammar: prefixes, =exact, ^not
 };
 constexpr InterfaceVariable kVariables[] = {
     {"GLOO_SOCKET_IFNAME", "gloo", true},  {"TP_SOCKET_IFNAME", "", true},        {"NCCL_SOCKET_IFNAME", "nccl", false},
     {"ECCL_SOCKET_IFNAME", "eccl", false}, {"HCCL_SOCKET_IFNAME", "hccl", false}, {"MCCL_SOCKET_IFNAME", "mccl", false},
 };
 
-// Of containers and virtual machines: no way to another host.
+// Interfaces of containers and virtual machines do not lead to another node.
 bool IsVirtual(std::string_view name) {
   for (const char* prefix :
        {"docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tunl", "kube", "lxc", "podman"}) {
@@ -34,7 +34,7 @@ bool IsUsable(const NetworkInterface& interface) {
   return interface.up && !interface.addresses.empty();
 }
 
-// The interface of the default route; nothing without one.
+// The interface of the default route; nullopt if there is none.
 std::optional<std::string> DefaultRoute(const base::SystemRoot& root) {
   const auto text = root.ReadFile("/proc/net/route", 1 << 20);
   if (text) {
@@ -64,7 +64,7 @@ std::string Describe(const NetworkInterface& interface) {
                      interface.up ? "" : ", down");
 }
 
-// "GLOO_SOCKET_IFNAME=eth0 ECCL_SOCKET_IFNAME=eth0": for Gloo and for the cards that are here.
+// "GLOO_SOCKET_IFNAME=eth0 ECCL_SOCKET_IFNAME=eth0": for Gloo and for the cards of this machine.
 std::string Exports(const MachineUnderTest& machine, const std::string& interface) {
   std::set<std::string> backends = {"gloo"};
   for (const device::Card* card : machine.inventory.Cards()) backends.insert(card->collective_backend);
@@ -77,7 +77,7 @@ std::string Exports(const MachineUnderTest& machine, const std::string& interfac
   return "export " + base::Join(parts, " ");
 }
 
-// What is wrong with one entry of a variable; nothing when an interface answers to it.
+// What is wrong with one entry of a variable; nullopt if an interface matches.
 std::optional<base::BilingualText> WrongEntry(const std::vector<NetworkInterface>& interfaces, std::string_view entry,
                                               bool exact, bool several_nodes) {
   std::vector<const NetworkInterface*> meant;
@@ -182,7 +182,7 @@ std::vector<Finding> CheckInterfaceVariables(const MachineUnderTest& machine) {
       if (!warning) any_right = true;
       if (warning && !wrong) wrong = warning;
     }
-    // NCCL takes the first that is there; Gloo wants all of them.
+    // NCCL uses the first one that exists; Gloo requires all of them.
     if (!wrong || (any_right && !variable.exact)) {
       good.push_back(fmt::format("{}={}", variable.name, base::Printable(*value)));
       continue;

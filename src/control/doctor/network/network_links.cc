@@ -14,7 +14,7 @@ std::string Folder(const device::Card& card) {
   return "/sys/bus/pci/devices/" + *card.pci_address;
 }
 
-// The variable of each backend that turns copies from card to card off.
+// The variable of each backend that disables card-to-card copies.
 std::string_view OffSwitch(std::string_view backend) {
   return backend == "nccl" ? "NCCL_P2P_DISABLE" : "";
 }
@@ -37,7 +37,7 @@ std::vector<Finding> CheckCardLinks(const MachineUnderTest& machine) {
       continue;
     }
     ++measured;
-    // A card at rest lowers the speed of its link, and raises it again; lanes stay.
+    // An idle card lowers the speed of its link and raises it under load; the number of lanes does not change.
     if (*width < *widest) {
       findings.push_back(
           Warn(Bilingual("{} uses {} of its {} PCIe lanes: copies take {:.0f} times as long",
@@ -74,7 +74,7 @@ std::vector<Finding> CheckPeerToPeer(const MachineUnderTest& machine) {
     ++by_node[card->numa_node.value_or(0)];
     const auto type = machine.root.ReadLine(Folder(*card) + "/iommu_group/type");
     if (type) ++known;
-    // "identity" is passed through; "DMA" and "DMA-FQ" are translated.
+    // "identity" is passthrough; "DMA" and "DMA-FQ" are translated.
     if (type && type->starts_with("DMA")) translated.push_back(device::NameOf(*card));
   }
   std::vector<std::string> nodes;

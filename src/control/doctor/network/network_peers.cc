@@ -24,10 +24,10 @@ using base::TimePoint;
 
 constexpr Duration kTimeToConnect = std::chrono::seconds(2);
 constexpr Duration kTimeForADatagram = std::chrono::milliseconds(120);
-constexpr Duration kTimeForTheLastTry = std::chrono::seconds(1);  // a peer that is busy answers late
+constexpr Duration kTimeForTheLastTry = std::chrono::seconds(1);  // a busy peer answers late
 constexpr Duration kSlice = std::chrono::milliseconds(100);
 constexpr int kEchoes = 20;
-constexpr double kGoodRate = 100e6;  // bytes a second
+constexpr double kGoodRate = 100e6;  // bytes per second
 constexpr double kMinRate = 5e6;
 
 TimePoint Now() {
@@ -119,7 +119,7 @@ base::BilingualText StartListener(const Peer& peer) {
                    wire::kTokenVariable);
 }
 
-// Every peer in turn.
+// Checks every peer in turn.
 template <typename CheckPeer>
 std::vector<Finding> ForEachPeer(const MachineUnderTest& machine, const CheckPeer& check_peer) {
   std::vector<Finding> findings;
@@ -171,7 +171,7 @@ Finding Reach(const Peer& peer, const std::string& token) {
             {{"peer", peer.shown}, {"median_us", fmt::format("{:.0f}", median)}});
 }
 
-// Whether a datagram that makes a packet of `packet` bytes is answered; two tries.
+// Whether a datagram that makes a packet of `packet` bytes is answered; two attempts.
 bool PassesWhole(int fd, std::size_t packet, std::size_t headers, const std::string& token,
                  Duration time = kTimeForADatagram) {
   std::string bytes(packet - headers, 'x');
@@ -184,9 +184,9 @@ bool PassesWhole(int fd, std::size_t packet, std::size_t headers, const std::str
     while (WaitFor(fd, POLLIN, until)) {
       PeerMessage answer{};
       const ssize_t got = recv(fd, answer.data(), answer.size(), 0);
-      // An ICMP message: nobody there, or too large somewhere on the way.
+      // An ICMP error: the port is closed, or the packet is too large for a link on the way.
       if (got < 0) break;
-      // A late answer to an earlier size does not count.
+      // Ignore a late answer to an earlier size.
       const auto size = ReadPeerAnswer(answer, PeerRequest::kDatagram, nonce, token);
       if (got == static_cast<ssize_t>(answer.size()) && size == bytes.size()) return true;
     }
@@ -212,7 +212,7 @@ Finding Mtu(const Peer& peer, const std::string& token) {
                       Bilingual("see the check peer-reach", "见检查 peer-reach"), "I9");
   }
   const std::size_t headers = ipv6 ? 48 : 28;
-  // The loopback's is the largest packet that there is, and a datagram of it does not fit.
+  // A datagram of the loopback's MTU would exceed the largest packet size.
   const auto whole = std::min<std::size_t>(static_cast<std::size_t>(mtu), 65'000);
   const Figures figures = {{"peer", peer.shown}, {"mtu", std::to_string(whole)}};
   const Finding passes =
@@ -249,7 +249,7 @@ Finding Bandwidth(const Peer& peer, const std::string& token, Duration time) {
   const std::string block(1 << 18, 'f');
   const TimePoint begin = Now();
   std::uint64_t sent = 0;
-  // The best slice counts, so that a busy machine is not taken for a slow path; the first one fills buffers.
+  // The fastest slice counts, so that a busy machine is not taken for a slow path. The first one only fills buffers.
   double best = 0;
   TimePoint slice = begin;
   std::uint64_t sent_before = 0;
@@ -267,7 +267,7 @@ Finding Bandwidth(const Peer& peer, const std::string& token, Duration time) {
   }
   shutdown(fd->get(), SHUT_WR);
   std::uint64_t counted = 0;
-  // What is still under way arrives first.
+  // Data in transit arrives before the answer.
   const bool answered = Receive(fd->get(), &counted, sizeof counted, Now() + kTimeToConnect);
   const double seconds = std::chrono::duration<double>(Now() - begin).count();
   counted = be64toh(counted);

@@ -51,7 +51,7 @@ PeerMessage Signed(std::string_view magic, std::uint32_t what, std::uint32_t num
   return message;
 }
 
-// What it asks, and its nonce; nothing when it is no request with the token.
+// The kind of the request and its nonce; nullopt if it is not a request with the token.
 std::optional<std::pair<PeerRequest, PeerNonce>> ReadRequest(const char* bytes, std::string_view token) {
   PeerMessage message;
   std::memcpy(message.data(), bytes, message.size());
@@ -170,7 +170,7 @@ void PeerListener::AnswerDatagram() {
 }
 
 bool PeerListener::Advance(Connection& connection) {
-  // A stranger that sends a byte now and then is one all the same.
+  // A byte now and then does not keep an unauthenticated connection open.
   if (connection.proven) connection.heard = Now();
   std::array<char, 1 << 18> bytes;
   if (connection.sinks) Pause(faults_.pause);
@@ -199,7 +199,7 @@ bool PeerListener::Advance(Connection& connection) {
   if (request->first != PeerRequest::kEcho) return false;
   const PeerMessage answer =
       Signed(kAnswer, static_cast<std::uint32_t>(PeerRequest::kEcho), 0, request->second, token_);
-  // Small against the socket's buffer: it goes out whole, or the other side has stopped reading.
+  // Small compared with the socket buffer: a partial send means that the other side has stopped reading.
   return send(connection.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(answer.size());
 }
 

@@ -26,7 +26,7 @@ constexpr CollectiveLibrary kLibraries[] = {
 
 constexpr base::Duration kShortTimeout = std::chrono::seconds(10);
 
-// Whose files are compared with their wheels.
+// Packages whose files are compared with their wheels.
 const char* const kWatchedPackages[] = {"torch",      "torchvision", "mmengine",  "mmcv",      "mmsegmentation",
                                         "mmdet",      "accelerate",  "torch-gcu", "torch-npu", "torch-mlu",
                                         "torch-musa", "torch-xla",   "ptex"};
@@ -67,7 +67,7 @@ std::vector<Json> Objects(const Json& object, const char* key) {
   return objects;
 }
 
-// Reads one line into the answers. Returns what is being done from then on, where the line says so.
+// Parses one line into the answers. Returns the step that starts with this line, if it names one.
 std::string ReadQuestionLine(const Json& line, StackAnswers& answers) {
   const std::string about = Text(line, "about");
   if (about == "python") {
@@ -149,15 +149,16 @@ void ReadRecordLine(const Json& line, StackAnswers& answers) {
   answers.records.push_back(std::move(record));
 }
 
-ProbeProcess Child(const MachineUnderTest& machine, const char* script, const Json& request) {
-  base::PythonStart start = base::StartPythonScript(machine.python, script, {request.dump()}, machine.environment);
+ProbeProcess Child(const MachineUnderTest& machine, const std::string& python, const char* script,
+                   const Json& request) {
+  base::PythonStart start = base::StartPythonScript(python, script, {request.dump()}, machine.environment);
   ProbeProcess process{std::move(start.arguments), std::move(start.environment)};
-  // Nothing of ours is to be found there, and nothing is left behind.
+  // The working folder must provide no modules, and no bytecode may be left behind.
   process.environment.Set("PYTHONDONTWRITEBYTECODE", "1");
   return process;
 }
 
-// Vendors of real cards here: only their modules are imported, for nobody else's can work.
+// Vendors of the real cards here: only their modules are imported; others cannot work.
 std::set<std::string> ModulesOfCards(const MachineUnderTest& machine) {
   std::set<std::string> modules;
   for (const device::Card* card : machine.inventory.Cards()) {
@@ -186,10 +187,11 @@ StackAnswers CollectAnswers(const MachineUnderTest& machine) {
   const Json questions = Json::object(
       {{"modules", modules}, {"vendors", ModulesOfCards(machine)}, {"libraries", libraries}, {"python_only", false}});
   const Json records = Json::object({{"packages", kWatchedPackages}, {"everything", machine.deep}});
-  // Who wants to wait for a slow disk says so.
+  // --deep allows for a slow disk.
   const base::Duration timeout = machine.deep ? machine.timeout : std::min(machine.timeout, kShortTimeout);
   const auto results =
-      RunProbes({Child(machine, kStackQuestionsScript, questions), Child(machine, kStackRecordsScript, records)},
+      RunProbes({Child(machine, machine.python, kStackQuestionsScript, questions),
+                 Child(machine, machine.python, kStackRecordsScript, records)},
                 {timeout, timeout});
 
   std::string doing = "starting";
@@ -242,6 +244,19 @@ std::shared_ptr<const StackAnswers> AnswersOf(const MachineUnderTest& machine) {
   auto& answers = kept[key];
   if (!answers) answers = std::make_shared<const StackAnswers>(CollectAnswers(machine));
   return answers;
+}
+
+std::string PythonVersionOf(const std::string& program, const MachineUnderTest& machine) {
+  const Json questions = {
+      {"modules", Json::array()}, {"vendors", Json::array()}, {"libraries", Json::array()}, {"python_only", true}};
+  const base::Duration timeout = std::chrono::seconds(2);
+  const auto results = RunProbes({Child(machine, program, kStackQuestionsScript, questions)}, {timeout, timeout});
+  StackAnswers answers;
+  for (const std::string& text : results[0].lines) {
+    const Json line = Json::parse(text, nullptr, false);
+    if (line.is_object()) ReadQuestionLine(line, answers);
+  }
+  return answers.python ? answers.python->version : "";
 }
 
 const CollectiveLibrary* LibraryOf(std::string_view backend) {

@@ -1,6 +1,6 @@
-// What the user's Python says about itself and its packages: asked once, in children that may hang or crash
-// (stack_questions.py, stack_records.py), and kept for all checks of the group "stack". Nothing of torch or of a vendor
-// is loaded into this process.
+// Facts about the user's Python and its packages, queried once in child processes that may hang or crash
+// (stack_questions.py, stack_records.py), and cached for all checks of the group "stack". Neither torch nor a vendor
+// library is loaded into this process.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,9 @@ struct PackageAnswer {
 
 struct ModuleAnswer {
   std::string origin, folder;
-  std::string version, cuda, hip;  // as version.py says
-  bool compiled = false;           // it has a library of its own
-  std::uint64_t bytes = 0;         // of a large one, only that it is large
+  std::string version, cuda, hip;  // from version.py
+  bool compiled = false;           // it has a compiled library
+  std::uint64_t bytes = 0;         // of a large library, only that it is large
   std::string error;
 };
 
@@ -53,8 +53,8 @@ struct VendorAnswer {
 
 struct LibraryAnswer {
   std::string library, path, error;
-  bool already_loaded = false;  // torch had it before it was asked for
-  std::optional<int> version;   // as the library counts: 22703 is 2.27.3
+  bool already_loaded = false;  // torch had loaded it before the query
+  std::optional<int> version;   // the library's own format: 22703 is 2.27.3
 };
 
 struct RecordAnswer {
@@ -73,10 +73,10 @@ struct Shadow {
 
 struct StackAnswers {
   std::string failure;    // why there is no answer at all
-  std::string stopped;    // where it ended before its end, in words: "importing torch_gcu: was killed by signal 11 …"
-  bool too_slow = false;  // it was ended because nothing came, and not because it failed
+  std::string stopped;    // where the query stopped early: "importing torch_gcu: was killed by signal 11 …"
+  bool too_slow = false;  // it was killed because of its timeout, not because it failed
   std::optional<PythonAnswer> python;
-  bool modules_known = false;   // what is installed is known
+  bool modules_known = false;   // the installed modules are known
   std::vector<Shadow> shadows;  // files of the working folder that hide a package
   std::vector<PackageAnswer> packages;
   std::map<std::string, ModuleAnswer> modules;
@@ -87,24 +87,28 @@ struct StackAnswers {
   bool records_done = false;
   std::string records_failure;
 
-  const PackageAnswer* Package(std::string_view name) const;  // the first of that name; nullptr
+  const PackageAnswer* Package(std::string_view name) const;  // the first of that name; nullptr if there is none
   const ModuleAnswer* Module(const std::string& name) const;  // nullptr: not installed
 };
 
-// Waits for the children. For the same interpreter, environment and cards the first answer is kept. Any thread.
+// Waits for the child processes. For the same interpreter, environment and cards the first result is cached. Thread
+// safe.
 std::shared_ptr<const StackAnswers> AnswersOf(const MachineUnderTest& machine);
 
-// One vendor's library for collectives.
+// The version of another interpreter, asked in a child that may take two seconds; empty: it did not answer.
+std::string PythonVersionOf(const std::string& program, const MachineUnderTest& machine);
+
+// A vendor's collective library.
 struct CollectiveLibrary {
   const char* backend;
   const char* file;
   const char* version_function;
 };
-const CollectiveLibrary* LibraryOf(std::string_view backend);  // nullptr: none known
+const CollectiveLibrary* LibraryOf(std::string_view backend);  // nullptr: unknown
 
-// Modules that the vendors bring, beside torch itself.
+// Modules that vendors provide, excluding torch itself.
 std::vector<std::string> VendorModules();
-// Names that are libraries in C, and that no vendor brings as a module of Python.
+// Names of C libraries that no vendor provides as a Python module.
 std::vector<std::string> NamesThatAreNoModules();
 
 }  // namespace fulldeck::doctor

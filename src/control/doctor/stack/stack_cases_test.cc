@@ -1,5 +1,5 @@
-// What the checks of the group "stack" must say to which machine: one well and one not; more of them are in
-// stack_checks_test.cc. The interpreter is a real one, its packages are small trees.
+// Expected verdicts of the checks of the group "stack": one good and one bad case each; stack_checks_test.cc has more.
+// The interpreter is a real one, its packages are small trees.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 namespace fulldeck::doctor {
 namespace {
 
-// Not in the fake's tree, which may lie where nothing can be executed.
+// Not in the fake's tree, which may be mounted noexec.
 const std::string kLibraries = std::string(FULLDECK_BUILD_DIR) + "/tests/fake_libraries/collectives";
 
 void Package(FakeMachine& fake, const std::string& name, const std::string& version, const std::string& record = "") {

@@ -1,5 +1,5 @@
-// The group "stack", first half: interpreter, torch, the vendor's module, driver, versions that must fit, variables,
-// MMEngine's install. The second half is stack_library_checks.cc.
+// The group "stack", first half: interpreter, torch, the vendor's module, driver, version compatibility, variables,
+// MMEngine's installation. The second half is stack_library_checks.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ Finding MakeFinding(Verdict verdict, base::BilingualText evidence, base::Bilingu
   return {verdict, std::move(evidence), std::move(fix), std::move(row), std::move(figures)};
 }
 
-// Why nothing can be said when the interpreter did not answer, or not far enough.
+// Why there is no result if the interpreter did not answer, or not completely.
 std::optional<Finding> NotAnswered(const StackAnswers& answers) {
   if (answers.python && answers.python->major >= 3 && answers.modules_known) return std::nullopt;
   const std::string why = !answers.python             ? answers.failure
@@ -37,7 +37,7 @@ std::optional<Finding> NotAnswered(const StackAnswers& answers) {
                      {"See the check python-interpreter.", "见 python-interpreter 检查。"});
 }
 
-// The version of another program of that name, queried in a child.
+// The version of another Python interpreter, queried in a child process.
 std::string VersionOf(const std::string& program, const MachineUnderTest& machine) {
   base::PythonStart start = base::StartPythonScript(
       program, kStackQuestionsScript, {R"({"modules":[],"vendors":[],"libraries":[],"python_only":true})"},
@@ -93,7 +93,7 @@ Findings CheckInterpreter(const MachineUnderTest& machine) {
                                  python.in_environment() ? "，位于环境 " + python.prefix : "，不在虚拟环境中")},
                     {}, "", {{"version", python.version}, {"executable", python.executable}}));
   }
-  // `python train.py` in somebody's start script takes this one.
+  // A start script that calls `python train.py` uses this one.
   const auto plain = machine.root.is_machine() ? machine.root.FindProgram("python", machine.environment) : std::nullopt;
   if (plain && *plain != machine.python) {
     const std::string version = VersionOf(*plain, machine);
@@ -111,7 +111,7 @@ Findings CheckInterpreter(const MachineUnderTest& machine) {
   return findings;
 }
 
-// "2.11.0" and "2.11.0+cu130" are one release: indexes leave the label of the build out of the name.
+// "2.11.0" and "2.11.0+cu130" are the same release: package indexes omit the build label.
 bool SameRelease(std::string_view one, std::string_view other) {
   const auto release = [](std::string_view version) { return version.substr(0, version.find('+')); };
   const bool both_labeled = one.find('+') != std::string_view::npos && other.find('+') != std::string_view::npos;
@@ -135,7 +135,7 @@ Findings CheckTorch(const MachineUnderTest& machine) {
          "如果训练使用 PyTorch，则解释器不对：激活其环境，或 --python PATH。"})};
   }
   if (!answers->torch) {
-    // Without --deep the timeout is short, and a busy machine or a slow disk is no fault of torch's.
+    // Without --deep the timeout is short, and a busy machine or a slow disk is not torch's fault.
     const bool perhaps_slow = answers->too_slow && !machine.deep;
     return {MakeFinding(
         perhaps_slow ? Verdict::kCannotTell : Verdict::kFail,
@@ -232,7 +232,7 @@ Findings CheckTorch(const MachineUnderTest& machine) {
 Findings CheckVendorModule(const MachineUnderTest& machine) {
   const auto answers = AnswersOf(machine);
   if (auto finding = NotAnswered(*answers)) return {*finding};
-  std::map<std::string, int> visible;  // module to cards
+  std::map<std::string, int> visible;  // module to number of cards
   for (const device::Card* card : machine.inventory.Cards()) {
     if (!card->simulated && !card->torch_module.empty())
       visible[card->torch_module] += card->visible && card->present ? 1 : 0;
@@ -306,7 +306,7 @@ Findings CheckDriver(const MachineUnderTest& machine) {
   for (const device::Card* card : machine.inventory.Cards()) {
     if (!card->simulated) drivers[card->vendor][card->driver.value_or("")].push_back(device::NameOf(*card));
   }
-  if (drivers.empty()) return {};  // no card, or simulated ones
+  if (drivers.empty()) return {};  // no card, or only simulated ones
   Findings findings;
   for (const auto& [vendor, versions] : drivers) {
     if (versions.contains("")) {
@@ -360,7 +360,7 @@ Findings CheckVersionPairs(const MachineUnderTest& machine) {
     const Comparison own = CompareRequirements(package.name, package.requirements, installed);
     all.compared += own.compared;
     for (const Mismatch& mismatch : own.mismatches) {
-      // The table may have named the same two already.
+      // The table may have named the same pair already.
       const bool known = std::any_of(all.mismatches.begin(), all.mismatches.end(), [&](const Mismatch& named) {
         return std::minmax(named.package, named.other) == std::minmax(mismatch.package, mismatch.other);
       });
@@ -481,7 +481,7 @@ Findings CheckMmengine(const MachineUnderTest& machine) {
   const auto answers = AnswersOf(machine);
   if (auto finding = NotAnswered(*answers)) return {*finding};
   const ModuleAnswer* const module = answers->Module("mmengine");
-  if (module == nullptr || module->folder.empty()) return {};  // not used here
+  if (module == nullptr || module->folder.empty()) return {};  // not installed
   const patch::PatchedFile file(module->folder + "/runner/runner.py");
   const std::string title = fmt::format(
       "MMEngine {} in {}", module->version.empty() ? "of unknown version" : module->version, module->folder);
@@ -524,7 +524,8 @@ Findings CheckMmengine(const MachineUnderTest& machine) {
 std::vector<Check> StackChecks() {
   const auto check = [](std::string_view id, Findings (*run)(const MachineUnderTest&)) {
     Check made{id, Group::kStack, run};
-    // One child answers all of them. It mostly takes the two seconds that torch does; a slow disk takes longer.
+    // One child process answers all of them. It usually takes the two seconds that torch takes to load; longer on a
+    // slow disk.
     made.family = "stack";
     made.limit = std::chrono::seconds(25);
     made.deep_limit = std::chrono::minutes(5);

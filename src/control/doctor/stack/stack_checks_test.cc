@@ -145,6 +145,17 @@ TEST_F(Stack, AnInterpreterThatIsNoneOrPython2IsRefused) {
               HasSubstr("does not work: it ended with code 127: libpython3.8.so.1.0: cannot open shared object file"));
 }
 
+TEST_F(Stack, ACommandPythonThatIsPython2IsNamed) {
+  // Valid JSON that Python's own writer would space in another way.
+  folder_.Write(
+      "bin/python",
+      "#!/bin/sh\nprintf '{\"about\":\"python\",\"version\":\"2.7.18\",\"major\":2,\"minor\":7}\\n' >&3\n");
+  chmod((folder_.string() + "/bin/python").c_str(), 0755);
+  machine_.environment.Set("PATH", folder_.string() + "/bin:/usr/bin:/bin");
+  EXPECT_THAT(RunCheck("python-interpreter", machine_),
+              HasSubstr("The command python is " + folder_.string() + "/bin/python, which is Python 2.7.18."));
+}
+
 TEST_F(Stack, TorchThatIsAbsentBrokenOverwrittenOrOfTheWrongKindIsNamed) {
   EXPECT_THAT(RunCheck("torch-import", machine_), HasSubstr("cannot tell: This Python has no torch"));
   folder_.Write("site/torch/__init__.py", "raise ImportError('libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent')\n");
@@ -238,7 +249,7 @@ TEST_F(Stack, TheCollectiveLibraryThatIsReallyLoadedIsNamedWithItsOwner) {
   Torch("2.6.0");
   AddCard("enflame", "torch_gcu", "eccl", "gcu");
   EXPECT_THAT(RunCheck("collective-library", machine_), HasSubstr("fail: libeccl.so is not found by the loader"));
-  // Any whole library does: it is loaded, and has no version to tell.
+  // Any valid library works: it is loaded, but has no version function.
   folder_.Write("lib/none", "");
   std::filesystem::copy_file(std::string(FULLDECK_BUILD_DIR) + "/tests/fake_libraries/good/libefml.so",
                              folder_.path() / "lib/libeccl.so");
@@ -292,7 +303,7 @@ TEST_F(Stack, ModulesThatSomebodyWroteByHandAreFound) {
 }
 
 TEST_F(Stack, EditedPackagesAreComparedWithTheirWheels) {
-  // Sums of "one\n" and "two\n".
+  // Checksums of "one\n" and "two\n".
   const std::string record =
       "mmengine/a.py,sha256=LIsI2lzmA5jh8Zrw5dzMdE3ydLgmq-WF6rpoxSVDSAY,4\n"
       "mmengine/b.py,sha256=J92O1EqD_5TVV_n9BBLtWoy8pp6gSSLYjAEYSgcwClo,4\nmmengine/c.py,,\n"

@@ -24,7 +24,7 @@ using Findings = std::vector<Finding>;
 constexpr std::size_t kLargestRecord = std::size_t{16} << 20;
 constexpr std::size_t kMaxNamed = 8;
 
-// How the vendors' libraries begin.
+// Prefixes of the vendors' library names.
 constexpr std::string_view kVendorLibraries[] = {
     "libeccl",     "libefml", "libefrt", "libtops",  "libdtu",  "libgcu",       "libhccl",
     "libascendcl", "libdcmi", "libcncl", "libcndev", "libcnrt", "libmccl",      "libmusa",
@@ -76,12 +76,12 @@ bool IsBad(LibraryFile file) {
   return file != LibraryFile::kSound && file != LibraryFile::kLinkerScript;
 }
 
-// The Debian package that brought the file; empty: none.
+// The Debian package that contains the file; empty: none.
 std::string DebianOwner(const base::SystemRoot& root, const std::string& path) {
   constexpr char kFolder[] = "/var/lib/dpkg/info";
   std::set<std::string> spellings = {path, RealPath(path)};
   for (const std::string& spelling : std::set<std::string>(spellings)) {
-    // With /lib merged into /usr/lib the lists have either.
+    // If /lib is merged into /usr/lib, the lists contain either path.
     if (spelling.starts_with("/usr/")) spellings.insert(spelling.substr(4));
   }
   for (const std::string& name : root.List(kFolder)) {
@@ -96,7 +96,7 @@ std::string DebianOwner(const base::SystemRoot& root, const std::string& path) {
   return "";
 }
 
-// The wheel that brought the file; empty: none.
+// The wheel that contains the file; empty: none.
 std::string WheelOwner(const StackAnswers& answers, const std::string& path) {
   for (const PackageAnswer& package : answers.packages) {
     const std::string folder = package.folder.substr(0, package.folder.rfind('/') + 1);
@@ -162,7 +162,7 @@ Findings CheckCollectiveLibrary(const MachineUnderTest& machine) {
   for (const device::Card* card : machine.inventory.Cards()) {
     if (!card->simulated && !card->collective_backend.empty()) backends.insert(card->collective_backend);
   }
-  if (backends.empty()) return {};  // ranks talk through fulldeck's own collectives or Gloo
+  if (backends.empty()) return {};  // ranks communicate through fulldeck's own collectives or Gloo
   const auto answers = AnswersOf(machine);
   Findings findings;
   for (const std::string& backend : backends) {

@@ -1,5 +1,4 @@
-// The second half of the group "stack": files. Libraries that are none, modules that somebody wrote by hand, packages
-// that somebody edited.
+// The second half of the group "stack": files. Invalid shared libraries, hand-written stub modules, modified packages.
 #pragma once
 
 #include <vector>
@@ -16,7 +15,7 @@ std::vector<Finding> CheckLibraryPath(const MachineUnderTest& machine);
 
 // What a file that should be a shared library is.
 enum class LibraryFile { kSound, kLinkerScript, kNotElf, kCutShort, kEmpty, kForeign, kAbsent };
-// Reads the ELF header and compares its tables with the file's length. `path` is opened as it is.
+// Reads the ELF header and compares its tables with the file's length. `path` is opened unchanged.
 LibraryFile ClassifyLibrary(const std::string& path);
 
 }  // namespace fulldeck::doctor

@@ -1,5 +1,5 @@
-# What a Python is and has, for `fulldeck doctor`: one line of JSON on descriptor 3 for each answer, the cheap ones first, so that
-# whatever crashes or hangs later leaves them behind. Every Python can read this file, the second one too.
+# Facts about a Python installation for `fulldeck doctor`: one line of JSON on descriptor 3 per answer, cheap ones first, so that
+# they are available if a later step crashes or hangs. Every Python can parse this file, including Python 2.
 #
 # The argument: {"modules": [names to look for], "vendors": [modules to import after torch],
 #                "libraries": [[file, version function]], "python_only": false}
@@ -43,7 +43,7 @@ def main():
 
 
 def packages():
-    """What pip wrote down, read without pip: names and versions stand in the folders' names."""
+    """The packages that pip has recorded, read without pip: the folder names contain names and versions."""
     found = []
     for entry in sys.path:
         try:
@@ -63,7 +63,7 @@ ASKED = ("torchvision", "torchaudio", "accelerate", "transformers", "mmengine", 
 
 
 def requires(folder):
-    """The requirements that always hold: those with a condition are left out."""
+    """The unconditional requirements; those with a condition are skipped."""
     found = []
     try:
         with open(os.path.join(folder, "METADATA"), encoding="utf-8", errors="replace") as file:
@@ -78,7 +78,7 @@ def requires(folder):
 
 
 def modules(names):
-    """Where each would be imported from; nothing of them runs."""
+    """Where each module would be imported from, without running any of its code."""
     import importlib.util
 
     found = {}
@@ -107,7 +107,7 @@ def modules(names):
 
 
 def version_in(folder):
-    """What version.py says, by reading it: __version__, cuda and hip of torch."""
+    """Parses version.py of torch for __version__, cuda and hip, without importing it."""
     found = {}
     try:
         with open(os.path.join(folder, "version.py"), encoding="utf-8", errors="replace") as file:
@@ -168,7 +168,7 @@ def mapped():
 
 
 def ask_libraries(libraries):
-    """Which file each name really leads to in this process: what torch has loaded already, or what the loader finds."""
+    """The file that each name resolves to in this process: already loaded by torch, or found by the loader."""
     import ctypes
 
     for file, function in libraries:

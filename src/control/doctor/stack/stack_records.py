@@ -1,5 +1,5 @@
-"""Compares installed packages with what their wheels brought (RECORD of the dist-info folder), for `fulldeck doctor`: a line of JSON on
-descriptor 3 for each package.
+"""Compares installed packages with the contents of their wheels (RECORD of the dist-info folder), for `fulldeck doctor`: one line of
+JSON on descriptor 3 per package.
 
 The argument: {"packages": [dist names, lower case with dashes], "everything": false}"""
 import base64
@@ -52,7 +52,7 @@ def compare(name, folder, everything):
     total = 0
     for path, sum_text, size_text in (row[:3] for row in rows):
         named.add(path)
-        # What stands outside (scripts in bin/) is rewritten by installers.
+        # Installers rewrite files outside the package folder (scripts in bin/).
         if not sum_text.startswith("sha256=") or path.startswith("../") or path.startswith("/"):
             continue
         size = int(size_text) if size_text.isdigit() else None
@@ -75,7 +75,7 @@ def compare(name, folder, everything):
             answer["changed"].append(path)
     tops = {path.split("/")[0] for path in named if "/" in path and not path.startswith(".") and ".dist-info" not in path}
     for top in sorted(tops):
-        # A module that stands among the package's own and that no wheel brought.
+        # A module in the package's folder that is not part of the wheel.
         try:
             for entry in os.listdir(os.path.join(base, top)):
                 path = top + "/" + entry

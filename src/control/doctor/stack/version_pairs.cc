@@ -19,7 +19,7 @@ constexpr VersionPair kPairs[] = {
     {"mmdet", ">=3.2.0,<4", "mmcv", ">=2.0.0rc4,<2.2.0", "E1"},
     {"mmdet", ">=3.0.0,<4", "mmengine", ">=0.7.1,<1.0.0", "E1"},
     {"mmdet", "<3.0.0rc0", "mmcv", "<2.0.0rc0", "E1"},
-    {"mmcv-full", ">=1.0", "mmcv", "<1.0", "E1"},  // two of them in one environment hide each other
+    {"mmcv-full", ">=1.0", "mmcv", "<1.0", "E1"},  // both in one environment hide each other
     {"torch", "==1.10.*", "torchvision", "==0.11.*", "I18"},
     {"torch", "==1.11.*", "torchvision", "==0.12.*", "I18"},
     {"torch", "==1.12.*", "torchvision", "==0.13.*", "I18"},
@@ -100,7 +100,7 @@ std::optional<Version> Parse(std::string_view text) {
   version.stage = StageOf(word);
   if (version.stage < 0) return std::nullopt;
   if (at < text.size() && IsDigit(text[at])) version.stage_number = number().value_or(0);
-  return version;  // what follows a stage (rc1.dev2) decides nothing here
+  return version;  // a suffix after a stage (rc1.dev2) is not compared
 }
 
 int Compare(const Version& left, const Version& right) {
@@ -113,7 +113,7 @@ int Compare(const Version& left, const Version& right) {
   return left.stage_number == right.stage_number ? 0 : left.stage_number < right.stage_number ? -1 : 1;
 }
 
-// Whether the numbers of `wanted` are the first of `version`'s.
+// Whether the first numbers of `version` equal those of `wanted`.
 bool StartsWith(const Version& version, const Version& wanted, std::size_t count) {
   for (std::size_t i = 0; i < count && i < wanted.numbers.size(); ++i) {
     if ((i < version.numbers.size() ? version.numbers[i] : 0) != wanted.numbers[i]) return false;
@@ -143,7 +143,7 @@ std::optional<bool> FitsOne(const Version& version, std::string_view condition) 
   if (sign == ">=") return order >= 0;
   if (sign == "<=") return order <= 0;
   if (sign == ">") return order > 0;
-  // A candidate of 2.2.0 is no 2.1: pip leaves it out too.
+  // A release candidate of 2.2.0 does not satisfy <2.2.0: pip excludes it, too.
   if (sign == "<")
     return order < 0 && !(version.stage < 4 && wanted->stage == 4 && Compare({version.numbers}, *wanted) == 0);
   return order >= 0 && wanted->numbers.size() > 1 && StartsWith(version, *wanted, wanted->numbers.size() - 1);

@@ -1,11 +1,11 @@
-// Which versions of packages, drivers and cards go together: a table, and the comparison of version numbers that it
-// needs. Pure: what is installed is given.
+// Which versions of packages, drivers and cards are compatible: a table, and the comparison of version numbers for it.
+// Pure: the caller provides what is installed.
 //
-// Names are pip's, in lower case with dashes. Beside them there are names for what is no package:
+// Names are pip's, in lower case with dashes. Additional names for what is not a package:
 //   python          the interpreter
 //   torch-cuda      the CUDA that torch was built with
-//   nvidia-driver   the kernel module, by the cards' word
-//   card-gcu-1      an Enflame card of the T20/T21 generation is here (any version)
+//   nvidia-driver   the kernel module, as reported by the cards
+//   card-gcu-1      an Enflame card of the T20/T21 generation is present (any version)
 //   card-gcu-2      … of the S60 generation and later
 #pragma once
 
@@ -18,20 +18,20 @@
 
 namespace fulldeck::doctor {
 
-// Negative, 0, positive. As pip orders them: 2.0.0.dev1 < 2.0.0a1 < 2.0.0rc4 < 2.0.0 < 2.0.0.post1; what follows a "+"
-// does not count, missing numbers are 0. Nothing when one of them is no version.
+// Negative, 0 or positive, in pip's order: 2.0.0.dev1 < 2.0.0a1 < 2.0.0rc4 < 2.0.0 < 2.0.0.post1. A suffix after "+" is
+// ignored; missing numbers are 0. nullopt if one of them is not a version.
 std::optional<int> CompareVersions(std::string_view left, std::string_view right);
 
-// Whether `version` fits ">=2.0.0rc4,<2.2.0" (also ==, ==1.10.*, !=, <=, >, ~=). An empty list fits everything. Nothing
-// when either cannot be understood.
+// Whether `version` matches ">=2.0.0rc4,<2.2.0" (also ==, ==1.10.*, !=, <=, >, ~=). An empty list matches everything.
+// nullopt if either cannot be parsed.
 std::optional<bool> VersionFits(std::string_view version, std::string_view wanted);
 
 struct VersionPair {
   const char* package;
-  const char* when;    // versions of `package` that the row is about
-  const char* other;   // what must fit, where it is installed
-  const char* wanted;  // "=" for the same first two numbers as `package`
-  const char* row;     // of the catalogue of failures
+  const char* when;    // versions of `package` that the row applies to
+  const char* other;   // the package to check, if it is installed
+  const char* wanted;  // "=": the same first two numbers as `package`
+  const char* row;     // failure code
 };
 
 std::span<const VersionPair> VersionPairs();
@@ -47,11 +47,11 @@ struct Comparison {
   std::vector<Mismatch> mismatches;
 };
 
-// What the table says about `installed`. A pair of which one is not installed is not compared.
+// Applies the table to `installed`. A pair is skipped if one of the two is not installed.
 Comparison ComparePairs(const Installed& installed);
 
-// What a package itself asks for ("torch (>=1.10)", "numpy<3.0.0,>=1.17"), as its metadata has it. Requirements with a
-// condition or an extra are left out.
+// Applies a package's own requirements ("torch (>=1.10)", "numpy<3.0.0,>=1.17"), as in its metadata. Requirements with
+// a condition or an extra are skipped.
 Comparison CompareRequirements(const std::string& package, const std::vector<std::string>& requirements,
                                const Installed& installed);
 

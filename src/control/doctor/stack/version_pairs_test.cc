@@ -32,7 +32,7 @@ TEST(Versions, FitOrDoNot) {
   EXPECT_EQ(VersionFits("2.0", "quite new"), std::nullopt);
 }
 
-// Each row: what is installed, and the pair that must be named; an empty one means that all is well.
+// Each row: the installed packages, and the expected mismatch; empty: none.
 TEST(VersionPairs, NameThePairThatDoesNotFit) {
   struct Row {
     Installed installed;

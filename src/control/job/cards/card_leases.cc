@@ -32,9 +32,9 @@ constexpr std::size_t kLongestName = 120;
 constexpr std::size_t kLongestField = 128;
 constexpr std::size_t kLongestLine = 3 * kLongestField;
 constexpr int kAttempts = 100;
-constexpr uid_t kUnknownUser = 65534;  // of a file whose owner this user namespace does not know
+constexpr uid_t kUnknownUser = 65534;  // owner of files whose user is not mapped in this user namespace
 
-// Root's own link of that name leads to the folder that is meant.
+// Follows a symbolic link at /tmp only if it belongs to root.
 std::string TemporaryFolder() {
   struct stat status {};
   std::array<char, PATH_MAX> real{};
@@ -42,11 +42,11 @@ std::string TemporaryFolder() {
   return link && realpath(kTemporary, real.data()) != nullptr ? real.data() : kTemporary;
 }
 
-// In a container of a user who is not root, the root of the machine is an unknown user.
+// In a container of a user who is not root, the machine's root is an unmapped user.
 bool MayBeTheMachinesRoot(const struct stat& status) {
   if (status.st_uid != kUnknownUser || (status.st_mode & S_ISVTX) == 0) return false;
   const auto map = base::SystemRoot().ReadLine("/proc/self/uid_map");
-  return map && map->find("4294967295") == std::string::npos;  // not the user namespace of the machine
+  return map && map->find("4294967295") == std::string::npos;  // not the initial user namespace
 }
 
 std::string Sanitized(std::string_view text) {
@@ -59,7 +59,7 @@ std::string Sanitized(std::string_view text) {
   return name;
 }
 
-// What the names of all lease files of the card begin with.
+// The start of the names of all lease files of the card.
 std::string PrefixOf(const device::Card& card) {
   std::string which = "index-" + std::to_string(card.index);
   for (const auto* identity : {&card.serial, &card.uuid, &card.pci_address}) {
@@ -70,7 +70,8 @@ std::string PrefixOf(const device::Card& card) {
   return kPrefix + Sanitized(card.kind + "-" + which) + ".";
 }
 
-// A folder in which nobody but root, the file's owner and perhaps this user can remove a lease file.
+// Succeeds only for a folder in which nobody but root, the file's owner and perhaps this user can remove a lease
+// file.
 base::Result<void> CheckSharedFolder(const std::string& folder) {
   struct stat status {};
   if (lstat(folder.c_str(), &status) != 0) return base::ErrnoError(folder);
@@ -93,7 +94,7 @@ base::Result<void> CheckSharedFolder(const std::string& folder) {
   return {};
 }
 
-// Made under another name and moved, so that no other user ever meets it without its permissions.
+// Creates the folder under another name and renames it, so that no other user ever sees it without its permissions.
 base::Result<void> MakeSharedFolder(const std::string& folder) {
   struct stat status {};
   if (lstat(folder.c_str(), &status) != 0) {
@@ -103,7 +104,7 @@ base::Result<void> MakeSharedFolder(const std::string& folder) {
     const bool made = chmod(draft.c_str(), 01777) == 0 && rename(draft.c_str(), folder.c_str()) == 0;
     const int error = errno;
     if (!made) rmdir(draft.c_str());
-    // Somebody else was faster, and its folder is in use already.
+    // Another process was faster, and its folder is already in use.
     if (!made && error != ENOTEMPTY && error != EEXIST && error != EPERM && error != EACCES) {
       return base::ErrnoError("cannot make " + folder, error);
     }
@@ -135,7 +136,7 @@ std::string Field(std::string_view text) {
 
 void WriteOwner(int fd, const LeaseOwner& owner) {
   const std::string line = fmt::format("{}\t{}\t{}\n", Field(owner.run_id), Field(owner.user), owner.pid);
-  // The lease is the lock; a full disk only keeps others from reading whose it is.
+  // The lock is the lease; a full disk only prevents others from reading whose it is.
   if (ftruncate(fd, 0) != 0) return;
   [[maybe_unused]] const ssize_t written = pwrite(fd, line.data(), line.size(), 0);
 }
@@ -159,7 +160,7 @@ std::string UserName(uid_t uid) {
   return entry != nullptr ? Field(entry->pw_name) : std::to_string(uid);
 }
 
-// An exclusive lock of this open file; false when another has one, or when it cannot be had.
+// Takes an exclusive lock on this open file; false if another holder has one, or on error.
 bool LockWhole(int fd) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
@@ -167,7 +168,7 @@ bool LockWhole(int fd) {
   return fcntl(fd, F_OFD_SETLK, &whole) == 0;
 }
 
-// Takes nothing: a reader cannot keep the owner from the lock by looking.
+// Only queries the lock: a reader never prevents the owner from taking it.
 bool IsLocked(int fd) {
   struct flock whole {};
   whole.l_type = F_RDLCK;
@@ -175,8 +176,8 @@ bool IsLocked(int fd) {
   return fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
 }
 
-// A new file that this process has locked, and that others can read but not lock. Nobody can be there before: its name
-// is random. Invalid, with errno, when it cannot be made.
+// Creates a file that this process has locked, and that others can read but not lock. Its random name prevents others
+// from creating it first, and its mode is 0600 until it is locked. Invalid, with errno, if that fails.
 base::UniqueFd MakeLockFile(const std::string& prefix, std::string* path) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     std::uint64_t chance = 0;
@@ -185,7 +186,7 @@ base::UniqueFd MakeLockFile(const std::string& prefix, std::string* path) {
     base::UniqueFd file(open(path->c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file.valid() && errno == EEXIST) continue;
     if (!file.valid()) return file;
-    // Another run of this user that found it without its lock may have taken it for one that was left behind.
+    // Between open and lock, another run of this user may have removed the file as an orphan.
     if (LockWhole(file.get()) && fchmod(file.get(), 0644) == 0 && IsStillAt(file.get(), *path)) return file;
     unlink(path->c_str());
   }
@@ -193,7 +194,8 @@ base::UniqueFd MakeLockFile(const std::string& prefix, std::string* path) {
   return {};
 }
 
-// Of one that a killed run left. The lock first, so that nobody who has just made it loses it.
+// Removes the file of a killed run. Locks it first, so that a file that was just created is not taken from its
+// creator.
 void RemoveIfLeft(const std::string& path) {
   const base::UniqueFd file(open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.valid() && LockWhole(file.get()) && IsStillAt(file.get(), path)) unlink(path.c_str());
@@ -201,13 +203,13 @@ void RemoveIfLeft(const std::string& path) {
 
 enum class Other { kNone, kAlsoTakesIt, kHasIt };
 
-// What lies in the folder of another run's. Only an owner (or root) can have locked a file that it made: so whose it is
-// is known from the file, whatever stands in it.
+// Judges another lease file. Only the owner of a file (or root) can have locked it, so the owner of the file is the
+// holder, whatever its content says.
 Other Inspect(const std::string& path, std::optional<LeaseOwner>* owner) {
   const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
-  // Links, folders, fifos, files that cannot be read: no lease looks like that. One that is just being made cannot be
-  // read either; its maker looks for ours after that.
+  // A lease is never a link, folder, fifo or unreadable file. A lease that is being created is unreadable, too; its
+  // creator looks for ours after it has made its file readable.
   if (!file.valid() || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink != 1) {
     return Other::kNone;
   }
@@ -226,7 +228,7 @@ Other CheckOthers(const std::string& folder, const std::string& prefix, const st
   Other found = Other::kNone;
   for (const std::string& name : base::SystemRoot().List(folder)) {
     const std::string path = folder + "/" + name;
-    // The length, too: the serial of another card may begin like this one's.
+    // Compare the length, too: the serial of another card may have this one as a prefix.
     const bool ours =
         name.starts_with(prefix) && name.ends_with(kSuffix) && name.size() == own.size() - folder.size() - 1;
     if (!ours || path == own) continue;
@@ -240,12 +242,12 @@ Other CheckOthers(const std::string& folder, const std::string& prefix, const st
 }
 
 void Release(Lease& lease) {
-  // Unlinked while it is locked: nobody finds it without its lock.
+  // Unlink while locked: no other run can find the file without its lock.
   if (lease.process == getpid() && IsStillAt(lease.lock.get(), lease.path)) unlink(lease.path.c_str());
   lease.lock.Reset();
 }
 
-// So that two that met do not meet again.
+// A random delay, so that two runs that collided do not collide again.
 void WaitAMoment(int attempt) {
   std::uint32_t chance = 0;
   if (getrandom(&chance, sizeof chance, 0) < 0) chance = static_cast<std::uint32_t>(getpid());
@@ -256,7 +258,7 @@ void WaitAMoment(int attempt) {
 
 std::string CardLeases::FolderFor(const device::Card& card, const base::Environment& environment) {
   if (card.simulated) {
-    // Two simulated servers of one user have different state, and so different leases.
+    // Two simulated servers of one user have separate state, and so separate leases.
     const auto spec = wire::ParseSimulatedSpec(environment.Get(wire::kSimulateVariable).value_or(""));
     if (!spec) return wire::SimulatedServer::FolderFor(environment) + "/simulated.leases";
     const std::string state = wire::SimulatedServer::PathFor(*spec, environment);
@@ -265,14 +267,16 @@ std::string CardLeases::FolderFor(const device::Card& card, const base::Environm
   std::string folder = environment.Get(wire::kLeaseDirVariable).value_or("");
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   if (!folder.empty()) return folder;
-  // A folder of our own there would belong to whoever came first. Only where /tmp is no place for that, it has to do.
+  // Prefer /tmp itself: a folder in it would belong to the user who created it first. Use one only if /tmp is not
+  // suitable.
   const std::string temporary = TemporaryFolder();
   return CheckSharedFolder(temporary) ? temporary : temporary + "/fulldeck-leases";
 }
 
-// Whoever wants a card locks a file of its own, and only then looks for others. So of two at the same time at least one
-// sees the other. One that has no owner's line yet is looking, too: both let go, and try again a moment later. The line
-// is written once nobody else was seen; from then on the card is taken.
+// Invariant: at most one run holds a card. Every taker locks a file of its own before it looks for other locked
+// files, so of two concurrent takers at least one sees the other. The owner's line is written only after no other
+// locked file was found. So a locked file with this line is a lease, and one without it belongs to a taker that is
+// still looking: then both release their files and retry after a random delay.
 base::Result<bool> CardLeases::Take(const device::Card& card, const LeaseOwner& owner,
                                     const base::Environment& environment, std::optional<LeaseOwner>* held_by) {
   if (held_by != nullptr) held_by->reset();

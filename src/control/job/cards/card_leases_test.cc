@@ -81,7 +81,7 @@ std::string NameOfUser(uid_t uid) {
   return entry != nullptr ? entry->pw_name : std::to_string(uid);
 }
 
-// As another run would have it: a file of its own, locked.
+// As another run would hold it: a separate, locked file.
 base::UniqueFd LockedFile(const std::string& path, const std::string& line, mode_t mode = 0644) {
   base::UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   EXPECT_EQ(write(file.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
@@ -112,7 +112,7 @@ class CardLeasesTest : public ::testing::Test {
     std::filesystem::create_directory(folder_);
     ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
   }
-  // Takes the lease as that user and keeps it; says "taken", or who has it, or what is wrong.
+  // Takes the lease as that user and keeps it; reports "taken", or the holder, or the error.
   std::unique_ptr<OtherProcess> AsUser(uid_t uid, const device::Card& card) {
     return std::make_unique<OtherProcess>([this, uid, card](int fd) {
       static CardLeases leases;
@@ -234,9 +234,9 @@ TEST_F(CardLeasesTest, OfRacingRunsGoToOneOfThemEach) {
     for (int run = 0; run < kRuns; ++run) {
       runs.push_back(std::make_unique<OtherProcess>([this, run](int fd) {
         static CardLeases leases;
-        for (int i = 0; i < kCards; ++i) {  // in different orders, as a deadlock would need
+        for (int i = 0; i < kCards; ++i) {  // in different orders, to provoke a deadlock
           const int card = run % 2 == 0 ? i : kCards - 1 - i;
-          // Takes and gives back on the way, so that files come and go under the others' hands.
+          // Takes and gives back repeatedly, so that files appear and vanish while others look.
           for (int again = 0; again < 20; ++again) {
             if (!Take(leases, Card(card, "S" + std::to_string(card)))) continue;
             if (again < 19) leases.GiveBack("gcu " + std::to_string(card));
@@ -250,7 +250,7 @@ TEST_F(CardLeasesTest, OfRacingRunsGoToOneOfThemEach) {
     std::sort(taken.begin(), taken.end());
     EXPECT_EQ(std::unique(taken.begin(), taken.end()), taken.end()) << "a card was won twice: " << taken;
     EXPECT_THAT(taken, ::testing::MatchesRegex("[0-7]*"));
-    // Whatever came of the race, the cards that nobody has are free and the others are not.
+    // Whatever the outcome of the race, exactly the cards that are not held are free.
     CardLeases rest;
     for (int card = 0; card < kCards; ++card) {
       const bool is_free = taken.find(std::to_string(card)) == std::string::npos;
@@ -286,9 +286,9 @@ TEST_F(CardLeasesTest, PassOverWhatOthersPlanted) {
   std::filesystem::create_hard_link(victim, planted("HARD"));
   std::filesystem::create_directory(planted("FOLDER"));
   ASSERT_EQ(mkfifo(planted("FIFO").c_str(), 0666), 0);
-  // A file that everybody could lock says nothing.
+  // A file that everyone could lock proves nothing.
   const base::UniqueFd open_to_all = LockedFile(planted("OPEN"), "run\talice\t12\n", 0666);
-  // Another lock, which everybody can have who can read: it keeps nobody out.
+  // A different kind of lock, which everyone with read access can take: it must not exclude other runs.
   temporary_.Write("leases/fulldeck-lease-gcu-FLOCK.0123456789abcdef.lock", "run\talice\t12\n");
   const base::UniqueFd flocked(open(planted("FLOCK").c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_EQ(flock(flocked.get(), LOCK_EX | LOCK_NB), 0);
@@ -397,7 +397,7 @@ TEST_F(CardLeasesTest, OfRealCardsAreKeptInOneFolderOfTheMachine) {
   EXPECT_EQ(CardLeases::FolderFor(Card(0, "A1"), {{wire::kLeaseDirVariable, folder_ + "//"}}), folder_);
 }
 
-// Runs as root alone: only root can become another user.
+// Requires root: only root can become another user.
 TEST_F(CardLeasesTest, AreSharedBetweenUsers) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to act as two users";
   ASSERT_EQ(chmod(temporary_.string().c_str(), 0777), 0);
@@ -411,7 +411,7 @@ TEST_F(CardLeasesTest, AreSharedBetweenUsers) {
   EXPECT_EQ(AsUser(12345, Card(0, "A1"))->Output(), "of-23456 of user 23456");
 }
 
-// What one user can do to the leases of another in the folder that both use.
+// What one user can do to the leases of another in a shared folder.
 TEST_F(CardLeasesTest, OfOneUserCannotBeRemovedBlockedOrForgedByAnother) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to act as two users";
   ASSERT_EQ(chmod(temporary_.string().c_str(), 0777), 0);
@@ -431,7 +431,7 @@ TEST_F(CardLeasesTest, OfOneUserCannotBeRemovedBlockedOrForgedByAnother) {
       if (fcntl(file, F_OFD_SETLK, &whole) == 0) wrote += "locked ";
       flock(file, LOCK_EX | LOCK_NB);
     }
-    // Unreadable, and somebody else's name in it.
+    // One unreadable file, and one with another user's name in it.
     static const base::UniqueFd hidden = LockedFile(folder_ + "/fulldeck-lease-gcu-A2.0123456789abcdef.lock", "", 0600);
     static const base::UniqueFd forged =
         LockedFile(folder_ + "/fulldeck-lease-gcu-A3.0123456789abcdef.lock", "nightrun\troot\t1\n");

@@ -14,7 +14,7 @@ using base::Error;
 using base::Result;
 using device::Card;
 
-// As which the card may be asked for.
+// Whether `kind` is a name for this card.
 bool IsOfKind(const Card& card, std::string_view kind) {
   return kind == "gpu" || card.kind == kind || card.vendor == kind || card.torch_type == kind;
 }
@@ -30,7 +30,7 @@ int TorchNumber(const Card& card) {
   return base::ParseInteger<int>(std::string_view(*card.torch_device).substr(colon + 1)).value_or(card.index);
 }
 
-// "8 gcu (enflame), 2 cuda (nvidia), hidden: …" or what kept the cards from being found.
+// "8 gcu (enflame), 2 cuda (nvidia), hidden: …", or why no cards were found.
 std::string WhatIsThere(const device::Inventory& inventory) {
   std::vector<std::string> parts;
   for (const device::VendorReport& vendor : inventory.vendors) {
@@ -91,7 +91,7 @@ class Selector {
     return std::move(selection_);
   }
 
-  // The kind that cards were asked for by, whichever flag said it.
+  // The requested kind of cards, from either flag.
   std::optional<std::string> Kind() const { return choice_.kind ? choice_.kind : flags_.nproc_kind; }
 
   Result<void> ChooseCards() {
@@ -100,7 +100,7 @@ class Selector {
       const bool is_requested = std::any_of(vendor.cards.begin(), vendor.cards.end(),
                                             [&](const Card& card) { return !Kind() || IsOfKind(card, *Kind()); });
       if (!is_requested) continue;
-      // Which cards are visible is not known then.
+      // In this case the visible cards are unknown.
       if (vendor.bad_visibility) return Error{*vendor.bad_visibility};
       std::size_t hidden = 0;
       for (const Card& card : vendor.cards) {
@@ -127,7 +127,7 @@ class Selector {
     for (const Card* card : cards) {
       if (std::find(families.begin(), families.end(), FamilyOf(*card)) != families.end()) continue;
       families.push_back(FamilyOf(*card));
-      // The first word that tells this family from all others here.
+      // The first word that distinguishes this family from all others here.
       std::string name = card->kind;
       for (const std::string& word : {card->kind, card->torch_type.value_or(card->kind), card->vendor}) {
         name = word;
@@ -144,7 +144,7 @@ class Selector {
                              base::Join(names, " or --devices "))};
   }
 
-  // The visible ones in torch's order; the first `count` of them where a number was given.
+  // The visible ones in torch's order; the first `count` of them if a number was given.
   Result<void> TakeVisible(std::vector<const Card*> cards) {
     cards.erase(std::remove_if(cards.begin(), cards.end(), [](const Card* card) { return !card->visible; }),
                 cards.end());
@@ -210,7 +210,7 @@ class Selector {
     return "--nproc-per-node " + base::Printable(*flags_.nproc_kind);
   }
 
-  // --devices has chosen; --nproc-per-node KIND must mean the same cards.
+  // --devices has chosen; --nproc-per-node KIND must refer to the same cards.
   Result<void> CheckKindOfRanks() const {
     if (!flags_.nproc_kind) return {};
     for (const Card& card : selection_.cards) {
@@ -222,7 +222,7 @@ class Selector {
     return {};
   }
 
-  // The part of this launcher, where several on this host divide the cards among them.
+  // The share of this launcher, if several launchers on this node divide the cards.
   Result<void> TakeShare() {
     if (local_launchers_ == 1) return {};
     const std::size_t cards = selection_.cards.size();
@@ -248,7 +248,8 @@ class Selector {
     return {};
   }
 
-  // srun --ntasks-per-node=8 fulldeck run --nproc-per-node 8: 64 ranks on 8 cards, and never meant.
+  // Example: srun --ntasks-per-node=8 fulldeck run --nproc-per-node 8 would start 64 ranks on 8 cards, which is never
+  // intended.
   Result<void> CheckShare() const {
     if (local_launchers_ == 1 || flags_.share_cards || !flags_.nproc) return {};
     if (static_cast<std::size_t>(*flags_.nproc) <= selection_.cards.size()) return {};
@@ -276,7 +277,7 @@ class Selector {
                 cards.end());
   }
 
-  // Who names cards wants them used.
+  // A user who names cards expects all of them to be used.
   void NoteWhatStaysIdle() {
     const std::size_t cards = selection_.cards.size();
     const auto ranks = static_cast<std::size_t>(selection_.ranks);

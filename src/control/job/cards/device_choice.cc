@@ -10,7 +10,7 @@
 namespace fulldeck::job {
 namespace {
 
-// No host has more, and a range such as 0-999999999 must not fill the memory.
+// No machine has more, and a range such as 0-999999999 must not exhaust the memory.
 constexpr int kMaxIndex = 1023;
 
 std::string Lower(std::string_view text) {

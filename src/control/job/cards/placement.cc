@@ -27,7 +27,7 @@ base::Result<void> CheckCards(const std::vector<device::Card>& cards) {
   return {};
 }
 
-// Processors of the node that the card hangs on; all of them where that is not told.
+// The CPUs of the card's NUMA node; all CPUs if the node is unknown.
 const std::vector<int>& NearbyCpus(const PlacementRequest& request, const std::optional<int>& node) {
   for (const device::NumaNode& candidate : request.host.nodes) {
     if (node == candidate.number) return candidate.cpus;
@@ -35,7 +35,7 @@ const std::vector<int>& NearbyCpus(const PlacementRequest& request, const std::o
   return request.host.cpus;
 }
 
-// The `position`th of `shares` parts of `cpus`, as equal as can be; with more shares than processors they overlap.
+// The `position`th of `shares` parts of `cpus`, as equal as possible; with more shares than CPUs they overlap.
 std::vector<int> Share(const std::vector<int>& cpus, std::size_t position, std::size_t shares) {
   if (cpus.empty()) return {};
   if (shares >= cpus.size()) return {cpus[position % cpus.size()]};
@@ -71,7 +71,7 @@ base::Result<std::vector<RankPlacement>> Place(const PlacementRequest& request) 
       placements[rank].card = rank % cards;
       node = request.cards[rank % cards].numa_node;
     } else if (!request.host.nodes.empty()) {
-      // Neighbouring ranks on one node, as their data is exchanged most.
+      // Neighboring ranks on one node, because they exchange the most data.
       node = request.host.nodes[rank * request.host.nodes.size() / ranks].number;
     }
     ranks_of_node[node].push_back(rank);

@@ -27,7 +27,7 @@ device::Card MakeCard(int index, std::optional<int> node) {
   return card;
 }
 
-// Eight cards, four on each of two nodes of 16 processors.
+// Eight cards, four on each of two NUMA nodes with 16 CPUs.
 PlacementRequest Server(int ranks) {
   PlacementRequest request;
   request.host.cpus = Range(0, 32);

@@ -33,7 +33,7 @@ constexpr int kMaxInterpreters = 4;
 constexpr std::size_t kMaxSegments = 256;
 constexpr std::uint64_t kMaxDynamicBytes = 64 * 1024;
 constexpr std::uint64_t kMaxNameBytes = 256;
-// Names of exported functions; those of a Python are a tenth of this. The rest of a longer list is not looked at.
+// Names of exported functions; Python's take a tenth of this. The rest of a longer list is ignored.
 constexpr std::uint64_t kMaxNamesBytes = 4 << 20;
 
 constexpr std::string_view kSanitizerLibraries[] = {"libasan.",         "libhwasan.",         "libtsan.",
@@ -52,12 +52,12 @@ std::string UpToZero(const std::string& bytes) {
   return bytes.substr(0, bytes.find('\0'));
 }
 
-// A program's file, open; every read is checked against what is there.
+// An open program file; every read is checked against the file's size.
 class ElfFile {
  public:
   explicit ElfFile(int fd) : fd_(fd) {}
 
-  // All of `size` bytes, or nothing.
+  // Reads all of `size` bytes, or fails.
   bool ReadAt(std::uint64_t offset, void* into, std::size_t size) const {
     if (offset > INT64_MAX - size) return false;
     for (std::size_t done = 0; done < size;) {
@@ -69,7 +69,7 @@ class ElfFile {
     return true;
   }
 
-  // As much as there is, up to `limit`.
+  // Reads as much as there is, up to `limit`.
   std::string ReadSome(std::uint64_t offset, std::size_t limit) const {
     std::string text(limit, '\0');
     std::size_t done = 0;
@@ -87,7 +87,7 @@ class ElfFile {
   int fd_;
 };
 
-// Where the byte at a virtual address stands in the file.
+// The file offset of the byte at a virtual address.
 std::optional<std::uint64_t> OffsetOf(const std::vector<Elf64_Phdr>& segments, std::uint64_t address) {
   for (const Elf64_Phdr& segment : segments) {
     if (segment.p_type != PT_LOAD || address < segment.p_vaddr || address - segment.p_vaddr >= segment.p_filesz)
@@ -97,7 +97,8 @@ std::optional<std::uint64_t> OffsetOf(const std::vector<Elf64_Phdr>& segments, s
   return std::nullopt;
 }
 
-// Why the dynamic section says no; nothing when it does not. `malformed` is set when it cannot be read.
+// The name of a sanitizer in the dynamic section as a reason not to preload; nullopt if there is none. Sets
+// `malformed` if the section cannot be parsed.
 std::optional<std::string> SanitizerOf(const ElfFile& file, const std::vector<Elf64_Phdr>& segments,
                                        const Elf64_Phdr& dynamic, bool& malformed) {
   malformed = true;
@@ -128,7 +129,7 @@ std::optional<std::string> SanitizerOf(const ElfFile& file, const std::vector<El
   const std::string functions = file.ReadSome(*names, std::min(kMaxNamesBytes, names_bytes));
   malformed = false;
   for (const std::string_view function : kSanitizerFunctions) {
-    // Whole names only: a zero before it and one behind it.
+    // Match whole names only: with a zero before and after.
     const std::string whole = std::string(1, '\0') + std::string(function) + std::string(1, '\0');
     if (functions.find(whole) != std::string::npos) return "is built with a sanitizer (" + std::string(function) + ")";
   }
@@ -162,7 +163,7 @@ AgentVerdict JudgeElf(const ElfFile& file, const std::string& path) {
   const std::string loader =
       UpToZero(file.ReadSome(interpreter->p_offset, std::min<std::uint64_t>(interpreter->p_filesz, 4096)));
   const std::string loader_name = loader.substr(loader.rfind('/') + 1);
-  // Also where it lies elsewhere (Nix, conda); musl's is ld-musl-…
+  // Compare the file name only, because the folder differs (Nix, conda); musl's is ld-musl-…
   if (loader_name.substr(0, 8) != "ld-linux") {
     return No(path, "uses the loader '" + base::Printable(loader) + "', and the agent is built for the GNU C library");
   }
@@ -172,7 +173,8 @@ AgentVerdict JudgeElf(const ElfFile& file, const std::string& path) {
   return sanitizer ? No(path, *sanitizer) : Yes();
 }
 
-// "#!/usr/bin/env -S python3 -u" gives "/usr/bin/env" and "python3": the program and, for env, what it starts.
+// "#!/usr/bin/env -S python3 -u" gives "/usr/bin/env" and "python3": the program and, for env, the program that it
+// starts.
 struct Shebang {
   std::string interpreter;
   std::string through_env;
@@ -231,7 +233,7 @@ AgentVerdict Judge(const std::string& path, const base::SystemRoot& root, const 
     return Judge(shebang->through_env, root, environment, interpreters_left - 1);
   }
   const auto found = root.FindProgram(shebang->through_env, environment);
-  // What env does not find ends the rank with env's own message.
+  // If env does not find the program, the rank ends with env's own message.
   if (!found) return verdict;
   return Judge(found->substr(root.Path("").size()), root, environment, interpreters_left - 1);
 }

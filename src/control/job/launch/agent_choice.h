@@ -1,6 +1,7 @@
-// Whether the rank agent may be preloaded into a program. Reads the program's file; nothing is run.
-// Preloading into the wrong program does harm: one with AddressSanitizer refuses to start, one for another machine or C
-// library prints errors of the loader, and a static or privileged one ignores it. What cannot be understood is a no.
+// Whether the rank agent may be preloaded into a program. Reads the program's file; runs nothing. Preloading into the
+// wrong program does harm: one with AddressSanitizer refuses to start, one for another architecture or C library
+// prints loader errors, and a static or privileged one ignores it. If the file cannot be understood, the answer is
+// no.
 #pragma once
 
 #include <string>
@@ -12,11 +13,12 @@ namespace fulldeck::job {
 
 struct AgentVerdict {
   bool may_preload = false;
-  std::string reason;  // a sentence for people when it may not: "/opt/x is linked statically"; else empty
+  // if it may not: a human-readable sentence such as "/opt/x is linked statically"; otherwise empty
+  std::string reason;
 };
 
-// `program_path`: absolute, as it will be given to execve. A script is judged by its interpreter, and one of
-// "#!/usr/bin/env python3" by the python3 that PATH of `environment` gives.
+// `program_path`: absolute, as it will be passed to execve. A script is judged by its interpreter, and one with
+// "#!/usr/bin/env python3" by the python3 on the PATH of `environment`.
 AgentVerdict MayPreload(const std::string& program_path, const base::SystemRoot& root = base::SystemRoot(),
                         const base::Environment& environment = {});
 

@@ -25,7 +25,7 @@ constexpr int kHere = EM_X86_64;
 constexpr int kElsewhere = EM_AARCH64;
 #endif
 
-// A small program file, as a linker would make it: headers, loader, names, dynamic section.
+// A small program file as a linker would create it: headers, loader, names, dynamic section.
 struct Program {
   int machine = kHere;
   std::string loader = "/lib64/ld-linux-x86-64.so.2";  // empty: none

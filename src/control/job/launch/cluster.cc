@@ -15,7 +15,7 @@ using base::Error;
 using base::Result;
 using Place = std::optional<ClusterPlace>;
 
-// Step ids from here on are not steps that srun made: the batch script, an interactive shell, the external step.
+// Higher step ids do not come from srun: the batch script, an interactive shell, the external step.
 constexpr long long kFirstSpecialStep = 0xfffffff0LL;
 
 std::optional<std::string> FirstOf(const Environment& environment, std::initializer_list<const char*> names) {
@@ -31,14 +31,14 @@ std::optional<long long> NumberOf(const Environment& environment, std::initializ
   return value ? base::ParseInteger<long long>(base::Trim(*value)) : std::nullopt;
 }
 
-// The same in every launcher, different for the next job: below the ports that the kernel gives out by itself.
+// The same in every launcher, different for the next job; below the kernel's ephemeral ports.
 int PortFor(std::string_view id) {
   std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
   for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   return 20000 + static_cast<int>(hash % 9000);
 }
 
-// An id of a job is text from outside that becomes a folder's name and a token.
+// A job id is untrusted text that becomes a folder name and a token.
 std::string PlainId(std::string_view text) {
   std::string plain;
   for (const char c : text.substr(0, 100)) {
@@ -49,7 +49,7 @@ std::string PlainId(std::string_view text) {
   return plain;
 }
 
-// Four numbers as a manager gave them, still unchecked.
+// Four numbers from a manager, not yet validated.
 struct Numbers {
   std::optional<long long> launchers, launcher, local_launchers, local_launcher;
 };
@@ -90,7 +90,7 @@ void SetJob(ClusterPlace& place, const std::string& id) {
   place.port = PortFor(id);
 }
 
-// A task of srun. The batch script of a job has task variables too, but no step of its own.
+// Whether this is a task of srun. The batch script of a job has task variables, too, but no step.
 bool IsInSlurmStep(const Environment& environment) {
   const auto step = NumberOf(environment, {"SLURM_STEP_ID", "SLURM_STEPID"});
   return FirstOf(environment, {"SLURM_JOB_ID", "SLURM_JOBID"}) && step && *step >= 0 && *step < kFirstSpecialStep &&
@@ -124,7 +124,7 @@ Result<Place> ReadSlurm(const Environment& environment) {
   }
   std::string id = fmt::format("slurm-{}.{}", *FirstOf(environment, {"SLURM_JOB_ID", "SLURM_JOBID"}),
                                *FirstOf(environment, {"SLURM_STEP_ID", "SLURM_STEPID"}));
-  // A job that was put back into the queue is another run, and its old ports may still be closing.
+  // A requeued job is a different run, and its old ports may still be closing.
   if (const auto restarts = FirstOf(environment, {"SLURM_RESTART_COUNT"}); restarts && *restarts != "0") {
     id += "-restart" + *restarts;
   }
@@ -132,8 +132,8 @@ Result<Place> ReadSlurm(const Environment& environment) {
   return place;
 }
 
-// mpirun and mpiexec do not tell where rank 0 is. Inside a Slurm job its list of hosts does, as both begin with the
-// first; should rank 0 be elsewhere, its launcher sees that the address is not its own, and says so.
+// mpirun and mpiexec do not report where rank 0 is. Inside a Slurm job, use the first node of its list, because both
+// start there. If rank 0 is elsewhere, its launcher finds that the address is not its own and reports it.
 Result<void> AddFirstHostOfSlurm(const Environment& environment, ClusterPlace& place) {
   if (place.first_host || !FirstOf(environment, {"SLURM_JOB_ID", "SLURM_JOBID"})) return {};
   const auto list = FirstOf(environment, {"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
@@ -213,7 +213,7 @@ Result<void> SetRendezvous(const ClusterPlace& place, LaunchFlags& flags) {
   RendezvousRequest& requested = flags.requested;
   const bool named = requested.rdzv_host || requested.master_addr;
   const bool numbered = flags.min_nodes == flags.max_nodes;
-  // A c10d endpoint of the user's may be on any host, and its hosts come in any order.
+  // A c10d endpoint that the user gave may be on any node, and the nodes join in any order.
   const bool users_c10d = requested.backend == Rendezvous::kC10d && named;
   if (numbered && !users_c10d && !flags.node_rank) flags.node_rank = place.launcher;
   if (!named) {
@@ -239,8 +239,8 @@ Result<void> SetRendezvous(const ClusterPlace& place, LaunchFlags& flags) {
 }  // namespace
 
 Result<Place> ReadCluster(const Environment& environment) {
-  // mpirun inside a Slurm job starts its helpers by srun, so its variables are the nearer ones. Slurm's own PMI sets
-  // PMI_RANK too, but nothing about this host, and agrees with Slurm's variables.
+  // mpirun inside a Slurm job starts its helpers by srun, so its own variables take precedence. Slurm's PMI sets
+  // PMI_RANK, too, but nothing about this node, and agrees with Slurm's variables.
   if (environment.Get("OMPI_COMM_WORLD_RANK")) return ReadOpenMpi(environment);
   const bool has_pmi = environment.Get("PMI_RANK").has_value();
   if (has_pmi && FirstOf(environment, {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"})) return ReadMpich(environment);
@@ -266,7 +266,8 @@ std::optional<std::string> HintForLoneLauncher(const Environment& environment) {
 Result<void> ApplyCluster(const ClusterPlace& place, LaunchFlags& flags) {
   if (flags.standalone) return {};
   if (!place.launchers) {
-    // Each pod of an indexed job may as well be a job of its own: only who requested for several hosts needs a number.
+    // Each pod of an indexed job may also be a separate job: a number is needed only if the user requested several
+    // nodes.
     const bool is_numbered = flags.rendezvous == Rendezvous::kStatic;
     if (is_numbered && !flags.node_rank) flags.node_rank = place.launcher;
     return {};

@@ -71,7 +71,7 @@ bool IsAlone(const Environment& environment) {
   return place.ok() && !place->has_value();
 }
 
-// The flags of `line` with the cluster's share, or the sentence that refuses them.
+// The flags of `line` with the cluster's values applied, or the error message.
 struct Applied {
   LaunchFlags flags;
   std::string refusal;
@@ -146,7 +146,7 @@ TEST(Cluster, UsesLoopbackWhenAllLaunchersAreOnOneNode) {
 }
 
 TEST(Cluster, BelievesTheStepAndNotTheJobAroundIt) {
-  // srun -N2 -n2 inside a job of 4 hosts with 8 tasks each.
+  // srun -N2 -n2 inside a job of 4 nodes with 8 tasks each.
   Environment step = SlurmStep(2, 1, 1);
   step.Set("SLURM_NTASKS", "32");
   step.Set("SLURM_JOB_NUM_NODES", "4");

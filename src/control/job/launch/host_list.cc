@@ -14,7 +14,7 @@ base::Error BadList(std::string_view text) {
   return {fmt::format("'{}' is not a list of hosts such as host[0-1,4],login", base::Printable(text.substr(0, 80)))};
 }
 
-// "0-1,4" between the brackets as the texts 0 1 4, zeros in front kept.
+// "0-1,4" between the brackets as the strings 0 1 4, with leading zeros kept.
 std::optional<std::vector<std::string>> ExpandNumbers(std::string_view text) {
   std::vector<std::string> numbers;
   for (const std::string_view part : base::Split(text, ',')) {
@@ -32,7 +32,7 @@ std::optional<std::vector<std::string>> ExpandNumbers(std::string_view text) {
   return numbers;
 }
 
-// One host of the list with any number of brackets: "rack[0-1]n[0-3]".
+// One item of the list with any number of brackets: "rack[0-1]n[0-3]".
 std::optional<std::vector<std::string>> ExpandItem(std::string_view item) {
   std::vector<std::string> names = {""};
   while (!item.empty()) {

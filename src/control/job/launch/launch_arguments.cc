@@ -9,7 +9,7 @@
 namespace fulldeck::job {
 namespace {
 
-// Long enough for any honest value; a message stays readable.
+// Long enough for any reasonable value; keeps messages readable.
 constexpr std::size_t kMaxShownValue = 120;
 
 std::string Shown(std::string_view text) {
@@ -18,7 +18,7 @@ std::string Shown(std::string_view text) {
   return shown;
 }
 
-// The underscore spelling of the flag's own name; what stands behind '=' is left alone.
+// Converts underscores in the flag's own name; the part after '=' is unchanged.
 std::string WithDashes(std::string_view name) {
   std::string dashed(name);
   std::replace(dashed.begin(), dashed.end(), '_', '-');
@@ -54,8 +54,8 @@ struct Token {
   enum class Kind { kText, kFlag, kUnknownFlag, kAmbiguous };
   Kind kind = Kind::kText;
   const FlagRow* row = nullptr;
-  std::optional<std::string> value;        // behind '=' or glued to a short flag
-  std::vector<const FlagRow*> candidates;  // of an ambiguous shortening
+  std::optional<std::string> value;        // after '=' or attached to a short flag
+  std::vector<const FlagRow*> candidates;  // of an ambiguous abbreviation
 };
 
 Token Read(const std::string& argument) {
@@ -69,7 +69,7 @@ Token Read(const std::string& argument) {
   }
   if (name.starts_with("--")) {
     std::vector<const FlagRow*> rows = FindByStart(name);
-    // A shortening that torchrun understands means the same here, whatever flags of ours begin alike.
+    // An abbreviation that torchrun accepts has the same meaning here, even if flags of fulldeck begin alike.
     const auto is_torchruns = [](const FlagRow* row) { return row->is_torchruns; };
     if (rows.size() > 1 && std::count_if(rows.begin(), rows.end(), is_torchruns) == 1) {
       rows = {*std::find_if(rows.begin(), rows.end(), is_torchruns)};
@@ -98,7 +98,7 @@ base::Error Ambiguous(const std::string& argument, const std::vector<const FlagR
   return {fmt::format("'{}' can be short for {}: write it out", Shown(argument), base::Join(names, ", "))};
 }
 
-// Goes through the flags in front of the program.
+// Processes the flags before the program.
 class CommandLine {
  public:
   explicit CommandLine(const std::vector<std::string>& arguments) : arguments_(arguments) {}
@@ -125,7 +125,7 @@ class CommandLine {
 
  private:
   base::Result<void> TakeFlag(const std::string& argument, Token token) {
-    // More than one step only for short switches that stand together: -mr3 is -m -r 3.
+    // More than one iteration only for combined short switches: -mr3 is -m -r 3.
     for (;;) {
       if (!token.row->is_switch()) return TakeValue(token);
       Remember(*token.row, "");
@@ -134,7 +134,7 @@ class CommandLine {
       const bool is_short = argument[1] != '-' && argument.find('=') == std::string::npos;
       const FlagRow* next = is_short && !token.value->empty() ? FindExact("-" + token.value->substr(0, 1)) : nullptr;
       if (next == nullptr) {
-        // -master_port: a long flag with one dash, not -m with something glued to it.
+        // -master_port: a long flag with one dash, not -m with something attached.
         if (is_short && !FindByStart("-" + argument.substr(0, argument.find('='))).empty())
           return UnknownFlag(argument);
         return base::Error{
@@ -170,7 +170,7 @@ class CommandLine {
   LaunchArguments read_;
 };
 
-// Where torchrun takes an empty text as "nothing was said".
+// Flags for which torchrun treats an empty string as not given.
 bool EmptyMeansNotGiven(FlagId id) {
   switch (id) {
     case FlagId::kRdzvEndpoint:

@@ -1,5 +1,5 @@
-// The command line of `fulldeck run` taken apart by the rules of Python's argparse, which torchrun's users know: which
-// flag was given with which text, and where the program begins. What the texts mean is launch_flags.cc's affair. Pure.
+// Splits the command line of `fulldeck run` by the rules of Python's argparse, which torchrun's users know: which
+// flag was given with which text, and where the program begins. launch_flags.cc interprets the texts. Pure.
 #pragma once
 
 #include <map>
@@ -14,16 +14,16 @@ namespace fulldeck::job {
 
 struct GivenFlag {
   std::string value;  // empty for a switch that is on
-  std::string name;   // as messages call it: "--nnodes", "PET_NNODES"
+  std::string name;   // for messages: "--nnodes", "PET_NNODES"
   bool from_environment = false;
 
-  // "--nnodes 'x': why"; the value is made printable and cut short.
+  // "--nnodes 'x': why"; the value is made printable and shortened.
   base::Error Refuse(std::string_view why) const;
 };
 
 struct LaunchArguments {
-  std::map<FlagId, GivenFlag> given;  // the last of each; a flag wins over its PET_ variable
-  std::vector<std::string> program;   // empty: there was none
+  std::map<FlagId, GivenFlag> given;  // the last of each; a flag overrides its PET_ variable
+  std::vector<std::string> program;   // empty: none
   bool help = false;
 
   const GivenFlag* Find(FlagId id) const;

@@ -10,11 +10,11 @@
 namespace fulldeck::job {
 namespace {
 
-// What the frameworks and managers call cards of a vendor. Empty: they have no name for it.
+// The names that frameworks and schedulers use for the cards of a vendor. Empty: they have none.
 struct ForeignNames {
   const char* vendor;
   const char* accelerate;  // distributed_type for several cards
-  const char* resource;    // what the vendor's Kubernetes device plugin offers
+  const char* resource;    // provided by the vendor's Kubernetes device plugin
 };
 constexpr ForeignNames kForeignNames[] = {
     {"nvidia", "MULTI_GPU", "nvidia.com/gpu"},
@@ -30,7 +30,8 @@ constexpr ForeignNames kForeignNames[] = {
     {"enflame", "", "enflame.com/gcu"},
 };
 
-// A word in single quotes, for sh and for YAML alike where it has no quote of its own; sh's way for one that has.
+// Quotes a word: in single quotes, valid for both sh and YAML; a word that contains a single quote is quoted in sh's
+// way.
 std::string ForShell(const std::string& word) {
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -143,7 +144,7 @@ class Writer {
           "  --master-addr=\"$MASTER_ADDR\" --master-port=\"${{MASTER_PORT:-29500}}\"",
           request_.nodes, ranks_per_node_);
     }
-    // One thread a rank is torchrun's default too; said here so that it is seen.
+    // torchrun also defaults to one thread per rank; written out to make it visible.
     text += "# " + std::to_string(ranks_per_node_) +
             (card_ == nullptr ? " ranks on the processors" : " ranks: one a card") + ".\n";
     text += fmt::format("exec ${{LAUNCHER:-{}}} {} \\\n  {} \"$@\"\n", stock ? "torchrun" : "fulldeck run", flags,

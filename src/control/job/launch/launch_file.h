@@ -1,6 +1,6 @@
-// Files that start a training on this kind of machine with other people's programs: Accelerate's configuration, a
-// torchrun line, a Slurm script, Kubernetes objects. Text only, made from what the machine has; comments in the file
-// say why a value is what it is. Pure.
+// Files that start a training on this kind of machine with other programs: Accelerate's configuration, a torchrun
+// command line, a Slurm script, Kubernetes objects. Text only, generated from the machine's inventory; comments in
+// the file explain the values. Pure.
 #pragma once
 
 #include <optional>
@@ -19,16 +19,16 @@ const std::vector<std::string>& LaunchFileNames();
 std::optional<LaunchFileKind> FindLaunchFile(std::string_view name);
 
 struct LaunchFileRequest {
-  CardSelection selection;  // the cards and ranks of one host; every host is taken to be like this one
+  CardSelection selection;  // the cards and ranks of one node; all nodes are assumed to be like this one
   int nodes = 1;
   std::string script = "train.py";
   std::string image = "IMAGE";    // Kubernetes: the container's image
   std::string name = "fulldeck";  // Kubernetes and Slurm: of the job
-  std::string master_addr;        // Accelerate on several nodes; empty: a word that has to be replaced
+  std::string master_addr;        // Accelerate on several nodes; empty: writes a placeholder
 };
 
-// What cannot be written without being quoted in one of the formats is refused: a control character, an empty name, a
-// name that Kubernetes does not take (lower-case letters, digits and hyphens, at most 40).
+// Rejects values that one of the formats cannot represent without quoting: a control character, an empty name, a name
+// that Kubernetes does not accept (lower-case letters, digits and hyphens, at most 40).
 base::Result<std::string> LaunchFile(LaunchFileKind kind, const LaunchFileRequest& request);
 
 }  // namespace fulldeck::job

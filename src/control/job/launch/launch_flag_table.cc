@@ -199,7 +199,7 @@ std::vector<FlagRow> MakeTable() {
 
 constexpr std::size_t kWidth = 100;
 
-// `text` in lines of at most kWidth columns, each `indent` spaces in.
+// Wraps `text` to at most kWidth columns, indented by `indent` spaces.
 std::string Wrapped(std::string_view text, std::size_t indent) {
   std::string out;
   std::size_t column = 0;

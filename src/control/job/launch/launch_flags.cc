@@ -23,7 +23,7 @@ bool HasControlCharacter(std::string_view text) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
-// Reads one flag after the other into LaunchFlags; each step knows one flag and nothing of the others.
+// Reads the flags one by one into LaunchFlags; each step handles one flag and ignores the others.
 class FlagReader {
  public:
   FlagReader(const LaunchArguments& arguments, LaunchFlags& flags) : arguments_(arguments), flags_(flags) {}
@@ -43,7 +43,7 @@ class FlagReader {
  private:
   const GivenFlag* Find(FlagId id) const { return arguments_.Find(id); }
 
-  // Puts what `parse` makes of the flag's text into `target`; the flag's name is added to an error.
+  // Stores what `parse` returns for the flag's text in `target`; adds the flag's name to an error.
   template <typename Parse, typename Target>
   Result<void> Read(FlagId id, Parse parse, Target& target) const {
     const GivenFlag* given = Find(id);
@@ -54,7 +54,7 @@ class FlagReader {
     return {};
   }
 
-  // The one of `choices` that the text is.
+  // Stores the one of `choices` whose name is the text.
   template <typename Value>
   Result<void> ReadChoice(FlagId id, const std::vector<std::pair<const char*, Value>>& choices, Value& target) const {
     return Read(
@@ -76,7 +76,7 @@ class FlagReader {
     return static_cast<int>(*number);
   }
 
-  // The ranks may have another folder. Nothing where there is no such file.
+  // The ranks may have another working directory. nullopt if the file does not exist.
   static std::optional<std::string> AbsolutePath(const std::string& path) {
     char* const absolute = realpath(path.c_str(), nullptr);
     if (absolute == nullptr) return std::nullopt;
@@ -211,7 +211,8 @@ class FlagReader {
     return {};
   }
 
-  // Two ways to name a meeting point: the one on the command line counts, not the one that a cluster put into PET_.
+  // There are two ways to name a rendezvous endpoint. One on the command line overrides one that a cluster put into
+  // PET_ variables.
   void LetFlagsWinOverTheEnvironment() {
     const GivenFlag* endpoint = Find(FlagId::kRdzvEndpoint);
     if (endpoint == nullptr) return;
@@ -233,7 +234,7 @@ class FlagReader {
     };
     const auto read = Read(FlagId::kRole, role, flags_.role);
     if (!read) return read;
-    // "none" is what torchrun calls no id.
+    // torchrun's name for "no id" is "none".
     const GivenFlag* given = Find(FlagId::kRdzvId);
     if (given == nullptr || given->value == "none") return {};
     const std::string& id = given->value;
@@ -316,7 +317,7 @@ class FlagReader {
     return Read(FlagId::kOpencvThreads, threads, flags_.opencv_threads);
   }
 
-  // Flags that change nothing here: kept as they stand, or refused.
+  // Flags that have no effect here: accepted if valid, or rejected.
   Result<void> ReadWhatIsRefused() {
     if (const GivenFlag* given = Find(FlagId::kLogsSpecs)) {
       return given->Refuse("log specs are Python objects, and this launcher has no Python; use --redirects and --tee");

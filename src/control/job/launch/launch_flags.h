@@ -1,8 +1,9 @@
-// What the user requested `fulldeck run` for: torchrun's flags and ours, with the defaults that PET_ variables give,
-// checked against each other. Pure: nothing is looked up on the machine, no file is opened. What cannot be honored is
-// refused; what has nothing to change here says so in its help (--monitor-interval, --start-method).
+// The settings of `fulldeck run`: torchrun's flags and fulldeck's own, with the defaults from PET_ variables, checked
+// against each other. Pure, except that given file names become absolute paths (realpath), which fails for missing
+// files. Unsupported flags are rejected; flags that have no effect here say so in their help (--monitor-interval,
+// --start-method).
 //
-// In order: ParseLaunchFlags, then ApplyCluster (job/launch/cluster.h) where a cluster's manager started this launcher,
+// Order of calls: ParseLaunchFlags, then ApplyCluster (job/launch/cluster.h) if a scheduler started this launcher,
 // then CheckComplete, then SelectCards (job/cards/card_selection.h).
 #pragma once
 
@@ -17,33 +18,33 @@
 
 namespace fulldeck::job {
 
-// Under which name the program was called: decides the defaults that differ (see docs/launch.md).
+// The name under which the program was called: determines the defaults that differ (see docs/launch.md).
 enum class LaunchStyle {
   kFulldeck,  // fulldeck run
-  kTorchrun,  // called as torchrun: --nproc-per-node 1, more ranks than cards is allowed with a loud line
-  kLaunch,    // fulldeck launch, the older torch.distributed.launch: 1 too, and adds --local-rank=N unless --use-env
+  kTorchrun,  // called as torchrun: --nproc-per-node 1, more ranks than cards is allowed with a prominent warning
+  kLaunch,    // fulldeck launch, the older torch.distributed.launch: also 1, and adds --local-rank=N unless --use-env
 };
 
 enum class Streams { kNone = 0, kStdout = 1, kStderr = 2, kBoth = 3 };
-// For a map such as "0:1,3:2" the ranks that are not named have `others`.
+// In a map such as "0:1,3:2", ranks that are not listed have `others`.
 struct StreamChoice {
   Streams others = Streams::kNone;
   std::map<int, Streams> by_local_rank;
   Streams For(int local_rank) const;
 };
 
-// What a verdict on the cards does to the run. kFail: an idle card ends it; kRequire: one that is not known to work
-// too.
+// The effect of a verdict about the cards on the run. kFail: an idle card ends it; kRequire: so does a card that is
+// not known to work.
 enum class IdleCardPolicy { kWarn, kFail, kRequire, kOff };
-// After a rank was found hung and the stacks of all were saved.
+// After a rank was found hung and the stacks of all ranks were saved.
 enum class OnHang { kReport, kRestart, kFail };
 enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 enum class Rendezvous { kNone, kStatic, kC10d };
 
-// Where the nodes are to meet, as it was said. ResolveRendezvous makes LaunchFlags' own fields of it, once for the
-// number of nodes that the user gave, and again when a cluster's manager tells another.
+// The rendezvous as the user specified it. ResolveRendezvous computes the fields of LaunchFlags from it: once for the
+// number of nodes that the user gave, and again if a scheduler reports a different one.
 struct RendezvousRequest {
-  std::optional<Rendezvous> backend;  // --rdzv-backend; static where nothing was said
+  std::optional<Rendezvous> backend;  // --rdzv-backend; static by default
   std::optional<std::string> rdzv_host;
   std::optional<int> rdzv_port;  // 0: any free one
   std::optional<std::string> master_addr;
@@ -52,14 +53,14 @@ struct RendezvousRequest {
 
 struct LaunchFlags {
   LaunchStyle style = LaunchStyle::kFulldeck;
-  bool help = false;  // -h: nothing else was read, and there is no program
+  bool help = false;  // -h: nothing else was parsed, and there is no program
 
-  // Size. Absent nproc and kind: auto, the number of visible cards, else one. A kind (cpu, gpu, cuda, gcu …) counts the
-  // cards of that kind; cpu counts processors.
+  // Size. If both nproc and kind are absent: auto, the number of visible cards, or one if there is none. A kind (cpu,
+  // gpu, cuda, gcu …) counts the cards of that kind; cpu counts CPUs.
   int min_nodes = 1;
   int max_nodes = 1;
   bool nodes_given = false;  // by --nnodes or PET_NNODES
-  bool standalone = false;   // a job of its own, even where a cluster's manager started several launchers
+  bool standalone = false;   // a separate job, even if a scheduler started several launchers
   std::optional<int> nproc;
   std::optional<std::string> nproc_kind;
 
@@ -71,26 +72,27 @@ struct LaunchFlags {
   std::chrono::seconds idle_card_after{60};
   std::string torch_plugins;  // absolute paths, separated by colons; empty: none
 
-  // Several nodes. kNone on one host.
+  // Several nodes. kNone on a single node.
   RendezvousRequest requested;
   Rendezvous rendezvous = Rendezvous::kNone;
   std::optional<int> node_rank;
-  // Several nodes: where they meet; empty when neither the user nor a cluster has said it (CheckComplete refuses that).
-  // One host: MASTER_ADDR of the ranks, 127.0.0.1 unless the user named another address of this host.
+  // Several nodes: the rendezvous endpoint; empty if neither the user nor a cluster has specified it (CheckComplete
+  // rejects that). Single node: MASTER_ADDR of the ranks, 127.0.0.1 unless the user specified another address of this
+  // node.
   std::string endpoint_host;
-  std::optional<int> endpoint_port;  // there with several nodes
-  std::optional<int> master_port;    // the port that the user named for rank 0's store; absent: a free one
+  std::optional<int> endpoint_port;  // set if there are several nodes
+  std::optional<int> master_port;    // the port that the user specified for rank 0's store; absent: a free one
   std::optional<std::string> local_addr;
-  std::optional<std::string> rdzv_id;  // also the token of our own listener, unless FULLDECK_TOKEN gives one
-  std::optional<bool> is_host;         // --rdzv-conf is_host: this host gathers the others, or it does not
-  std::chrono::milliseconds join_timeout{600'000};         // --rdzv-conf join_timeout / timeout
-  std::chrono::milliseconds last_call_timeout{30'000};     // after MIN nodes joined, wait this long for more
+  std::optional<std::string> rdzv_id;               // also the token of the rendezvous, unless FULLDECK_TOKEN is set
+  std::optional<bool> is_host;                      // --rdzv-conf is_host: whether this node runs the rendezvous
+  std::chrono::milliseconds join_timeout{600'000};  // --rdzv-conf join_timeout / timeout
+  std::chrono::milliseconds last_call_timeout{30'000};     // after min_nodes joined, wait this long for more
   std::optional<std::chrono::milliseconds> silence_limit;  // --rdzv-conf keep_alive_interval × keep_alive_max_attempt
 
   // Ranks.
   int max_restarts = 0;
   OnHang on_hang = OnHang::kReport;
-  bool strict = false;  // a silent error makes the exit code of a good run
+  bool strict = false;  // a silent error becomes the exit code of a run that otherwise succeeds
   std::string role = "default";
   bool module = false;          // -m
   bool no_python = false;       // run it directly
@@ -118,29 +120,29 @@ struct LaunchFlags {
   std::string mp_start_method;    // fork, spawn, forkserver; empty: Python's default
   std::optional<int> opencv_threads;
 
-  // Ours.
+  // Flags of fulldeck.
   bool agent = true;  // --no-agent
   bool detach = false;
   bool dry_run = false;  // show placement and environment, start nothing
   bool progress = true;  // --no-progress
 
-  std::vector<std::string> program;  // script and its arguments, untouched; never empty unless help
+  std::vector<std::string> program;  // script and its arguments, unchanged; never empty unless help
 };
 
 // Python's rules for a command line: both spellings (--nproc-per-node, --nproc_per_node), --flag=value and --flag
-// value, -r3, any unique shortening, `--` before the program; everything behind the program is its own. `arguments`
-// without the program's own name. The error says which flag (or PET_ variable) and what to do; an unknown flag gets the
-// nearest one as a suggestion.
+// value, -r3, any unique abbreviation, `--` before the program; everything after the program belongs to it.
+// `arguments` exclude the program's own name. The error names the flag (or PET_ variable) and the fix; for an unknown
+// flag it suggests the nearest one.
 base::Result<LaunchFlags> ParseLaunchFlags(LaunchStyle style, const std::vector<std::string>& arguments,
                                            const base::Environment& environment);
 
-// Fills rendezvous, endpoint and master_port from `requested` for the number of nodes that stands in `flags`.
+// Sets rendezvous, endpoint and master_port from `requested` for the number of nodes in `flags`.
 base::Result<void> ResolveRendezvous(LaunchFlags& flags);
 
-// Is everything known that the nodes need to come together? To be requested after the cluster was applied.
+// Checks that everything that the rendezvous needs is known. Call it after the cluster was applied.
 base::Result<void> CheckComplete(const LaunchFlags& flags);
 
-// One row a flag: for --help, completion and the document. The parser reads the same table.
+// One row per flag: for --help, completion and the document. The parser reads the same table.
 enum class FlagId {
   kHelp,
   kNnodes,
@@ -198,12 +200,12 @@ enum class FlagId {
 
 struct FlagRow {
   FlagId id;
-  const char* names;  // "--nproc-per-node", "-r,--redirects": dash spelling; the underscore one is understood too
-  const char* value;  // "N", empty for a switch
+  const char* names;  // "--nproc-per-node", "-r,--redirects": spelled with dashes; underscores are accepted, too
+  const char* value;  // "N"; empty for a switch
   const char* help;   // whole sentences
-  const char* group;  // "Size", "Cards" …: rows of one group stand together
-  bool is_torchruns;  // else ours
-  bool has_pet;       // PET_NPROC_PER_NODE in the environment is its default
+  const char* group;  // "Size", "Cards" …: rows of one group are adjacent
+  bool is_torchruns;  // otherwise a flag of fulldeck
+  bool has_pet;       // its default is taken from the environment: PET_NPROC_PER_NODE
 
   std::string LongName() const;     // "--redirects"
   std::string PetVariable() const;  // "PET_REDIRECTS"

@@ -38,7 +38,7 @@ LaunchFlags Parsed(std::string_view line, const base::Environment& environment =
   return flags.ok() ? *flags : LaunchFlags();
 }
 
-// The whole way for a launcher outside a cluster.
+// All steps for a launcher outside a cluster.
 base::Result<LaunchFlags> ParseAndCheck(std::string_view line, const base::Environment& environment = {}) {
   auto flags = Parse(line, environment);
   if (!flags) return flags;
@@ -121,7 +121,7 @@ TEST(LaunchFlags, TakesAValueThatBeginsWithADashWhereItCanBeNoFlag) {
   EXPECT_THAT(Parsed("-").program, ElementsAre("-"));
 }
 
-// Every row: a line that must be refused, and what the sentence must hold.
+// Each row: a command line that must be rejected, and a part of the expected message.
 TEST(LaunchFlags, RefusesWhatItCannotHonorAndNamesTheFix) {
   struct Row {
     const char* line;
@@ -348,7 +348,7 @@ TEST(LaunchFlags, KnowsWhichPortOnOneNodeIsRankZerosStore) {
       {"--master-addr localhost --master-port 29501 t.py", 29501, "127.0.0.1"},
       {"--master-addr 10.0.0.7 --master-port 29501 t.py", 29501, "10.0.0.7"},
       {"--master-addr [::1] --master-port 29501 t.py", 29501, "::1"},
-      // c10d: torchrun meets there, and its MASTER_PORT is another one.
+      // c10d: the endpoint is torchrun's rendezvous, and its MASTER_PORT is a different port.
       {"--rdzv-backend c10d --rdzv-endpoint localhost:29400 t.py", std::nullopt, "127.0.0.1"},
       {"--rdzv-backend c10d --rdzv-endpoint [::1]:29400 t.py", std::nullopt, "127.0.0.1"},
       {"--standalone --rdzv-endpoint localhost:29400 t.py", std::nullopt, "127.0.0.1"},
@@ -555,7 +555,7 @@ TEST(LaunchFlags, LetsAFlagWinOverItsVariable) {
   EXPECT_EQ(Parsed("--nproc-per-node 2 t.py", {{"PET_NPROC_PER_NODE", "garbage"}}).nproc, 2);
   EXPECT_EQ(Parsed("t.py", {{"PET_NPROC_PER_NODE", "4"}}, LaunchStyle::kTorchrun).nproc, 4);
   EXPECT_TRUE(Parsed("--standalone t.py", {{"PET_STANDALONE", "0"}}).standalone);
-  // A meeting point on the line wins over the other form of one in the environment.
+  // A rendezvous endpoint on the command line overrides one in another form from the environment.
   LaunchFlags flags = Parsed("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:7 t.py",
                              {{"PET_MASTER_ADDR", "other"}, {"PET_MASTER_PORT", "9"}});
   EXPECT_EQ(flags.endpoint_host, "h");

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kMaxSeconds = 1e7;
 
-// As Python's float() reads what people write: .5, 5. and 1e-3 too.
+// As Python's float() parses it: also .5, 5. and 1e-3.
 std::optional<double> ParseNumber(std::string_view text) {
   text = base::Trim(text);
   int exponent = 0;
@@ -94,7 +94,7 @@ std::optional<int> ParseLocalRank(std::string_view text) {
   return rank;
 }
 
-// Keys that only some other backend or torch's own store has a use for, and why they cannot be kept.
+// Keys that only other backends or torch's own store use, and why they cannot be supported.
 struct RefusedKey {
   const char* key;
   const char* why;
@@ -158,7 +158,7 @@ base::Result<void> CheckKey(const std::string& key) {
                                  near ? "; did you mean " + *near + "?" : "", base::Join(known, ", "))};
 }
 
-// Whole numbers, as torchrun takes them; all of these must be more than zero.
+// Integers, as in torchrun; all of these must be positive.
 base::Result<std::optional<long long>> PositiveValue(const KeyValues& values, const char* key) {
   const auto found = values.find(std::string_view(key));
   if (found == values.end()) return std::optional<long long>();
@@ -188,7 +188,7 @@ base::Result<void> ReadTimes(const KeyValues& values, RendezvousConf& conf) {
   if (read["last_call_timeout"]) conf.last_call_timeout = std::chrono::seconds(*read["last_call_timeout"]);
   const auto interval = read["keep_alive_interval"];
   const auto attempts = read["keep_alive_max_attempt"];
-  // torchrun's own defaults stand in for the one that is not given.
+  // torchrun's defaults replace the value that is not given.
   constexpr long long kInterval = 5;
   constexpr long long kAttempts = 3;
   if (interval || attempts) {

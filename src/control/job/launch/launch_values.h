@@ -1,5 +1,5 @@
-// The texts of launch flags read as values. Each reader gives nothing, or a sentence that says what is wrong and what
-// the right forms are; the caller adds the flag's name. Pure.
+// Parsers for the values of launch flags. Each returns the value, or an error sentence that says what is wrong and
+// which forms are valid; the caller adds the flag's name. Pure.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,11 @@
 
 namespace fulldeck::job {
 
-// More of either is a slip of the finger.
+// A larger number of either is a typing error.
 inline constexpr int kMaxNodes = 4096;
 inline constexpr int kMaxRanksPerNode = 4096;
 
-// As Python's int() reads it: space around it and a sign are allowed.
+// As Python's int() parses it: surrounding space and a sign are allowed.
 std::optional<long long> ParseWhole(std::string_view text);
 // A number of seconds from 0 to ten million: "30", "0.5", ".5", "1e-3".
 std::optional<std::chrono::milliseconds> ParseSeconds(std::string_view text);
@@ -30,7 +30,7 @@ struct NodeRange {
 base::Result<NodeRange> ParseNodeRange(std::string_view text);  // "4", "2:4"
 
 struct Endpoint {
-  std::string host;  // without the brackets of an IPv6 address; localhost is 127.0.0.1
+  std::string host;  // without the brackets of an IPv6 address; localhost becomes 127.0.0.1
   std::optional<int> port;
 };
 base::Result<Endpoint> ParseEndpoint(std::string_view text);  // "host", "host:29400", "[::1]:29400"

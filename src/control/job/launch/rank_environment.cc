@@ -24,7 +24,7 @@ struct ListInForce {
   std::optional<std::string> value;  // absent: all cards are visible
 };
 
-// Nothing where the vendor has no such variable.
+// nullopt if the vendor has no such variable.
 std::optional<ListInForce> FindList(const base::Environment& callers, const device::Card& card) {
   const device::VendorTraits* traits = device::FindVendorTraits(card.vendor);
   if (traits == nullptr || traits->visibility_variable[0] == '\0') return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<ListInForce> FindList(const base::Environment& callers, const devi
   return ListInForce{traits->visibility_variable, std::nullopt};
 }
 
-// How a list names the card: the entry of the list in force that made it visible, else the vendor's number.
+// How a list names the card: the entry of the list in force that made it visible, otherwise the vendor's number.
 std::string EntryFor(const device::Card& card, const std::optional<std::string>& list) {
   const auto number = TorchNumber(card);
   if (list && number) {
@@ -74,19 +74,19 @@ void SetTorchVariables(base::Environment& environment, const AttemptContext& att
   set("TORCHELASTIC_RESTART_COUNT", attempt.attempt);
   set("TORCHELASTIC_MAX_RESTARTS", attempt.max_restarts);
   environment.Set("TORCHELASTIC_RUN_ID", attempt.run_id);
-  // Rank 0 hosts the store itself, so that torch of any version and programs in C++ agree.
+  // Rank 0 hosts the store itself, so that all versions of torch and programs in C++ agree.
   environment.Set("TORCHELASTIC_USE_AGENT_STORE", "False");
   SetOrRemove(environment, "TORCHELASTIC_ERROR_FILE",
               rank.error_file.empty() ? std::nullopt : std::optional(rank.error_file));
   SetUnlessThere(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   SetUnlessThere(environment, "OMP_NUM_THREADS", std::to_string(rank.threads));
-  // More threads than the rank's share of the cores, as the caller wants: while they wait they must not spin, or they
-  // keep the threads that they wait for from running.
+  // The caller asks for more threads than the rank's share of the cores. Waiting threads must not spin, because they
+  // would keep the threads that they wait for from running.
   const auto threads = base::ParseInteger<int>(environment.Get("OMP_NUM_THREADS").value_or(""));
   if (threads && *threads > rank.threads && !environment.Get("GOMP_SPINCOUNT") && !environment.Get("KMP_BLOCKTIME")) {
     SetUnlessThere(environment, "OMP_WAIT_POLICY", "passive");
   }
-  // Without it Accelerate makes every rank on the processors a rank 0 of its own.
+  // Without it, Accelerate makes every CPU rank a separate rank 0.
   if (attempt.cpu_requested) SetUnlessThere(environment, "ACCELERATE_USE_CPU", "true");
 }
 
@@ -107,14 +107,14 @@ void SetCardVariables(base::Environment& environment, const base::Environment& c
     SetUnlessThere(environment, "ECCL_BACKEND", "eccl");
     SetUnlessThere(environment, "ECCL_DEVICE_TYPE", "gcu");
   }
-  // Our numbers are those of the PCI bus; CUDA by itself puts the fastest card first. A list that the caller wrote is
-  // in the order that the caller has.
+  // fulldeck numbers cards by PCI bus; CUDA by default puts the fastest card first. A list that the caller wrote uses
+  // the caller's order.
   const bool is_ours = narrowed && !callers.Get("CUDA_VISIBLE_DEVICES");
   if (is_ours && card.vendor == "nvidia") SetUnlessThere(environment, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 }
 
-// A list that shows no card: CUDA stops at the first number that does not exist. With an entry for each rank, since
-// some programs read the one of LOCAL_RANK where the adapters say that CUDA is there.
+// A list that hides all cards: CUDA stops at the first number that does not exist. It has an entry for each rank,
+// because some programs read the entry of LOCAL_RANK if the adapters report that CUDA is available.
 std::string ListOfNone(int ranks) {
   return base::Join(std::vector<std::string>(static_cast<std::size_t>(std::max(ranks, 1)), "-1"), ",");
 }
@@ -151,16 +151,15 @@ void SetOurVariables(base::Environment& environment, const AttemptContext& attem
                     attempt.torch_plugins + (callers && !callers->empty() ? ":" + std::string(*callers) : ""));
   }
   for (const auto& variable : attempt.adapter_variables) environment.Set(variable.first, variable.second);
-  // Neither a program that was written for CUDA nor anything that it starts may find a real card of the machine in the
-  // place of the simulated one. The adapters are in the rank's own Python alone, so that they are no reason to leave
-  // the cards visible.
+  // Neither a program that was written for CUDA nor its children may find a real card of the machine instead of the
+  // simulated one. Hide them even if the adapters are on: those are only in the rank's own Python.
   const bool is_simulated = rank.card != nullptr && rank.card->simulated && rank.card->kind != "cuda";
   if (is_simulated) environment.Set("CUDA_VISIBLE_DEVICES", ListOfNone(attempt.local_world_size));
-  // The spawner knows the pid; that of an outer run's rank must not be taken for it.
+  // The spawner sets it, because only the spawner knows the pid. Remove the one of an outer run's rank.
   environment.Remove(wire::kRankPidVariable);
 }
 
-// The user's libraries stay in front: theirs may have to be, ours need not.
+// The user's libraries stay first: theirs may need to be first, fulldeck's need not.
 std::string PreloadWith(const std::optional<std::string>& callers, const std::string& library) {
   if (!callers || callers->empty()) return library;
   for (const std::string_view part : base::Split(*callers, ':')) {
@@ -185,7 +184,7 @@ std::vector<std::string> RankEnvironment(const base::Environment& callers, const
   SetTorchVariables(environment, attempt, rank);
   SetCardVariables(environment, callers, attempt, rank);
   SetOurVariables(environment, attempt, rank);
-  // The launchers' secret; a rank has no use for it, and gives its environment to whatever it starts or logs.
+  // The launchers' secret. A rank does not need it, and passes its environment on to its children and logs.
   environment.Remove(wire::kTokenVariable);
   if (attempt.agent_library) {
     environment.Set("LD_PRELOAD", PreloadWith(callers.Get("LD_PRELOAD"), *attempt.agent_library));
@@ -224,7 +223,7 @@ std::optional<std::pair<std::string, std::string>> NarrowedVisibility(const base
   if (!list) return std::nullopt;
   bool is_so_already = true;
   for (std::size_t i = 0; i < cards.size(); ++i) {
-    // A card whose torch name nobody knows counts by its index, as long as all cards are visible.
+    // A card without a known torch name is identified by its index, as long as all cards are visible.
     const auto by_index = list->value ? std::nullopt : std::optional(static_cast<std::size_t>(cards[i].index));
     const auto number = TorchNumber(cards[i]);
     is_so_already = is_so_already && (number ? number : by_index) == i;

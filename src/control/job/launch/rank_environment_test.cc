@@ -346,7 +346,7 @@ TEST(NarrowedVisibility, LeavesTheListAloneWhereTorchCountsTheCardsAlready) {
 TEST(NarrowedVisibility, MakesTheChosenCardsTheFirstOnes) {
   const std::vector<device::Card> chosen = {MakeCard("enflame", "gcu", 2, 2), MakeCard("enflame", "gcu", 0, 0)};
   EXPECT_EQ(NarrowedVisibility({}, chosen), std::pair(std::string("TOPS_VISIBLE_DEVICES"), std::string("2,0")));
-  // In the words of the caller's own list.
+  // Uses the entries of the caller's own list.
   const std::vector<device::Card> cards = {MakeCard("nvidia", "cuda", 7, 2)};
   EXPECT_EQ(NarrowedVisibility({{"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b, GPU-c"}}, cards)->second, "GPU-c");
   const std::vector<device::Card> amd = {MakeCard("amd", "cuda", 5, 1)};

@@ -17,7 +17,8 @@ void ResolveSingleNode(LaunchFlags& flags) {
   flags.endpoint_port.reset();
   flags.endpoint_host = requested.master_addr.value_or(flags.local_addr.value_or("127.0.0.1"));
   flags.master_port = requested.master_port;
-  // torchrun's static endpoint is where rank 0's store listens; that of c10d is a place to meet, and nobody has to.
+  // torchrun's static endpoint is where rank 0's store listens. The c10d endpoint is only for the rendezvous, which a
+  // single node does not need.
   const bool is_static = requested.backend.value_or(Rendezvous::kStatic) == Rendezvous::kStatic && !flags.standalone;
   if (is_static && requested.rdzv_host) {
     flags.endpoint_host = *requested.rdzv_host;
@@ -48,7 +49,7 @@ Result<void> ResolveMultiNode(LaunchFlags& flags) {
   std::optional<int> port = requested.rdzv_host ? requested.rdzv_port : std::nullopt;
   if (!port && (is_static || !requested.rdzv_host)) port = requested.master_port;
   flags.endpoint_port = port.value_or(is_static ? kStaticPort : kC10dPort);
-  // With c10d the meeting point and rank 0's store are two things, and both may be named.
+  // With c10d, the rendezvous endpoint and rank 0's store are separate, and both may be given.
   if (!is_static && requested.rdzv_host && requested.master_port != flags.endpoint_port)
     flags.master_port = requested.master_port;
   if (flags.master_port == 0) flags.master_port.reset();

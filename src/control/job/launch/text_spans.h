@@ -1,4 +1,4 @@
-// Parts of a text, and a text with parts of it replaced: what the files of the redaction share. Pure.
+// Ranges of a text, and replacing some of them: shared by the redaction sources. Pure.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace fulldeck::job {
 
-// A part of a text.
+// A range of a text.
 struct Span {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -36,8 +36,8 @@ inline std::size_t SkipBlanks(std::string_view text, std::size_t at) {
   return at;
 }
 
-// A text with parts of it replaced, one after the other: a file may have a hundred thousand of them, and to move the
-// rest of it for each would take minutes.
+// A text in which ranges are replaced in increasing order. A file may have a hundred thousand of them; moving the
+// rest of the text for each would take minutes.
 class Rewritten {
  public:
   explicit Rewritten(std::string_view text) : text_(text) {}
@@ -51,7 +51,7 @@ class Rewritten {
     kept_ += text_.substr(at_, end - at_);
     at_ = end;
   }
-  // What stands before the next part.
+  // The output before the next range.
   std::string_view kept() const { return kept_; }
   std::string Finish() {
     KeepUpTo(text_.size());

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kShortestKey = 32;
 
-// Of services whose keys say what they are.
+// Of services whose keys have a recognizable prefix.
 bool HasKeyPrefix(std::string_view word) {
   constexpr std::array kPrefixes{"sk-",   "hf_",  "ghp_", "gho_", "ghs_",  "github_pat_", "glpat-", "xoxb-", "xoxp-",
                                  "xoxa-", "AKIA", "ASIA", "AIza", "pypi-", "eyJ",         "LTAI",   "AKLT",  "AKID"};
@@ -22,7 +22,7 @@ bool HasKeyPrefix(std::string_view word) {
                                           [word](const char* prefix) { return word.starts_with(prefix); });
 }
 
-// Long, and changing between letters and digits as no name does. C++ names in a stack begin with _Z.
+// Long, and alternating between letters and digits more often than names do. C++ names in a stack begin with _Z.
 bool LooksRandom(std::string_view word) {
   if (word.size() < kShortestKey || word.starts_with("_Z")) return false;
   int changes = 0;
@@ -34,7 +34,7 @@ bool LooksRandom(std::string_view word) {
   return changes >= 6;
 }
 
-// A quote that begins at `at`, with the backslashes of an escaped one: " or \\". Empty when there is none.
+// A quote that begins at `at`, with the backslashes of an escaped one: " or \\". Empty if there is none.
 std::string_view QuoteAt(std::string_view text, std::size_t at) {
   std::size_t end = at;
   while (end < text.size() && text[end] == '\\') ++end;
@@ -50,7 +50,7 @@ std::size_t SkipAssignment(std::string_view text, std::size_t at) {
   return at;
 }
 
-// A sentence or a list goes on behind it.
+// Punctuation after which a sentence or a list continues.
 bool IsChineseStop(std::string_view text, std::size_t at) {
   for (const std::string_view stop : {"，", "。", "；", "、", "）"}) {
     if (text.substr(at).starts_with(stop)) return true;
@@ -58,7 +58,7 @@ bool IsChineseStop(std::string_view text, std::size_t at) {
   return false;
 }
 
-// Past the b of b'…' and the like of Python.
+// Past the b of b'…' and similar prefixes of Python.
 std::size_t SkipStringPrefix(std::string_view text, std::size_t at) {
   const bool has_prefix = at + 1 < text.size() && std::string_view("bBrRuUfF").find(text[at]) != std::string_view::npos;
   return has_prefix && (text[at + 1] == '"' || text[at + 1] == '\'') ? at + 1 : at;
@@ -78,7 +78,7 @@ Span QuotedValue(std::string_view text, std::size_t begin, std::string_view quot
   return {begin, at};
 }
 
-// Where the name of a secret stands in a text, without its quotes.
+// The position of a secret's name in a text, without its quotes.
 struct Name {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -86,7 +86,7 @@ struct Name {
   SecretName kind = SecretName::kMaybe;
 };
 
-// The name is the first of a pair: ('token', 'X'), get("token", "X").
+// The name is the first element of a pair: ('token', 'X'), get("token", "X").
 bool OpensPair(std::string_view text, Name name, std::string_view closing) {
   if (name.begin <= closing.size() || text.substr(name.begin - closing.size(), closing.size()) != closing) return false;
   std::size_t before = name.begin - closing.size() - 1;
@@ -94,9 +94,9 @@ bool OpensPair(std::string_view text, Name name, std::string_view closing) {
   return text[before] == '(';
 }
 
-// Where the value of a name begins that stands in quotes and is not assigned at once: behind the bracket of
-// environ['token'] = 'X', and behind the comma of a pair or of a flag in a list. Only another quoted text and, behind a
-// name that says password, a number or what is assigned with '=': anything else may be code.
+// The start of the value of a quoted name without a direct assignment: after the bracket of environ['token'] = 'X',
+// and after the comma of a pair or of a flag in a list. Accepts only another quoted string and, after a name that
+// means password, also a number or a value that is assigned with '='. Anything else may be code.
 std::optional<std::size_t> ValueBehindQuotedName(std::string_view text, Name name, std::string_view closing) {
   std::size_t at = name.end + closing.size();
   const bool in_brackets = at < text.size() && (text[at] == ']' || text[at] == ')');
@@ -119,15 +119,14 @@ std::optional<std::size_t> ValueBehindQuotedName(std::string_view text, Name nam
     const bool digit = std::isdigit(static_cast<unsigned char>(text[begin])) != 0;
     return name.kind == SecretName::kSecret && (digit || sign == '=') ? std::optional(begin) : std::nullopt;
   }
-  // Behind a flag, another one: add_argument("--token", "-t").
+  // Skip a flag that follows a flag: add_argument("--token", "-t").
   const std::string_view value = text.substr(begin + quote.size());
   const bool is_flag = value.starts_with("-") && !MayBeSecretWithDash(value.substr(0, value.find_first_of("\"' \n\\")));
   return sign == ',' && is_flag ? std::nullopt : std::optional(begin);
 }
 
-// The value that belongs to a name: behind an assignment on the same line, or behind a blank where the name is a flag.
-// A quoted one goes to its closing quote, a list to its bracket, anything else to the next blank. Nothing when there is
-// none.
+// The value of a name: after an assignment on the same line, or after a blank if the name is a flag. A quoted value
+// extends to its closing quote, a list to its bracket, anything else to the next blank. nullopt if there is no value.
 std::optional<Span> ValueBehind(std::string_view text, Name name, bool whole_line) {
   const std::string_view closing = QuoteAt(text, name.end);
   const std::size_t behind_name = name.end + closing.size();
@@ -169,7 +168,7 @@ std::optional<Span> ValueBehindTag(std::string_view text, Name name) {
   return text.substr(end).starts_with("</") ? std::optional(Span{begin, end}) : std::nullopt;
 }
 
-// To the next blank, without what a sentence ends with.
+// To the next blank, without the punctuation that ends a sentence.
 Span WordAt(std::string_view text, std::size_t begin) {
   std::size_t end = begin;
   while (end < text.size() && !IsSpace(text[end]) && !IsChineseStop(text, end)) ++end;
@@ -220,15 +219,14 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// Where the value of the name that ends at `at` begins, without its quote, if it is one of the usual shapes. At a
-// glance.
+// Quickly finds the start of the value of the name that ends at `at`, without its quote, for the usual forms.
 std::size_t PeekValue(std::string_view text, std::size_t at) {
   at = SkipBlanks(text, at + QuoteAt(text, at).size());
   if (at < text.size()) at = SkipBlanks(text, SkipAssignment(text, at));
   return at + QuoteAt(text, at).size();
 }
 
-// AK and SK are also words of mathematics and short names of a socket. A key is long, and no call.
+// AK and SK also occur in mathematics and as short names of a socket. A key is long, and not followed by a call.
 bool IsKeyOfCloud(std::string_view name) {
   if (!name.ends_with("ak") && !name.ends_with("sk")) return false;
   return name.size() == 2 || name[name.size() - 3] == '_' || name[name.size() - 3] == '-';
@@ -242,11 +240,11 @@ bool StartsLikeKey(std::string_view text) {
   return end >= kShortestCloudKey && (end == text.size() || text[end] != '(');
 }
 
-// Whether what stands behind a word in running text is an ordinary thing by its first characters. Before its end is
-// looked for: a line may have hundreds of thousands of such words.
+// Whether the first characters after a word in running text show an ordinary use. This check comes before the search
+// for the value's end, because a line may have hundreds of thousands of such words.
 bool IsOrdinaryUse(std::string_view text, Name name) {
   const std::string word = Lower(text.substr(name.begin, name.end - name.begin));
-  // "pass: test_1" is the word of a test.
+  // "pass: test_1" is the output of a test.
   const bool assigned_at_once = text.substr(name.end).starts_with("=");
   if (word == "pass" || word == "sig") return !assigned_at_once;
   const std::string_view value = text.substr(PeekValue(text, name.end));
@@ -254,12 +252,12 @@ bool IsOrdinaryUse(std::string_view text, Name name) {
   return !name.is_flag && IsKeyOfCloud(word) && !StartsLikeKey(value);
 }
 
-// Words one after the other.
+// Visits words in order.
 class Words {
  public:
   explicit Words(std::string_view text) : text_(text) {}
 
-  // Of the word from `begin` to `end`, and then on to the next.
+  // Judges the word from `begin` to `end` and moves on to the next.
   Name NameAt(std::size_t begin, std::size_t end) {
     const std::string_view word = text_.substr(begin, end - begin);
     // --wandb.api_key
@@ -281,7 +279,7 @@ class Words {
   bool is_flag_ = false;
 };
 
-// What is to be removed behind such a name; nothing: it may stay.
+// The range to remove after such a name; nullopt: nothing.
 std::optional<Span> SecretBehind(std::string_view text, Name name) {
   if (IsOrdinaryUse(text, name)) return std::nullopt;
   const std::string word = Lower(text.substr(name.begin, name.end - name.begin));
@@ -295,7 +293,7 @@ std::optional<Span> SecretBehind(std::string_view text, Name name) {
   return value;
 }
 
-// The name from kChineseNames that begins at `at`; empty when there is none.
+// The name from kChineseNames that begins at `at`; empty if there is none.
 std::string_view ChineseNameAt(std::string_view text, std::size_t at) {
   if (static_cast<unsigned char>(text[at]) < 0x80) return {};
   for (const std::string_view name : kChineseNames) {
@@ -304,7 +302,7 @@ std::string_view ChineseNameAt(std::string_view text, std::size_t at) {
   return {};
 }
 
-// The X of 密码（X）: on its own between the brackets, and no word.
+// The X of 密码（X）: the only content of the brackets, and not a word.
 std::optional<Span> ValueInBrackets(std::string_view text, std::size_t at) {
   std::size_t begin = at;
   for (const std::string_view bracket : {"（", "("}) {

@@ -1,5 +1,5 @@
-// Secrets of a running text that stand behind their names, in all the shapes in which programs print them, and those
-// that look like keys themselves. Constant time per word: a line may have hundreds of thousands. Pure.
+// Secrets in text that follow their names, in all the forms in which programs print them, and words that look like
+// keys themselves. Constant time per word, because a line may have hundreds of thousands. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace fulldeck::job {
 
 std::string WithoutNamedOrRandom(std::string_view text);
 
-// Behind the names of kChineseNames (job/redaction/secret_names.h), which are no ASCII words.
+// Secrets after the names of kChineseNames (job/redaction/secret_names.h), which are not ASCII words.
 std::string WithoutNamedInChinese(std::string_view text);
 
 }  // namespace fulldeck::job

@@ -9,11 +9,11 @@
 
 namespace fulldeck::job {
 
-// A program that takes a password behind a flag which means other things elsewhere.
+// A program with a flag for a password that means something else in other programs.
 struct PasswordFlag {
   std::string_view program;
   std::string_view flag;
-  std::string_view command;  // the flag's meaning begins behind this word; empty: at once
+  std::string_view command;  // the flag has its meaning only after this word; empty: immediately
   bool separate = true;      // -p X
   bool attached = true;      // -pX
 };
@@ -66,7 +66,7 @@ void WordsBefore::Add(std::string_view word, bool bare) {
 }
 
 std::optional<std::string> WordsBefore::WithoutPassword(std::string_view word) const {
-  // Behind the program that sshpass starts, -p is a port.
+  // After the program that sshpass starts, -p is a port.
   if (flag_ != nullptr && command_seen_ && (flag_->program != "sshpass" || only_flags_since_)) {
     const bool is_flag = word.starts_with("-") && !MayBeSecretWithDash(word);
     if (flag_->separate && last_ == flag_->flag && !is_flag) return kRemoved;
@@ -97,7 +97,7 @@ std::string WithoutPlacedPasswords(std::string_view text) {
       const std::string_view word = text.substr(word_begin, at - word_begin);
       const Span core = CoreOf(word);
       const std::string_view argument = In(word, core);
-      // A line that is nothing but "password X" is of .netrc, too.
+      // A line with only "password X" is from .netrc, too.
       const bool alone = before.IsPasswordAlone() && SkipBlanks(text, at) >= line;
       const auto shown = alone ? std::optional<std::string>(kRemoved) : before.WithoutPassword(argument);
       kept += word.substr(0, core.begin);

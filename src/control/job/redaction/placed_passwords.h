@@ -1,4 +1,5 @@
-// Passwords that have no name, but a place: behind the -p of certain programs, in a line of .netrc. Pure.
+// Passwords that are recognized by position instead of by name: after the -p of certain programs, in a line of
+// .netrc. Pure.
 #pragma once
 
 #include <optional>
@@ -9,20 +10,20 @@ namespace fulldeck::job {
 
 struct PasswordFlag;
 
-// The words of a line, or the arguments of a command, up to one of them. Constant time per word: a line may have
-// hundreds of thousands.
+// The words of a line, or the arguments of a command, before the current one. Constant time per word, because a line
+// may have hundreds of thousands.
 class WordsBefore {
  public:
-  // Bare: it stood in no quotes and brackets.
+  // `bare`: the word has no quotes or brackets around it.
   void Add(std::string_view word, bool bare = true);
-  // A quote closes behind the last word, as in `mysql -p`: the next word is no value of it.
+  // A quote closes after the last word, as in `mysql -p`: the next word is not its value.
   void CloseQuote() { last_ = {}; }
 
   std::string_view last() const { return last_; }
   // Nothing but "password" so far.
   bool IsPasswordAlone() const { return count_ == 1 && IsPassword(); }
 
-  // What stands in the place of the next word; nothing: it may stay.
+  // The replacement for the next word; nullopt: it may stay.
   std::optional<std::string> WithoutPassword(std::string_view word) const;
 
  private:

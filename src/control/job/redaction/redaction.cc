@@ -22,12 +22,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Shorter ones would take pieces out of other words.
+// Shorter ones would remove parts of other words.
 constexpr std::size_t kShortestSecret = 6;
-// A token of fewer is a number such as 1, and keeps nobody out.
+// A shorter token is a number such as 1 and protects nothing.
 constexpr std::size_t kShortestToken = 4;
 
-// The shell's own variable; every other PWD is a password.
+// The shell's own variable; any other PWD is a password.
 bool IsWorkingDirectory(std::string_view name, std::string_view value) {
   return (name == "PWD" || name == "OLDPWD") && (value.starts_with("/") || value.starts_with("~"));
 }
@@ -51,7 +51,7 @@ void ReplaceAll(std::string& text, std::string_view what, std::string_view with,
   text = rewritten.Finish();
 }
 
-// "https://me:secret@host/x": what stands before the @ of the first part.
+// "https://me:secret@host/x": removes the part before the @ of the authority.
 void RemoveUrlUsers(std::string& text) {
   Rewritten rewritten(text);
   for (std::size_t at = text.find("://"); at != std::string::npos; at = text.find("://", at + 3)) {
@@ -87,7 +87,7 @@ void RemovePrivateKeys(std::string& text) {
   text = rewritten.Finish();
 }
 
-// Addresses to which whoever knows them may write.
+// Webhook URLs: knowing one is enough to post to it.
 void RemoveHooks(std::string& text) {
   for (const std::string_view hook :
        {"hooks.slack.com/services/", "hooks.slack.com/workflows/", "hooks.slack.com/triggers/",
@@ -104,7 +104,7 @@ void RemoveHooks(std::string& text) {
   }
 }
 
-// "user:secret@host" without a scheme, as in the settings of a proxy.
+// "user:secret@host" without a scheme, as in proxy settings.
 void RemoveBareUsers(std::string& text) {
   Rewritten rewritten(text);
   for (std::size_t at = text.find('@'); at != std::string::npos; at = text.find('@', at + 1)) {
@@ -127,7 +127,7 @@ void RemoveBareUsers(std::string& text) {
   text = rewritten.Finish();
 }
 
-// A secret key of AWS: 40 characters of base64, which '/' would cut into words.
+// A secret key of AWS: 40 characters of base64, which '/' would split into words.
 void RemoveBase64Keys(std::string& text) {
   constexpr std::size_t kLength = 40;
   constexpr int kMinChanges = 14;
@@ -151,7 +151,7 @@ void RemoveBase64Keys(std::string& text) {
   text = rewritten.Finish();
 }
 
-// Homes of others say their names.
+// Home directories of other users contain their names.
 void HideHomes(std::string& text) {
   Rewritten rewritten(text);
   for (std::size_t at = text.find("/home/"); at != std::string::npos; at = text.find("/home/", at + 6)) {
@@ -172,7 +172,7 @@ bool IsCommandLine(const Json& list) {
   return has_flag;
 }
 
-// Everything that stands behind a name of that kind.
+// Removes everything under a name of that kind.
 void RemoveBehind(Json& json, SecretName kind) {
   if (json.is_structured()) {
     for (auto& each : json.items()) RemoveBehind(each.value(), kind);
@@ -207,7 +207,7 @@ void RedactJson(Json& json, const Redaction& redaction) {
 SecretMarks MarksOfSecrets(const base::Environment& environment) {
   SecretMarks marks;
   std::array<std::uint8_t, 16> chance{};
-  // Without a salt the marks could be looked up: rather none.
+  // Without a salt the marks could be looked up in a table: store none.
   if (getrandom(chance.data(), chance.size(), 0) != static_cast<ssize_t>(chance.size())) return marks;
   for (const std::uint8_t byte : chance) {
     marks.salt += "0123456789abcdef"[byte / 16];
@@ -252,7 +252,7 @@ void Redaction::Learn(SecretMarks marks) {
   marks_ = std::move(marks);
 }
 
-// Whole words, and what stands behind the first '=' or ':' of one.
+// Compares whole words, and the part of a word after the first '=' or ':'.
 std::string Redaction::WithoutMarked(std::string text) const {
   if (marks_.marks.empty()) return text;
   const auto is_marked = [this](std::string_view word) {
@@ -268,7 +268,7 @@ std::string Redaction::WithoutMarked(std::string text) const {
     std::size_t end = at;
     while (end < text.size() && !ends_word(text[end])) ++end;
     std::string_view word = std::string_view(text).substr(at, end - at);
-    // A sentence may end with it.
+    // The word may be the last one of a sentence.
     const std::size_t behind = word.find_last_not_of(".:!?\\") + 1;
     const std::string_view tail = word.substr(behind);
     const std::string_view core = word.substr(0, behind);
@@ -331,7 +331,7 @@ std::vector<std::string> Redaction::Arguments(const std::vector<std::string>& ar
     const auto equals = argument.find('=');
     const bool is_flag = argument.starts_with("-");
     const std::string name = argument.substr(0, equals);
-    // A flag, or a setting such as db.password=…; not a sentence or a script that has a '=' somewhere.
+    // A flag, or a setting such as db.password=…; not a sentence or a script that contains a '='.
     const bool is_setting = equals != std::string::npos && name.find_first_of(" \t\n;") == std::string::npos;
     if ((!is_flag || MayBeSecretWithDash(argument)) && HoldsSecret(follows, argument)) {
       shown.emplace_back(kRemoved);

@@ -1,6 +1,6 @@
-// Takes out of a text what nobody outside is to see: secrets by their names and by their looks, and whose machine it
-// is. For what is given to others: the note of a launch, the archive for support. Rather too much than too little.
-// Pure, apart from OfThisProcess.
+// Removes private data from text: secrets, recognized by their names and by their form, and identifying data of the
+// user. For everything that is given to others: the note of a launch, the archive for support. Prefers to remove too
+// much. Pure, apart from OfThisProcess.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@
 
 namespace fulldeck::job {
 
-// What stands in the place of a secret.
+// The replacement for a secret.
 inline constexpr char kRemoved[] = "(removed)";
 
-// What secrets leave on disk, so that they are known again later without standing there: their HMAC-SHA256 under a salt
-// of its own. Words of a text are compared with it; a secret with spaces or quotes in it is not found that way.
+// A form in which secrets are stored on disk so that they can be recognized later without being readable: their
+// HMAC-SHA256 under a random salt. Words of a text are compared with it; a secret with spaces or quotes in it is not
+// found that way.
 struct SecretMarks {
   std::string salt;
   std::vector<std::string> marks;
@@ -24,37 +25,39 @@ SecretMarks MarksOfSecrets(const base::Environment& environment);
 
 class Redaction {
  public:
-  // `home` becomes "~" and `user` becomes "user", where they are known and say something ("root" does not).
+  // Replaces `home` by "~" and `user` by "user", if they are known and identify someone ("root" does not).
   Redaction(std::string home, std::string user);
-  // Home and user of who calls, and the secrets of this environment.
+  // Home and user of the caller, and the secrets of this environment.
   static Redaction OfThisProcess(const base::Environment& environment);
 
-  // From now on the values of secret variables are taken out of every text, wherever they stand in it.
+  // From now on the values of secret variables are removed from every text, wherever they occur.
   void Learn(const base::Environment& environment);
   void Learn(SecretMarks marks);
-  // One that no variable holds. Below 6 characters whole words only, below 4 none: they would be all over the text.
+  // A secret that is not in a variable. Below 6 characters only whole words are removed, below 4 characters nothing,
+  // because short strings occur everywhere.
   void LearnSecret(const std::string& secret);
 
   // Whether a variable, flag or key of that name can hold a secret (job/redaction/secret_names.h).
   static bool IsSecretName(std::string_view name);
 
-  // The value as it may be shown.
+  // The value in the form in which it may be shown.
   std::string Variable(std::string_view name, std::string_view value) const;
-  // Of any text: secrets that were learned; user and password of URLs and of user:password@host; what stands behind a
-  // secret name (API_KEY=…, --token …, "password": "…", environ['TOKEN'] = '…', 密码：…), in .netrc, behind Bearer,
-  // sshpass -p, docker login -p and curl -u; the ends of web hooks; private keys; words that look like keys (hf_…,
-  // sk-…, long and random); homes; the user.
+  // Removes from any text: learned secrets; user and password of URLs and of user:password@host; values after a
+  // secret name (API_KEY=…, --token …, "password": "…", environ['TOKEN'] = '…', 密码：…), in .netrc, after Bearer,
+  // sshpass -p, docker login -p and curl -u; the ends of webhook URLs; private keys; words that look like keys (hf_…,
+  // sk-…, long and random); home directories; the user.
   std::string Text(std::string_view text) const;
-  // The same for JSON, which stays JSON: each text in it, and by the names of its keys, also numbers and lists. A list
-  // of texts that has a flag in it is a command line. What is no JSON is taken as a text.
+  // The same for JSON, which stays valid JSON: applies to each string in it and, by the names of its keys, also to
+  // numbers and lists. A list of strings that contains a flag is treated as a command line. Invalid JSON is treated
+  // as text.
   std::string JsonText(std::string_view text) const;
-  // Of a command line: the value behind a flag with a secret name goes too.
+  // For a command line: also removes the value after a flag with a secret name.
   std::vector<std::string> Arguments(const std::vector<std::string>& arguments) const;
 
  private:
   std::string home_;
   std::string user_;
-  std::vector<std::string> secrets_;  // the longest first
+  std::vector<std::string> secrets_;  // longest first
   SecretMarks marks_;
 
   std::string WithoutMarked(std::string text) const;

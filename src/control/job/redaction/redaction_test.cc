@@ -29,7 +29,7 @@ TEST_F(RedactedText, HasNoSecretUnderAnyOfItsNames) {
   }
 }
 
-// One line for each shape in which programs print their secrets.
+// One line per form in which programs print secrets.
 TEST_F(RedactedText, HasNoSecretInAnyShape) {
   for (const char* text : {
            "accessKeySecret: S3cr3tPlanted",
@@ -346,7 +346,7 @@ TEST_F(RedactedText, KeepsWhatStandsAroundASecret) {
   EXPECT_EQ(redaction_.Text("token is a1b2c3d4. rank 3"), "token is (removed). rank 3");
 }
 
-// Each of them begins with what may be a name, and goes on to the end of the line without a secret.
+// Each of them begins with a possible name and continues to the end of the line without a secret.
 TEST_F(RedactedText, TakesAsLongForNamesThatHaveNoSecretAsForOtherWords) {
   for (const std::string name : {"pwd:/",         "pass: [",     "sk/",
                                  "sk=sk=(",       "'token']=(",  "('token',",
@@ -357,14 +357,14 @@ TEST_F(RedactedText, TakesAsLongForNamesThatHaveNoSecretAsForOtherWords) {
                                  "--token.",      "api key ",    "https://hooks.slack.com/services/ "}) {
     std::string line;
     while (line.size() < 400'000) line += name;
-    // Of the processor, so that a busy machine does not count.
+    // CPU time, so that a busy machine does not matter.
     const std::clock_t begin = std::clock();
     redaction_.Text(line);
     EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC) << name;
   }
 }
 
-// Files of a run folder may be anybody's: none may take hours, or the stack.
+// Files of a run folder may be untrusted: none may take hours or overflow the stack.
 TEST_F(RedactedText, IsFoundInOneLineOfManyWordsAndInDeepJson) {
   std::string words;
   std::string urls;

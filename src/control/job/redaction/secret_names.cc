@@ -10,13 +10,13 @@
 namespace fulldeck::job {
 namespace {
 
-// Anywhere in a name, also inside a longer word (mypassword, clientsecret). So are the Chinese ones.
+// Anywhere in a name, also inside a longer word (mypassword, clientsecret). The same applies to the Chinese names.
 constexpr std::array kAlways{"PASSWORD", "PASSWD",    "PASSPHRASE", "SECRET",    "CREDENTIAL",
                              "APIKEY",   "AUTHTOKEN", "ACCESSKEY",  "PRIVATEKEY"};
-// As the last word of a name. AK and SK are the access key and the secret key of several clouds.
+// Only as the last word of a name. AK and SK are the access key and the secret key of several clouds.
 constexpr std::array kAtTheEnd{"AK",  "SK",  "PASS", "PWD",    "AUTH",    "AUTHORIZATION",
                                "DSN", "SAS", "SIG",  "COOKIE", "COOKIES", "BEARER"};
-// What may follow the word that counts.
+// Words that may follow the significant word.
 constexpr std::array kQualifiers{"VALUE", "STRING", "HEADER", "DATA", "BASE64", "B64", "FILE", "ENV", "ID"};
 // Tokens of a language model or a vision transformer, and keys of a table.
 constexpr std::array kBeforeOrdinaryToken{
@@ -46,7 +46,7 @@ bool IsLower(char letter) {
   return std::islower(static_cast<unsigned char>(letter)) != 0;
 }
 
-// Upper-case words of a name: "accessKeySecret2" and "access_key-secret" have ACCESS, KEY, SECRET.
+// The upper-case words of a name: "accessKeySecret2" and "access_key-secret" have ACCESS, KEY, SECRET.
 std::vector<std::string> WordsOf(std::string_view name) {
   std::vector<std::string> words(1);
   for (std::size_t i = 0; i < name.size(); ++i) {
@@ -71,7 +71,7 @@ std::string Upper(std::string_view text) {
   return upper;
 }
 
-// Without the brackets and commas that stand around it, in upper case.
+// Without surrounding brackets and commas, in upper case.
 std::string Core(std::string_view value) {
   std::string text = Upper(value);
   while (!text.empty() && std::string_view(",;.)]}").find(text.back()) != std::string_view::npos) text.pop_back();
@@ -87,7 +87,7 @@ bool HasStrongPart(std::string_view name) {
          std::any_of(kChineseNames.begin(), kChineseNames.end(), has);
 }
 
-// The word before position `at`, or nothing.
+// The word before position `at`, or empty.
 std::string_view Before(const std::vector<std::string>& words, std::size_t at) {
   return at == 0 ? std::string_view() : std::string_view(words[at - 1]);
 }
@@ -105,7 +105,7 @@ bool IsKeyName(const std::vector<std::string>& words, std::size_t at) {
   return (words[at] == "KEY" || words[at] == "KEYS") && !IsOneOf(Before(words, at), kBeforeOrdinaryKey);
 }
 
-// The word that counts: the last one that is no qualifier.
+// The significant word: the last one that is not a qualifier.
 std::size_t LastThatCounts(const std::vector<std::string>& words) {
   std::size_t last = words.size() - 1;
   while (last > 0 && IsOneOf(words[last], kQualifiers)) --last;
@@ -137,7 +137,7 @@ SecretName JudgeWord(std::string_view word) {
   if (words.empty()) return SecretName::kNone;
   const std::size_t last = LastThatCounts(words);
   if (IsTokenName(words, last)) return SecretName::kMaybe;
-  // "missing key: …" and key=lambda; "2 pass, 1 fail"; "auth: ok" would all be secrets otherwise.
+  // Without this, "missing key: …" and key=lambda; "2 pass, 1 fail"; "auth: ok" would all be secrets.
   if (words[last] == "KEY" && last > 0 && IsKeyName(words, last)) return SecretName::kMaybe;
   if (words[last] == "KEYS" && IsOneOf(Before(words, last), std::array{"API", "ACCESS", "SSH", "AUTH"})) {
     return SecretName::kMaybe;
@@ -183,7 +183,7 @@ bool IsNoValue(std::string_view value) {
 
 bool IsOrdinaryValue(std::string_view value) {
   if (IsNoValue(value)) return true;
-  // One number, or several: 512, 0.4, 1e-3, 4k, 101, 2023. A long row of digits may be a code.
+  // One number, or several: 512, 0.4, 1e-3, 4k, 101, 2023. A long sequence of digits may be a code.
   const std::string text = Core(value);
   std::size_t digits = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -1,5 +1,6 @@
-// JSON out of a run folder, which may be anybody's. Taken apart and printed again, a file of nothing but brackets grows
-// with the square of its size, so that what is nested deeper than anything fulldeck writes is no JSON here. Pure.
+// Parses JSON from a run folder, which may contain untrusted files. A file of nothing but brackets, parsed and
+// printed again, grows with the square of its size. So JSON that is nested deeper than anything that fulldeck writes
+// is rejected. Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +10,7 @@ namespace fulldeck::job {
 
 inline constexpr int kDeepestJson = 64;
 
-// Discarded (is_discarded()) where it is no JSON, or too deep.
+// Discarded (is_discarded()) if it is not JSON or nested too deep.
 nlohmann::ordered_json ParseShallow(std::string_view text);
 
 }  // namespace fulldeck::job

@@ -21,7 +21,7 @@ constexpr long kCgroup2Magic = 0x63677270;
 constexpr int kDeepest = 16;
 constexpr std::size_t kMaxFolders = 4096;
 
-// The folder and those below it, the deepest last.
+// Adds the folder and those below it, the deepest last.
 void AddTree(const std::string& folder, int depth, std::vector<std::string>& folders) {
   if (depth > kDeepest || folders.size() >= kMaxFolders) return;
   folders.push_back(folder);
@@ -81,7 +81,7 @@ void KillCgroup(const std::string& cgroup) {
   if (HoldsTheCaller(folders)) return;
   if (WriteTo(cgroup + "/cgroup.kill", "1")) return;
   for (const wire::ProcessIdentity& process : ProcessesIn(folders)) SendSignal(process, SIGKILL);
-  // Frozen by v1, a process does not even die.
+  // A process that v1 has frozen does not even die.
   for (const std::string& folder : folders) WriteTo(folder + "/freezer.state", "THAWED");
 }
 

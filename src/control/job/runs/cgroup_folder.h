@@ -1,5 +1,5 @@
-// The cgroup that holds the ranks of a run, as a folder: what is in it, and how it ends. For the launcher of the run,
-// and for whoever cleans up after a launcher that was killed.
+// The cgroup that holds the ranks of a run, as a folder: its processes, and how to kill and remove it. For the
+// launcher of the run, and for the cleanup after a launcher that was killed.
 #pragma once
 
 #include <string>
@@ -9,20 +9,21 @@
 
 namespace fulldeck::job {
 
-// What somebody calls a cgroup is killed only when it is one.
+// Check this before killing: a recorded path is killed only if it is a cgroup.
 bool IsCgroup(const std::string& folder);
 
 // The folder and those below it, the deepest last.
 std::vector<std::string> CgroupTree(const std::string& cgroup);
 
-// Living processes, zombies left out.
+// Running processes, without zombies.
 std::vector<wire::ProcessIdentity> ProcessesIn(const std::vector<std::string>& folders);
 
-// SIGKILL to everything in it, at once where the kernel can (v2 since 5.14); else to each process, to be called again
-// until it is empty, as they may still fork. Thaws what v1 has frozen. Does nothing where the caller itself is in it.
+// Sends SIGKILL to everything in it, atomically if the kernel supports it (v2 since 5.14). Otherwise signals each
+// process; call it again until the cgroup is empty, as the processes may still fork. Thaws processes that v1 has
+// frozen. Does nothing if the caller itself is in the cgroup.
 void KillCgroup(const std::string& cgroup);
 
-// The folders, which must be empty. False when one is left.
+// Removes the folders, which must be empty. Returns false if one remains.
 bool RemoveCgroup(const std::string& cgroup);
 
 }  // namespace fulldeck::job

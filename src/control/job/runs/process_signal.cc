@@ -14,10 +14,10 @@
 namespace fulldeck::job {
 namespace {
 
-// Same numbers on every architecture; older headers lack the names.
+// The same numbers on every architecture; older headers lack the names.
 constexpr long kPidfdSendSignal = 424;
 constexpr long kPidfdOpen = 434;
-// How often processes are looked at on kernels without pidfds.
+// How often processes are polled on kernels without pidfds.
 constexpr std::chrono::milliseconds kPollInterval{20};
 
 base::UniqueFd OpenPidfd(int pid) {
@@ -45,7 +45,7 @@ std::vector<wire::ProcessIdentity> WaitUntilGone(std::vector<wire::ProcessIdenti
                     processes.end());
     const base::Duration left = deadline - base::SteadyClock::Instance().Now();
     if (processes.empty() || left <= base::Duration(0)) return processes;
-    // The first one to wait for is as good as any: the loop ends when all have ended.
+    // Wait for any of them first: the loop ends when all have ended.
     const base::UniqueFd handle = OpenPidfd(processes.front().pid);
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(
         handle.valid() ? std::min<base::Duration>(left, std::chrono::hours(1))
@@ -83,7 +83,7 @@ std::vector<StopOutcome> StopProcesses(const std::vector<wire::ProcessIdentity>&
 
 bool IsThisProcessOrAncestor(int pid) {
   int each = getpid();
-  // Longer chains than this do not exist; a pid namespace ends in 0.
+  // Longer chains do not exist; a pid namespace ends in 0.
   for (int depth = 0; each > 0 && depth < 1024; ++depth) {
     if (each == pid) return true;
     const auto stat = wire::ReadProcessStat(each);

@@ -27,7 +27,7 @@ bool LooksLikeARun(const std::string& folder) {
   return IsFolder(folder) && (IsFolder(folder + "/logs") || LatestAttempt(folder).has_value());
 }
 
-// The later of folder and merged log: a long run does not touch its folder.
+// The later of folder and merged log: a long run does not modify its folder.
 fs::file_time_type LastWritten(const std::string& folder) {
   std::error_code error;
   auto when = fs::last_write_time(folder, error);
@@ -68,7 +68,7 @@ std::string RanksThere(const std::string& attempt_folder) {
                      *std::max_element(ranks.begin(), ranks.end()));
 }
 
-// `fulldeck train` lets work_dirs/JOB/logs/train.log point to RUN/logs/train.log. The name of that run.
+// `fulldeck train` makes work_dirs/JOB/logs/train.log a link to RUN/logs/train.log. Returns the name of that run.
 std::optional<std::string> LastRunOfJob(const std::string& folder) {
   const auto target = base::SystemRoot().ReadLink(folder + kMergedLog);
   if (!target || !target->ends_with(kMergedLog)) return std::nullopt;
@@ -164,7 +164,7 @@ base::Result<std::vector<std::string>> LogFiles(const RunLogs& logs, const LogCh
 std::vector<std::string> LogFolders(const RunLogs& logs, const std::vector<std::string>& files) {
   std::vector<std::string> folders{logs.directory};
   for (const std::string& file : files) {
-    // Each part of the path between run directory and file.
+    // Each folder on the path between run directory and file.
     for (std::size_t slash = file.find('/', logs.directory.size() + 1); slash != std::string::npos;
          slash = file.find('/', slash + 1)) {
       const std::string folder = file.substr(0, slash);

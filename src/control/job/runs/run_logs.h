@@ -1,5 +1,5 @@
-// Where the logs of a run lie, also of one that has ended:
-//   RUN-DIRECTORY/logs/train.log                                    what all ranks of this host said, merged
+// The location of a run's logs, also after the run has ended:
+//   RUN-DIRECTORY/logs/train.log                                    output of all ranks of this node, merged
 //   RUN-DIRECTORY/attempt_N/LOCAL-RANK/stdout.log and stderr.log    of one rank
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace fulldeck::job {
 
-inline constexpr char kRunsFolder[] = "fulldeck_runs";  // below the working directory: where runs go by default
+inline constexpr char kRunsFolder[] = "fulldeck_runs";  // below the working directory: the default location of runs
 
 struct RunLogs {
   std::string name;  // run id, or the folder's name
@@ -23,7 +23,7 @@ struct RunLogs {
 
 // `which`: a run id or the beginning of one (running, or ended below `working_directory`/fulldeck_runs), a run
 // directory, or the folder of a job of `fulldeck train`, which has the logs of its last run. Empty: the only run that
-// is running, else the newest below fulldeck_runs. The error says where was looked.
+// is running, otherwise the newest below fulldeck_runs. The error lists the searched locations.
 base::Result<RunLogs> FindRunLogs(const RunRegistry& registry, std::string_view which,
                                   const std::string& working_directory);
 
@@ -33,13 +33,14 @@ struct LogChoice {
   bool standard_error = true;
 };
 
-// The highest N for which there is attempt_N.
+// The highest N for which attempt_N exists.
 std::optional<int> LatestAttempt(const std::string& run_directory);
 
-// The files, whether or not they are there yet. An error for a rank that this run does not have here.
+// The files, whether or not they exist yet. Fails for a rank that this run does not have on this node.
 base::Result<std::vector<std::string>> LogFiles(const RunLogs& logs, const LogChoice& choice);
 
-// Every folder in which something can appear or grow that LogFiles would name, the outer ones first: to be watched.
+// Every folder in which a file that LogFiles would name can appear or grow, outer folders first: the folders to
+// watch.
 std::vector<std::string> LogFolders(const RunLogs& logs, const std::vector<std::string>& files);
 
 }  // namespace fulldeck::job

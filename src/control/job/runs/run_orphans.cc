@@ -18,8 +18,8 @@
 namespace fulldeck::job {
 namespace {
 
-// Whether a process was started in this run: it has the run's variables from its start, whatever group, session or
-// parent it has taken since. The folder distinguishes runs of one name.
+// Whether a process was started in this run: its initial environment has the run's variables, whatever group, session
+// or parent it has now. The folder distinguishes runs of the same name.
 bool WasStartedIn(const RunRecord& record, int pid) {
   const auto variables = base::SystemRoot().ReadFile(fmt::format("/proc/{}/environ", pid));
   if (!variables) return false;
@@ -37,7 +37,7 @@ bool IsOwn(int pid) {
   return stat(fmt::format("/proc/{}", pid).c_str(), &facts) == 0 && facts.st_uid == geteuid();
 }
 
-// Whether it is in the process group that a rank, gone by now, has led.
+// Whether it is in the process group of a rank that is gone now.
 bool IsInGroupOfARank(const RunRecord& record, const wire::ProcessIdentity& process) {
   const int group = getpgid(process.pid);
   return std::any_of(record.ranks.begin(), record.ranks.end(), [&](const RegisteredRank& rank) {
@@ -48,7 +48,7 @@ bool IsInGroupOfARank(const RunRecord& record, const wire::ProcessIdentity& proc
 
 void KillOnce(const RunRecord& record, const RunOrphans& orphans) {
   for (const RegisteredRank& rank : record.ranks) {
-    // Each rank leads a process group of its own; while it lives that group cannot be anybody else's.
+    // Each rank leads its own process group; while the rank lives, the group cannot belong to other processes.
     if (rank.process.pid > 1 && rank.process.start_ticks != 0 && wire::IsAlive(rank.process) &&
         getpgid(rank.process.pid) == rank.process.pid && !IsThisProcessOrAncestor(rank.process.pid)) {
       kill(-rank.process.pid, SIGKILL);
@@ -67,14 +67,13 @@ RunOrphans FindOrphans(const RunRecord& record) {
   if (record.pid_space != ThisPidSpace()) return orphans;
   std::set<int> seen;
   const auto add = [&](const wire::ProcessIdentity& process) {
-    // Without a start time it might be anybody.
+    // Without a start time, the pid may belong to any process.
     if (process.pid <= 1 || process.start_ticks == 0 || !wire::IsAlive(process)) return;
     if (seen.insert(process.pid).second) orphans.processes.push_back(process);
   };
   for (const RegisteredRank& rank : record.ranks) add(rank.process);
   add(record.front);
-  // Children of ranks that died have other parents by now, and where the run has no cgroup nothing else holds them
-  // together.
+  // Children of dead ranks have other parents by now, and if the run has no cgroup, nothing else connects them.
   for (const std::string& name : base::SystemRoot().List("/proc")) {
     const auto pid = base::ParseInteger<int>(name);
     if (!pid || seen.contains(*pid) || !IsOwn(*pid)) continue;
@@ -104,7 +103,7 @@ CleanUpReport CleanUp(const RunRegistry& registry, const RunRegistry::Entry& ent
   while (!orphans.processes.empty()) {
     for (const wire::ProcessIdentity& process : orphans.processes) found.insert(process.pid);
     KillOnce(entry.record, orphans);
-    // What was forked meanwhile is found in the next round.
+    // Processes that were forked meanwhile are found in the next round.
     const base::Duration left = deadline - base::SteadyClock::Instance().Now();
     WaitUntilGone(orphans.processes, std::min<base::Duration>(left, std::chrono::milliseconds(200)));
     orphans = FindOrphans(entry.record);

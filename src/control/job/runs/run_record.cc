@@ -23,7 +23,7 @@ Json ToJson(const wire::ProcessIdentity& process) {
   return {{"pid", process.pid}, {"start_ticks", process.start_ticks}};
 }
 
-// A program may be given more than an entry should hold; it is only there to be shown.
+// A command may be longer than an entry should be; it is stored only for display.
 std::vector<std::string> Shortened(const std::vector<std::string>& command) {
   std::vector<std::string> shortened;
   std::size_t left = kLongestCommand;
@@ -36,7 +36,7 @@ std::vector<std::string> Shortened(const std::vector<std::string>& command) {
   return shortened;
 }
 
-// Reads fields one after the other; after the first one that is wrong it reads nothing more and remembers why.
+// Reads fields one after the other. After the first invalid one it reads nothing more and keeps the error.
 class Fields {
  public:
   explicit Fields(const Json& object) : object_(object) {}
@@ -47,7 +47,7 @@ class Fields {
     if (problem_.empty() && text.empty() && !may_be_empty) Fail(name, "is empty");
   }
 
-  // As it is: another spelling would be another file.
+  // Unchanged: another spelling would be another file.
   void Path(const char* name, std::string& path) {
     if (const Json* value = Find(name)) TakeText(name, *value, path);
   }
@@ -56,7 +56,7 @@ class Fields {
   void Number(const char* name, Integer& number, Integer least, Integer most) {
     const Json* value = Find(name);
     if (value == nullptr) return;
-    // What does not fit 64 bits is kept as a double, and so is no integer here.
+    // A number that does not fit into 64 bits is stored as a double, and so is not an integer here.
     const bool fits =
         value->is_number_unsigned()
             ? value->get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())

@@ -74,7 +74,7 @@ std::string_view BootOf(std::string_view pid_space) {
 
 enum class Reach { kHere, kContainer, kElsewhere };
 
-// Of a run from before a reboot the pids mean nothing any more, but the entry is still this host's to remove.
+// For a run from before a reboot the pids are meaningless, but this machine may still remove the entry.
 Reach ReachOf(const RunRecord& record) {
   const std::string here = ThisPidSpace();
   if (record.pid_space == here) return Reach::kHere;
@@ -120,7 +120,8 @@ RunRegistry::RunRegistry(const base::Environment& environment) {
     folders_.push_back(*named);
     return;
   }
-  // A session started by su, cron or a cluster's manager has no XDG_RUNTIME_DIR where another session of the user has.
+  // A session started by su, cron or a scheduler has no XDG_RUNTIME_DIR, although another session of the user may
+  // have one.
   const std::string uid = std::to_string(geteuid());
   for (const std::string& folder : {wire::RuntimeFolder(environment), "/run/user/" + uid + "/fulldeck",
                                     wire::OwnedFolder("/tmp/fulldeck-" + uid)}) {
@@ -139,7 +140,7 @@ base::Result<std::string> RunRegistry::Write(const RunRecord& record) const {
   const std::string draft = folder + kSubfolder + "/." + name + "." + std::to_string(getpid());
   RunRecord whole = record;
   if (whole.pid_space.empty()) whole.pid_space = ThisPidSpace();
-  unlink(draft.c_str());  // of a process of the same pid that died half-way
+  unlink(draft.c_str());  // of a process with the same pid that died halfway
   base::UniqueFd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   const bool written =
       file.valid() && WriteWhole(file.get(), FormatRunRecord(whole)) && rename(draft.c_str(), path.c_str()) == 0;
@@ -176,7 +177,7 @@ std::vector<RunRegistry::Entry> RunRegistry::List(std::vector<std::string>* warn
     for (const std::string& name : base::SystemRoot().List(folder)) {
       if (name.starts_with(".") || !name.ends_with(".json")) continue;
       auto entry = ReadEntry(folder + "/" + name);
-      // One that has just ended took its entry with it.
+      // A run that has just ended removed its entry.
       if (!entry && entry.error().system_error == ENOENT) continue;
       if (!entry) {
         warn(entry.error().message);

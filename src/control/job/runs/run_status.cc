@@ -21,7 +21,7 @@ std::string DescribeState(const wire::Supervision& told) {
   return wire::RankStateName(told.state);
 }
 
-// By local rank, from what the entry says.
+// By local rank, from the entry.
 std::vector<RankStatus> RanksOf(const RunRecord& record) {
   std::vector<RankStatus> ranks(std::max(record.cards.size(), record.ranks.size()));
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -66,7 +66,7 @@ void RunStatusReader::FillUsage(RankStatus& rank, const wire::ProcessIdentity& p
       return to < from ? 0 : static_cast<double>(to - from) / seconds;
     };
     rank.cpu_percent = 100 * rate(before.cpu_ticks, now.cpu_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
-    // A program that counts no samples has none, rather than none a second.
+    // A program that does not count samples has no rate, rather than a rate of zero.
     if (before.samples && now.samples && *now.samples > 0)
       rank.samples_per_second = rate(*before.samples, *now.samples);
   }
@@ -98,7 +98,7 @@ RunStatus RunStatusReader::Read(const RunRegistry::Entry& entry) {
     const int local = static_cast<int>(i);
     const bool on_board = board && local < board->run().local_ranks;
     const auto told = on_board ? board->ReadSupervision(local) : std::nullopt;
-    // The entry may be a moment older than the board.
+    // The entry may be slightly older than the board.
     if (told && told->process.pid > 0) processes[i] = told->process;
     wire::ProcessIdentity process = processes[i];
     if (process.pid > 0) {
@@ -108,14 +108,14 @@ RunStatus RunStatusReader::Read(const RunRegistry::Entry& entry) {
       const bool stopped = stat && (stat->state == 'T' || stat->state == 't');
       rank.state = !rank.alive ? "gone" : stopped ? "stopped" : "running";
     }
-    // A rank that has just ended stands there as it was until the supervisor is told.
+    // The board keeps the old state of a rank that has just ended until the supervisor notices.
     if (told && (rank.alive || told->state == wire::RankState::kStarting || told->state == wire::RankState::kExited ||
                  told->state == wire::RankState::kKilled)) {
       rank.state = DescribeState(*told);
     }
     if (on_board) rank.loop = board->ReadLoop(local);
     if (!rank.alive) continue;
-    // A script around the program is not what works.
+    // Measure the program itself, not a script around it.
     const auto inner = on_board ? board->ReadProcess(local) : std::nullopt;
     if (inner && inner->process.pid > 0 && inner->process.start_ticks != 0 && wire::IsAlive(inner->process)) {
       process = inner->process;

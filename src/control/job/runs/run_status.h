@@ -1,4 +1,4 @@
-// What a run is doing now, put together from its entry, its board and /proc: what ps and top show. Reads only.
+// The current state of a run, combined from its entry, its board and /proc, for ps and top. Reads only.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,24 @@ struct RankStatus {
   std::optional<int> pid;
   std::string state;  // "running", "starting", "stopped", "exited with code 1", "killed by signal 9", "gone"
   bool alive = false;
-  std::optional<RegisteredCard> card;  // absent: on the host's processors
-  std::optional<wire::Loop> loop;      // absent: the program tells nothing
+  std::optional<RegisteredCard> card;  // absent: on the node's CPUs
+  std::optional<wire::Loop> loop;      // absent: the program reports none
   std::optional<std::uint64_t> resident_bytes;
   // From two readings of the same process; absent in the first.
-  std::optional<double> cpu_percent;  // of one processor: 400 % is four
+  std::optional<double> cpu_percent;  // of one CPU: 400 % is four CPUs
   std::optional<double> samples_per_second;
 };
 
 struct RunStatus {
   RunRegistry::Entry entry;
   std::string state;  // "running", "starting", "left behind, 3 processes alive", "running, 2 of 8 ranks ended"
-  std::vector<RankStatus> ranks;      // of this host, by local rank
-  std::optional<std::uint64_t> step;  // the least of the ranks that tell theirs
+  std::vector<RankStatus> ranks;      // of this node, by local rank
+  std::optional<std::uint64_t> step;  // the lowest of the ranks that report one
   std::optional<std::uint64_t> total_steps;
   std::optional<std::string> board_problem;  // why the board could not be read
 };
 
-// Keeps the last figures of each rank for the rates. Not thread safe.
+// Keeps the last measurements of each rank to compute rates. Not thread-safe.
 class RunStatusReader {
  public:
   explicit RunStatusReader(const base::Clock& clock = base::SteadyClock::Instance()) : clock_(clock) {}

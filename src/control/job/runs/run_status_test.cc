@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::SizeIs;
 
-// This process plays the supervisor and every rank.
+// This process acts as the supervisor and every rank.
 class RunStatusTest : public ::testing::Test {
  protected:
   RunStatusTest() {

@@ -16,7 +16,7 @@ namespace {
 using Entry = RunRegistry::Entry;
 using Seconds = std::chrono::duration<double>;
 
-// What a front needs to see that its supervisor is gone, and to end.
+// The time that a front needs to notice that its supervisor is gone, and to exit.
 constexpr std::chrono::seconds kProxyTimeout{2};
 constexpr std::chrono::seconds kBeyondGrace{5};
 
@@ -60,7 +60,7 @@ class Stopping {
     const base::Duration took = base::SteadyClock::Instance().Now() - requested_at_;
     stopped_.message = fmt::format("stopped in {:.1f} s", Seconds(took).count());
     stopped_.ok = true;
-    // Its last act is to remove its entry; one that is still there says that it was not able to.
+    // The launcher removes its entry last. If the entry still exists, the launcher could not finish its cleanup.
     const auto after = registry_.ReadAgain(entry_);
     if (after && after->record.supervisor.pid == entry_.record.supervisor.pid) AddCleanUp(*after);
     return stopped_;
@@ -78,7 +78,7 @@ class Stopping {
   }
 
   StoppedRun CleanDead() {
-    // A front that lives on is about to stop the ranks itself, and does it better.
+    // A front that is still alive is about to stop the ranks itself, and does it more gracefully.
     if (entry_.record.front.pid > 0) WaitUntilGone({entry_.record.front}, kProxyTimeout);
     stopped_.message = "was left behind by a launcher that is gone";
     stopped_.ok = true;
@@ -88,7 +88,7 @@ class Stopping {
   }
 
   StoppedRun Kill() {
-    // A restart may have given it other ranks since it was read.
+    // A restart may have changed the ranks since the entry was read.
     const auto now = registry_.ReadAgain(entry_);
     Entry last = now && now->record.supervisor.pid == entry_.record.supervisor.pid ? *now : entry_;
     for (const wire::ProcessIdentity& process : Launcher()) SendSignal(process, SIGKILL);

@@ -31,7 +31,7 @@ using ::testing::SizeIs;
 
 constexpr base::Duration kTimeout = 60s;
 
-// A process of its own session that waits to be signaled; `prepare` runs in it first. Reaped at the end.
+// A process in its own session that waits to be signaled; `prepare` runs in it first. Reaped at the end.
 class Sleeper {
  public:
   explicit Sleeper(const std::function<void()>& prepare = [] {}) {
@@ -160,7 +160,7 @@ class StopRun : public ::testing::Test {
     options.log_line = [this](const std::string& sentence) { logged_.push_back(sentence); };
     return StopRuns(registry_, {entry}, options).at(0);
   }
-  // A cgroup of this test's own, of whatever kind the machine has; empty where none can be made.
+  // A cgroup of this test, of whatever kind the machine has; empty if none can be created.
   std::string MakeCgroup(const std::string& hierarchy) {
     const std::string folder = hierarchy + "/fulldeck-test-" + std::to_string(getpid());
     if (mkdir(folder.c_str(), 0755) != 0) return "";
@@ -175,7 +175,7 @@ class StopRun : public ::testing::Test {
 };
 
 TEST_F(StopRun, SignalsTheProxyWhichForwardsIt) {
-  // The supervisor ignores SIGTERM, as long as it does not come from its front.
+  // The supervisor ignores SIGTERM unless it comes from its front.
   Sleeper supervisor(IgnoreTerm);
   const wire::ProcessIdentity target = supervisor.identity();
   Sleeper front([target] {
@@ -211,7 +211,8 @@ TEST_F(StopRun, KillsALauncherThatDoesNotEndAndItsRanks) {
   Sleeper bystander;
   RunRecord record = Record("run", front.identity(), supervisor.identity());
   const auto entry = Register(record);
-  // Restarted since it was read: the ranks are others now, and one of the old ones' pids is somebody else's.
+  // The run was restarted since it was read: the ranks are different now, and the pid of an old one belongs to
+  // another process.
   record.ranks = {{0, rank.identity()}, {1, {bystander.identity().pid, 7}}};
   Register(record);
   const StoppedRun stopped = Stop(entry, 200ms);
@@ -291,7 +292,7 @@ TEST_P(StopRunInCgroup, KillsWhatItsCgroupHoldsAndRemovesIt) {
   const std::string cgroup = MakeCgroup(GetParam());
   if (cgroup.empty()) GTEST_SKIP() << "no cgroup can be made below " << GetParam();
   ASSERT_EQ(mkdir((cgroup + "/inner").c_str(), 0755), 0);
-  Sleeper daemon(IgnoreTerm);  // nothing but the cgroup says that it belongs to the run
+  Sleeper daemon(IgnoreTerm);  // only the cgroup shows that it belongs to the run
   std::ofstream(cgroup + "/inner/cgroup.procs") << daemon.identity().pid << '\n' << std::flush;
   if (access((cgroup + "/freezer.state").c_str(), F_OK) == 0)
     std::ofstream(cgroup + "/freezer.state") << "FROZEN" << '\n' << std::flush;

@@ -25,7 +25,7 @@ base::Result<off_t> BeginOfLastLines(int fd, std::uint64_t lines) {
   std::vector<char> block(kBlock);
   off_t end = status.st_size;
   if (lines == 0) return end;
-  // The newline at the very end closes the last line, and begins none.
+  // The newline at the very end closes the last line and begins none.
   std::uint64_t newlines_left = lines;
   bool is_last_byte = true;
   while (end > 0) {
@@ -33,7 +33,7 @@ base::Result<off_t> BeginOfLastLines(int fd, std::uint64_t lines) {
     const ssize_t got = pread(fd, block.data(), static_cast<std::size_t>(end - begin), begin);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return base::ErrnoError("cannot read");
-    if (got != end - begin) return off_t{0};  // it was cut meanwhile
+    if (got != end - begin) return off_t{0};  // the file was truncated meanwhile
     for (off_t i = got - 1; i >= 0; --i) {
       const bool newline = block[static_cast<std::size_t>(i)] == '\n';
       if (newline && !is_last_byte && --newlines_left == 0) return begin + i + 1;
@@ -54,7 +54,7 @@ base::Result<void> TailedFile::Open() {
     const auto begin = BeginOfLastLines(file.get(), *last_lines_);
     if (!begin) return base::Error{base::Printable(path_) + ": " + begin.error().message, begin.error().system_error};
     offset_ = *begin;
-    last_lines_.reset();  // what takes its place later is all new
+    last_lines_.reset();  // a file that replaces it later is read completely
   }
   file_ = std::move(file);
   return {};

@@ -1,5 +1,5 @@
-// A file that somebody else appends to, read like `tail -f` does: the last lines first, then what comes. Passive:
-// whoever owns it says when to look (inotify, a timer). The bytes are passed on as they are.
+// A file that another program appends to, read as `tail -f` does: the last lines first, then new bytes. Passive: its
+// owner decides when to poll (inotify, a timer). The bytes are passed on unchanged.
 #pragma once
 
 #include <sys/types.h>
@@ -15,22 +15,24 @@
 
 namespace fulldeck::job {
 
-// Where the last `lines` lines of the file begin; 0 when it has no more than these. A last line without newline counts.
+// The offset of the last `lines` lines of the file; 0 if it has no more than these. A last line without newline
+// counts.
 base::Result<off_t> BeginOfLastLines(int fd, std::uint64_t lines);
 
-// Not thread safe.
+// Not thread-safe.
 class TailedFile {
  public:
   using Sink = std::function<void(std::string_view bytes)>;
 
-  // FOLDER/relative, opened as base::OpenBeneath does: no symbolic link, no file of another user than FOLDER's.
-  // `last_lines`: of what is there at the first look, only so many; absent: everything.
+  // FOLDER/relative, opened as base::OpenBeneath does: no symbolic link, no file of a user other than FOLDER's owner.
+  // `last_lines`: at the first poll, only that many of the existing lines; absent: everything.
   TailedFile(const std::string& folder, std::string relative, std::optional<std::uint64_t> last_lines)
       : folder_(folder), relative_(std::move(relative)), path_(folder + "/" + relative_), last_lines_(last_lines) {}
 
-  // Passes on what has come since the last look, at most 1 MiB; true when there may be more. A file that is not there
-  // yet is no error: it is opened when it comes. One that was cut is read from its beginning, one that was replaced
-  // from the new one's, after the rest of the old. An error for what is no plain file or cannot be read.
+  // Passes on the bytes since the last poll, at most 1 MiB; returns true if there may be more. A file that does not
+  // exist yet is not an error: it is opened when it appears. A truncated file is read from its start. If the file is
+  // replaced, the rest of the old one is read first, then the new one from its start. Fails for anything but a
+  // regular file, and for an unreadable one.
   base::Result<bool> Poll(const Sink& sink);
 
   bool opened() const { return file_.valid(); }

@@ -1,5 +1,5 @@
-// Opening files in a folder whose parents another user may be able to rename: a run folder below a log folder that is
-// open to everybody. For paths that were resolved when the folder was made.
+// Opens files in a folder whose parents another user may be able to rename: a run folder below a world-writable log
+// folder. For paths that were resolved when the folder was created.
 #pragma once
 
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 
 namespace fulldeck::base {
 
-// As open(2), but no part of the absolute `path` may be a symbolic link (ELOOP); on kernels before 5.6, and where a
-// container forbids openat2, only its last part is checked. Safe in a signal handler.
+// Like open(2), but no component of the absolute `path` may be a symbolic link (ELOOP). On kernels before 5.6, and in
+// containers that forbid openat2, only the last component is checked. Async-signal-safe.
 inline int OpenWithoutLinks(const char* path, int flags, mode_t mode = 0) {
   // struct open_how of <linux/openat2.h>, which old C libraries lack.
   struct {

@@ -5,8 +5,7 @@
 namespace fulldeck::base {
 
 void UniqueFd::Reset(int fd) {
-  // EINTR on close leaves the descriptor closed on Linux; a second close could hit a descriptor that another thread
-  // got.
+  // After EINTR, Linux has closed the descriptor; a second close could hit one that another thread has just opened.
   if (fd_ >= 0) close(fd_);
   fd_ = fd;
 }

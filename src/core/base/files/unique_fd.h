@@ -1,4 +1,4 @@
-// UniqueFd: owns one file descriptor and closes it at the end. Movable, not copyable.
+// UniqueFd: owns one file descriptor; the destructor closes it. Movable, not copyable.
 #pragma once
 
 #include <utility>

@@ -17,7 +17,7 @@ Result<std::string> ReadWholeFile(const std::string& path, std::size_t most) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status = {};
   if (!file.valid() || fstat(file.get(), &status) != 0) return ErrnoError("cannot read " + Printable(path));
-  // Pipes and the like tell no size. One byte more, so that the end is seen without growing.
+  // Pipes and the like report no size. One extra byte detects the end without growing the string.
   std::string bytes(std::min(static_cast<std::size_t>(status.st_size), most) + 1, '\0');
   std::size_t have = 0;
   for (;;) {
@@ -58,7 +58,7 @@ Result<void> WriteAllTo(int fd, std::string_view bytes, const std::string& path)
 
 namespace {
 
-// What stands there already, a link that somebody put there or what a killed process left, is never written to.
+// Creates a new file. An existing one (a planted link, or what a killed process left behind) is never written to.
 UniqueFd MakeDraft(const std::string& path, std::string* draft) {
   constexpr int kTries = 100;
   for (int number = 0; number < kTries; ++number) {
@@ -71,12 +71,12 @@ UniqueFd MakeDraft(const std::string& path, std::string* draft) {
   return {};
 }
 
-// The new name itself survives a power failure only then. Some file systems cannot do it.
+// Without this, the new name may be lost in a power failure. Some file systems do not support it.
 bool SyncFolderOf(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   const UniqueFd opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // A folder that can be written to but not read cannot be synced.
+  // A folder that is writable but not readable cannot be synced.
   return !opened.valid() || fsync(opened.get()) == 0 || errno == EINVAL || errno == ENOTSUP;
 }
 

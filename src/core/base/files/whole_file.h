@@ -1,4 +1,5 @@
-// Files as a whole: read up to a limit, written so that a reader never sees half of one; and a part of one. Any thread.
+// Whole-file I/O: reads up to a limit; writes so that a reader never sees half a file. Also reads a range of a file.
+// Thread safe.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +11,17 @@
 
 namespace fulldeck::base {
 
-// An error names the file; so does one that is larger than `most` bytes.
+// Errors name the file. A file larger than `most` bytes is an error.
 Result<std::string> ReadWholeFile(const std::string& path, std::size_t most);
 
-// So many bytes of an open file from `begin` on; fewer where it ends before or cannot be read.
+// Reads `bytes` bytes of an open file from offset `begin`; fewer at the end of the file or on an error.
 std::string ReadRange(int fd, std::uint64_t begin, std::size_t bytes);
 
-// All of the bytes to an open file; `path` is for the message.
+// Writes all bytes to an open file; `path` is only used in the message.
 Result<void> WriteAllTo(int fd, std::string_view bytes, const std::string& path);
 
-// Written to a new file in the same folder, synced, renamed over what was there, and the folder synced: a reader sees
-// the old file, or the new one, or none, also after a power failure. What was written of one that failed is removed.
+// Writes a new file in the same folder, syncs it, renames it to `path`, and syncs the folder: a reader sees the old
+// file, the new one, or none, also after a power failure. If this fails, the partial file is removed.
 Result<void> ReplaceFile(const std::string& path, std::string_view bytes);
 
 }  // namespace fulldeck::base

@@ -1,4 +1,5 @@
-// What the library does when the loader brings it into a process, and the functions that it takes over.
+// Entry point of the preloaded library: what it does when the loader maps it into a process, and the functions that it
+// interposes.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,7 +27,8 @@ namespace {
 
 using Write = ssize_t(int, const void*, std::size_t);
 using Writev = ssize_t(int, const iovec*, int);
-// Found when a rank starts; null before and in other processes, which call the kernel themselves.
+// Resolved when a rank starts; null before that and in other processes, where the interposed functions call the kernel
+// directly.
 Write* real_write = nullptr;
 Writev* real_writev = nullptr;
 
@@ -37,7 +39,7 @@ Function* Next(const char* name) {
 
 void Start();
 
-// The path under which the loader knows this library.
+// The path under which the loader loaded this library.
 const char* LibraryPath() {
   const char* const variable = FindVariable(environ, wire::kAgentVariable);
   if (variable != nullptr && *variable != '\0') return variable;

@@ -1,4 +1,4 @@
-// The kinds of elements and of reductions, with the numbers of the public header, and what is allowed with what.
+// The element types and the reductions, with the numbers of the public header, and which combinations are valid.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ enum class Datatype : std::uint8_t {
 };
 
 enum class Reduction : std::uint8_t {
-  kNone = 0,  // a call that only moves data
+  kNone = 0,  // data is moved, not reduced
   kSum = FULLDECK_SUM,
   kAvg = FULLDECK_AVG,
   kMin = FULLDECK_MIN,
@@ -35,7 +35,7 @@ enum class Reduction : std::uint8_t {
   kXor = FULLDECK_XOR,
 };
 
-// Of numbers that came from outside: false for those that mean nothing.
+// For numbers from outside: whether they are valid.
 bool IsDatatype(int number);
 bool IsReduction(int number);
 
@@ -43,10 +43,10 @@ std::uint64_t BytesOf(Datatype datatype);
 const char* NameOf(Datatype datatype);    // "float32"
 const char* NameOf(Reduction reduction);  // "sum"
 bool IsFloat(Datatype datatype);
-// and, or and xor are for integers and bool; avg is for numbers. kNone reduces nothing.
+// and, or and xor are for integers and bool; avg is for numbers, not bool. kNone cannot be reduced with.
 bool CanReduce(Datatype datatype, Reduction reduction);
-// As the rank board counts them (FULLDECK_BOARD_FLOAT32 and so on); it has no unsigned types wider than a byte, and
-// those are its "other".
+// The type's number on the rank board (FULLDECK_BOARD_FLOAT32 and so on). The board has no unsigned types wider than
+// one byte; they become its "other".
 std::uint32_t BoardDatatype(Datatype datatype);
 
 }  // namespace fulldeck::collectives

@@ -24,7 +24,7 @@ TEST(Datatype, HasASizeANameAndAPlaceOnTheBoard) {
     const std::string name = NameOf(datatype);
     names.insert(name);
     EXPECT_NE(name, "unknown");
-    // The name ends with the bits.
+    // The name ends with the number of bits.
     const std::uint64_t bits =
         datatype == Datatype::kBool ? 8 : std::stoull(name.substr(name.find_first_of("0123456789")));
     EXPECT_EQ(BytesOf(datatype) * 8, bits) << name;

@@ -20,7 +20,7 @@
 namespace fulldeck::collectives {
 namespace {
 
-// The best one first.
+// Best first.
 constexpr InstructionSet kSets[] = {InstructionSet::kAvx512, InstructionSet::kAvx2, InstructionSet::kNeon,
                                     InstructionSet::kPlain};
 constexpr int kSetCount = 4;
@@ -44,7 +44,7 @@ const KernelTable* TableOf(InstructionSet set) {
 
 #if defined(__x86_64__)
 
-// Registers that the kernel saves when it switches threads (XCR0): without that a processor's abilities are of no use.
+// The registers that the kernel saves on a context switch (XCR0): without that, a feature of the CPU cannot be used.
 std::uint64_t SavedRegisters() {
   unsigned a = 0;
   unsigned b = 0;
@@ -110,7 +110,7 @@ std::optional<NonfiniteHit> RunJob(const ReduceJob& job, InstructionSet set, Dat
   return hit;
 }
 
-// One function for each place in the tables, since a ReduceFunction carries nothing but its address.
+// One function per table entry, because a ReduceFunction carries no state except its address.
 template <int kPlace>
 std::optional<NonfiniteHit> RunPlace(const ReduceJob& job) {
   return RunJob(job, static_cast<InstructionSet>(kPlace / (kDatatypeCount * kReductionCount)),
@@ -125,7 +125,7 @@ constexpr auto AllPlaces(std::integer_sequence<int, kPlace...> /*places*/) {
 
 constexpr auto kPlaces = AllPlaces(std::make_integer_sequence<int, kSetCount * kDatatypeCount * kReductionCount>());
 
-// Inf and NaN have all bits of the exponent set.
+// Infinity and NaN have all exponent bits set.
 template <typename Bits>
 bool HasFiniteExponent(const std::byte* element, Bits exponent) {
   Bits bits = 0;
@@ -150,7 +150,7 @@ const char* NameOf(InstructionSet set) {
 }
 
 bool CanRun(InstructionSet set) {
-  // Asking the processor takes tens of microseconds in a virtual machine.
+  // Querying the CPU takes tens of microseconds in a virtual machine.
   static const std::array<bool, std::size(kSets)> can_run = [] {
     std::array<bool, std::size(kSets)> answers{};
     for (const InstructionSet each : kSets) {

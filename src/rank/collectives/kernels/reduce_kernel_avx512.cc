@@ -16,7 +16,7 @@ inline bool AnyBit(std::uint64_t __attribute__((vector_size(64))) bits) {
   return _mm512_test_epi64_mask((__m512i)bits, (__m512i)bits) != 0;
 }
 
-// All lanes are asked for by name: of the forms without a mask g++ 12 warns that they use something uninitialised.
+// Uses the masked forms with all lanes set: for the unmasked ones, g++ 12 warns about uninitialized variables.
 constexpr __mmask16 kAll = 0xffff;
 
 inline __m512 WidenHalves(const std::byte* from) {

@@ -1,4 +1,4 @@
-// What is special about floats: results that are not finite, conversions, and a thread's settings of its arithmetic.
+// Special cases of floats: results that are not finite, conversions, and the calling thread's floating-point settings.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr Reduction kFloatReductions[] = {Reduction::kSum, Reduction::kAvg, Redu
 struct Outcome {
   std::vector<std::byte> result;
   std::optional<std::uint64_t> first;  // index of the hit
-  int source = -2;                     // of the hit; -2 where there is none
+  int source = -2;                     // of the hit; -2 if none
 };
 
 Outcome Reduced(InstructionSet set, Datatype datatype, Reduction reduction,
@@ -62,7 +62,7 @@ TEST(NotFinite, IsFoundWhereverItComesFirst) {
         EXPECT_EQ(Reduced(set, datatype, reduction, clean, true).first, std::nullopt);
         for (const std::size_t at : {0, 1, 7, 63, 64, 65, 511, 512, 700, 1087, 1088, 1098, 1099}) {
           auto sources = clean;
-          // Min and max let an infinity of the other sign through, so give them NaNs.
+          // Min and max do not propagate an infinity of the opposite sign, so use NaNs for them.
           const bool infinite = reduction != Reduction::kMin && reduction != Reduction::kMax && at % 2 == 0;
           Put(sources[at % 3], at, datatype, layout.Infinity() | (infinite ? 0 : 1 + at % 5));
           if (at + 1 < kCount) Put(sources[0], kCount - 1, datatype, layout.Infinity() | layout.Quiet());
@@ -113,8 +113,8 @@ TEST(NotFinite, IsFoundWhereFiniteInputsOverflow) {
           EXPECT_EQ(outcome.source, -1);
           EXPECT_FALSE(IsFinite(&outcome.result[at * BytesOf(datatype)], datatype));
         }
-        // The average of 16-bit floats fits again, since only it is rounded to 16 bits; bfloat16 has the range of
-        // float.
+        // The average of 16-bit floats is in range again, because only the average is rounded to 16 bits; bfloat16 has
+        // the range of float.
         const std::optional<std::uint64_t> found = Reduced(set, datatype, Reduction::kAvg, sources, true).first;
         EXPECT_EQ(found, datatype == Datatype::kFloat16 ? std::nullopt : std::optional<std::uint64_t>(at))
             << NameOf(set) << " " << NameOf(datatype);
@@ -299,12 +299,12 @@ TEST(ZerosOfBothSigns, GoByTheRankInMinAndMax) {
   }
 }
 
-// The thread's own settings, changed for a while.
+// Changes the thread's own settings temporarily.
 class OtherArithmetic {
  public:
 #if defined(__x86_64__)
   explicit OtherArithmetic(bool flushes) : before_(_mm_getcsr()) {
-    _mm_setcsr(flushes ? 0x9fc0U : 0x1f80U | 0x4000U);  // flush and take subnormals for 0; or round up
+    _mm_setcsr(flushes ? 0x9fc0U : 0x1f80U | 0x4000U);  // flush-to-zero and denormals-are-zero; or round up
     changed_ = _mm_getcsr();
   }
   ~OtherArithmetic() {

@@ -1,4 +1,4 @@
-// Runs on every processor of the architecture: SSE2 on x86, Advanced SIMD on ARM, both without conversions of float16.
+// Runs on every CPU of the architecture: SSE2 on x86, Advanced SIMD on ARM, both without float16 conversions.
 #include <cstddef>
 #include <cstdint>
 

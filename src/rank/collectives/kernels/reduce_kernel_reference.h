@@ -1,5 +1,5 @@
-// For tests: the reductions of reduce_kernel.h once more, one element at a time, in arithmetic that has nothing in
-// common with the kernels' (exact numbers that are rounded by hand), and data to try them on.
+// For tests: the reductions of reduce_kernel.h, reimplemented one element at a time, with arithmetic that shares
+// nothing with the kernels (exact numbers, rounded explicitly), and test data.
 #pragma once
 
 #include <cfenv>
@@ -32,7 +32,7 @@ inline std::vector<InstructionSet> RunnableSets() {
   return sets;
 }
 
-// How a float is laid out: bits of the mantissa that are written down, and of the exponent.
+// The layout of a float: bits of the stored mantissa, and of the exponent.
 struct FloatLayout {
   int mantissa;
   int exponent;
@@ -57,7 +57,7 @@ inline FloatLayout LayoutOf(Datatype datatype) {
   }
 }
 
-// The number that finite or infinite bits stand for.
+// The value of finite or infinite bits.
 inline double NumberOf(std::uint64_t bits, const FloatLayout& layout) {
   const std::uint64_t mantissa = bits & (layout.Quiet() * 2 - 1);
   const int exponent = static_cast<int>((bits & layout.Infinity()) >> layout.mantissa);
@@ -72,7 +72,7 @@ inline double NumberOf(std::uint64_t bits, const FloatLayout& layout) {
   return (bits & layout.Sign()) != 0 ? -number : number;
 }
 
-// The nearest number of the layout, the even one of two. `number` is no NaN.
+// The nearest number of the layout, ties to even. `number` is not NaN.
 inline std::uint64_t BitsOf(double number, const FloatLayout& layout) {
   const std::uint64_t sign = std::signbit(number) ? layout.Sign() : 0;
   const double magnitude = std::fabs(number);
@@ -81,12 +81,13 @@ inline std::uint64_t BitsOf(double number, const FloatLayout& layout) {
   const int smallest = 1 - layout.Bias();
   const int exponent = std::max(std::ilogb(magnitude), smallest);
   const auto whole = static_cast<std::uint64_t>(std::nearbyint(std::ldexp(magnitude, layout.mantissa - exponent)));
-  // A mantissa that is rounded up to a power of two carries into the exponent, and from the greatest one into infinity.
+  // A mantissa that is rounded up to a power of two carries into the exponent, and from the largest number into
+  // infinity.
   const std::uint64_t bits = (static_cast<std::uint64_t>(exponent - smallest) << layout.mantissa) + whole;
   return sign | std::min(bits, layout.Infinity());
 }
 
-// NaNs by the header's rules; `a` comes from the lower rank.
+// NaNs follow the rules of reduce_kernel.h; `a` comes from the lower rank.
 inline std::uint64_t ReferenceFloatStep(std::uint64_t a, std::uint64_t x, const FloatLayout& layout,
                                         Reduction reduction) {
   if (layout.IsNan(a)) return a | layout.Quiet();
@@ -95,8 +96,8 @@ inline std::uint64_t ReferenceFloatStep(std::uint64_t a, std::uint64_t x, const 
   const double right = NumberOf(x, layout);
   if (reduction == Reduction::kMin) return right < left ? x : a;
   if (reduction == Reduction::kMax) return right > left ? x : a;
-  // In double these are exact enough to be rounded again: 53 bits are more than twice 24 and two. For double itself
-  // they are the answer.
+  // In double, these are exact enough to be rounded again: 53 bits are more than 2 × 24 + 2. For double itself, they
+  // are the result.
   const double result = reduction == Reduction::kProd ? left * right : left + right;
   if (std::isnan(result)) return layout.Infinity() | layout.Quiet();
   return BitsOf(result, layout);
@@ -108,7 +109,7 @@ inline std::uint64_t LoadBits(const std::byte* from, std::uint64_t bytes) {
   return bits;
 }
 
-// Column `column` is the elements of the ranks, in their order; results come as the bits of the element's type.
+// `column` contains the elements of the ranks, in rank order; results are returned as the bits of the element's type.
 inline std::uint64_t ReferenceFloat(const std::vector<std::uint64_t>& column, Datatype datatype, Reduction reduction,
                                     int divisor) {
   const FloatLayout stored = LayoutOf(datatype);
@@ -157,7 +158,8 @@ inline std::uint64_t ReferenceInteger(const std::vector<std::uint64_t>& column, 
         a = x > a ? x : a;
         break;
       case Reduction::kProd:
-        // Of two 64-bit numbers only the lower half counts, and unsigned 128 bits hold any product of them.
+        // Of the product of two 64-bit numbers only the lower half is used, and unsigned 128 bits hold any such
+        // product.
         // NOLINTNEXTLINE(bugprone-misplaced-widening-cast)
         a = wrapped(static_cast<Wide>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(x)));
         break;
@@ -207,11 +209,11 @@ inline std::vector<std::byte> ReferenceResult(const std::vector<std::vector<std:
   return result;
 }
 
-// ---- data ----
+// ---- test data ----
 
 enum class DataKind : std::uint8_t {
-  kNumbers,  // such as gradients: no results that are not finite
-  kAnyBits,  // every bit at random, and often one of the special values
+  kNumbers,  // such as gradients: all results are finite
+  kAnyBits,  // all bits random, with frequent special values
 };
 
 inline std::uint64_t RandomElement(std::mt19937_64& random, Datatype datatype, DataKind kind) {
@@ -229,11 +231,11 @@ inline std::uint64_t RandomElement(std::mt19937_64& random, Datatype datatype, D
     case 1:
       return sign | layout.Infinity();
     case 2:
-      return sign | (layout.Infinity() - 1);  // the greatest
+      return sign | (layout.Infinity() - 1);  // the largest finite value
     case 3:
       return sign | (bits >> 48) % layout.Quiet();  // a subnormal
     case 4:
-      return sign | layout.Infinity() | (1 + (bits >> 48) % (layout.Quiet() - 1));  // a signalling NaN
+      return sign | layout.Infinity() | (1 + (bits >> 48) % (layout.Quiet() - 1));  // a signaling NaN
     case 5:
       return sign | layout.Infinity() | layout.Quiet() | (bits >> 48) % layout.Quiet();
     case 6:
@@ -257,7 +259,7 @@ inline std::vector<std::vector<std::byte>> RandomSources(std::uint64_t seed, Dat
   return sources;
 }
 
-// "float32 3: 0x7fc00000 0x7f800001": the element of each rank, for a failure's message.
+// "float32 3: 0x7fc00000 0x7f800001": the element of each rank, for failure messages.
 inline std::string ColumnText(const std::vector<std::vector<std::byte>>& sources, Datatype datatype,
                               std::size_t index) {
   std::string text = std::string(NameOf(datatype)) + " " + std::to_string(index) + ":";

@@ -1,6 +1,6 @@
-// What each instruction set's translation unit gives away: a table of functions, and nothing that runs by itself. Those
-// units are compiled with flags of their own, so they hold no inline function or template that the linker could take
-// for everybody; all of theirs is in unnamed namespaces, and this header shows them plain data alone.
+// What the translation unit of an instruction set exports: a table of functions. These units are compiled with their
+// own flags, so they must not contain inline functions or templates whose copies the linker could use for the whole
+// program. All their code is in unnamed namespaces, and this header contains only plain data.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace fulldeck::collectives {
 constexpr std::uint64_t kAllFinite = ~std::uint64_t{0};
 
 struct KernelTable {
-  // An index of kAllFinite is no hit. Checks nothing.
+  // An index of kAllFinite means no hit. Checks nothing.
   using Function = NonfiniteHit (*)(const ReduceJob& job);
-  // By the numbers of Datatype and Reduction; nullptr where CanReduce says no.
+  // Indexed by Datatype and Reduction; nullptr if CanReduce is false.
   Function functions[FULLDECK_FLOAT64 + 1][FULLDECK_XOR + 1];
 };
 
-// nullptr: this build does not have it (another architecture, or compiled without cmake/collectives_kernels.cmake).
+// nullptr: not in this build (another architecture, or compiled without cmake/collectives_kernels.cmake).
 extern const KernelTable* const kPlainKernels;
 extern const KernelTable* const kAvx2Kernels;
 extern const KernelTable* const kAvx512Kernels;

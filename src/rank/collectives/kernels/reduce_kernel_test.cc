@@ -76,7 +76,7 @@ class EveryReduction : public ::testing::TestWithParam<Case> {
     return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count * bytes())};
   }
 
-  // The index of the first element in which the two differ, -1: none.
+  // The index of the first element that differs; -1: none.
   std::ptrdiff_t FirstDifference(const std::vector<std::byte>& a, const std::vector<std::byte>& b) const {
     for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
       if (a[i] != b[i]) return static_cast<std::ptrdiff_t>(i / bytes());
@@ -194,7 +194,8 @@ TEST_P(EveryReduction, DoneInChunksGivesTheBitsOfTheWhole) {
     for (const auto& source : sources) pointers.push_back(source.data());
     for (const InstructionSet set : RunnableSets()) {
       const ReduceFunction reduce = KernelFor(set, datatype(), reduction());
-      // First [0, a), then [a, b) onto the same memory, then the rest and the end; b == 6 leaves no source for the end.
+      // First [0, a), then [a, b) in place, then the remaining sources with the end of the reduction; with b == 6 the
+      // last step has no sources.
       for (int a = 1; a < kSources; ++a) {
         for (int b = a; b <= kSources; ++b) {
           GuardedBytes accumulators(count * AccumulatorBytes(datatype()), static_cast<std::size_t>(a * 8 + b));
@@ -238,8 +239,8 @@ TEST(ReduceKernel, DividesIntegersByAnyNumberOfRanks) {
         const std::size_t count = BytesOf(datatype) == 1 ? 256 : 4096;
         auto sources = RandomSources(static_cast<std::uint64_t>(divisor), datatype, DataKind::kAnyBits, 1, count);
         for (std::size_t i = 0; i < count; ++i) {
-          // Every byte; of the wider ones those next to a multiple of the divisor, where a rounded quotient would be
-          // wrong.
+          // Every byte; for wider types, values next to a multiple of the divisor, where a rounded quotient would be
+          // off by one.
           const std::uint64_t near = LoadBits(&sources[0][i * BytesOf(datatype)], BytesOf(datatype)) /
                                          static_cast<std::uint64_t>(divisor) * static_cast<std::uint64_t>(divisor) -
                                      i % 2;
@@ -274,7 +275,7 @@ TEST(ReduceKernel, AccumulatesIn32BitsWhatHas16BitsOfFloat) {
 
 // ---- the choice of an instruction set ----
 
-// What the kernel of the system says of this processor.
+// What the operating system's kernel reports about this CPU.
 bool SystemReports(const std::vector<std::string>& flags) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

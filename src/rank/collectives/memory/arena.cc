@@ -9,7 +9,7 @@
 namespace fulldeck::collectives {
 
 std::optional<std::uint64_t> Arena::Take(std::uint64_t bytes) {
-  if (bytes > end_) return std::nullopt;  // the rounding below would wrap round
+  if (bytes > end_) return std::nullopt;  // the rounding below would overflow
   const std::uint64_t alignment = bytes >= kHugePage ? kHugePage : kRangeAlignment;
   const std::uint64_t rounded = RoundUp(std::max<std::uint64_t>(bytes, 1), kRangeAlignment);
   for (auto it = free_.begin(); it != free_.end(); ++it) {

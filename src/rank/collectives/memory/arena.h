@@ -1,5 +1,5 @@
-// Hands out stretches of an address range: first fit, neighbours merged when they come back. Knows nothing of memory:
-// pages are the owner's business. One thread at a time.
+// Allocates ranges of an address space: first fit; adjacent free ranges are merged. Does not touch the memory itself:
+// pages are up to the owner. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ class Arena {
  public:
   Arena(std::uint64_t begin, std::uint64_t end) : end_(end) { free_[begin] = end - begin; }
 
-  // Offset of a stretch, aligned to 64 bytes (and to huge pages where it is that long); nothing when there is no room.
+  // Offset of a range, aligned to 64 bytes (to huge pages if it is at least that long); nullopt if there is no space.
   std::optional<std::uint64_t> Take(std::uint64_t bytes);
-  // False: this is not the begin of a stretch that was taken.
+  // False: no allocated range begins at this offset.
   bool GiveBack(std::uint64_t offset);
-  // Does [offset, offset + bytes) lie within one stretch that is taken?
+  // Whether [offset, offset + bytes) is within one allocated range.
   bool Holds(std::uint64_t offset, std::uint64_t bytes) const;
 
  private:

@@ -7,7 +7,7 @@
 namespace fulldeck::collectives {
 namespace {
 
-// The number of a line "name value" or "name: value".
+// The number in a line "name value" or "name: value".
 std::optional<std::uint64_t> ValueOf(std::string_view text, std::string_view name) {
   for (const std::string_view line : base::Split(text, '\n')) {
     if (!line.starts_with(name)) continue;
@@ -27,7 +27,7 @@ std::optional<std::uint64_t> NumberIn(const base::SystemRoot& root, const std::s
 
 struct CgroupFiles {
   const char* mount;
-  const char* limit;  // not a number where there is none
+  const char* limit;  // contains no number if there is no limit
   const char* usage;
   const char* reclaimable;  // a line of memory.stat
 };
@@ -60,7 +60,7 @@ std::optional<AvailableMemory> ReadAvailableMemory(const base::SystemRoot& root)
   }
   const auto membership = root.ReadFile("/proc/self/cgroup", 1 << 16);
   if (!membership) return least;
-  // "4:memory:/job" in version 1, "0::/job" in version 2.
+  // "4:memory:/job" in cgroup v1, "0::/job" in v2.
   for (const std::string_view line : base::Split(*membership, '\n')) {
     const auto parts = base::Split(line, ':');
     if (parts.size() < 3) continue;
@@ -69,7 +69,8 @@ std::optional<AvailableMemory> ReadAvailableMemory(const base::SystemRoot& root)
     for (const std::string_view controller : base::Split(parts[1], ','))
       version_1 = version_1 || controller == "memory";
     if (!version_1 && !version_2) continue;
-    // Of a path that is not visible from inside a container, its visible beginning counts, and that is the container.
+    // Inside a container, only a prefix of the path may be visible; that prefix is the container's cgroup, and it is
+    // used.
     std::string cgroup(line.substr(parts[0].size() + parts[1].size() + 2));
     while (true) {
       if (cgroup.ends_with('/')) cgroup.pop_back();

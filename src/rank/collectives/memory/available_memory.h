@@ -1,5 +1,5 @@
-// How much memory this process could still get, so that a request for more can be refused. Without asking, the answer
-// to such a request is the kernel's out-of-memory killer. An estimate: others take memory too.
+// Estimates how much memory this process could still get, so that a larger request can be rejected. Otherwise the
+// kernel's out-of-memory killer would kill a process. Only an estimate: other processes allocate too.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 namespace fulldeck::collectives {
 
 struct AvailableMemory {
-  std::uint64_t bytes = 0;  // free, or taken only by files that can be read again
-  std::string of;           // what bounds it: "this machine", "the cgroup /job"
+  std::uint64_t bytes = 0;  // free, or used only by the page cache that can be reclaimed
+  std::string of;           // what the limit belongs to: "this machine", "the cgroup /job"
 };
 
-// The least of what the machine and every cgroup that this process is in have left; nothing when no bound is known.
-// Reads a few files. Any thread.
+// The minimum of what is left on the machine and in every cgroup of this process; nullopt if no limit is known. Reads a
+// few files. Thread safe.
 std::optional<AvailableMemory> ReadAvailableMemory(const base::SystemRoot& root = base::SystemRoot());
 
 }  // namespace fulldeck::collectives

@@ -1,5 +1,5 @@
-// How a stretch of elements is cut into chunks, and a chunk into the shares of several ranks. Pure; every rank gets the
-// same answer.
+// How a range of elements is split into chunks, and a chunk into the shares of several ranks. Pure; every rank computes
+// the same result.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace fulldeck::collectives {
 
-inline constexpr std::uint64_t kRangeAlignment = 64;  // shares begin on lines of their own
+inline constexpr std::uint64_t kRangeAlignment = 64;  // shares begin on their own cache lines
 
 constexpr std::uint64_t RoundUp(std::uint64_t value, std::uint64_t to) {
   return (value + to - 1) / to * to;
@@ -26,7 +26,7 @@ constexpr Range ShareOf(std::uint64_t count, std::uint64_t element_bytes, int in
   return {begin, std::min(even, count - begin)};
 }
 
-// `elements` in chunks of at most `chunk_bytes`, all about as long; at least one, so that there is always a rendezvous.
+// `elements` in chunks of at most `chunk_bytes`, of about equal length; at least one, so that every call has a barrier.
 class Chunks {
  public:
   Chunks(std::uint64_t elements, std::uint64_t element_bytes, std::uint64_t chunk_bytes) : count_(elements) {

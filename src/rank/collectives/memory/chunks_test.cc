@@ -5,7 +5,7 @@
 namespace fulldeck::collectives {
 namespace {
 
-// Shares and chunks of any length cover everything once, in order, on lines of their own.
+// Shares and chunks of any length cover everything once, in order, each on its own cache lines.
 TEST(Ranges, SharesCoverAllOnceAndBeginOnLines) {
   for (const std::uint64_t element : {1, 2, 4, 8}) {
     for (const int shares : {1, 2, 3, 7, 8, 256}) {

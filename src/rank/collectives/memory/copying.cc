@@ -39,7 +39,7 @@ void CopyStreaming(std::byte* to, const std::byte* from, std::uint64_t bytes) {
     _mm_stream_si128(target + 3, d);
   }
   std::memcpy(to + at, from + at, bytes - at);
-  // Streaming stores are ordered with nothing else.
+  // Streaming stores are not ordered with any other store.
   _mm_sfence();
 }
 #else

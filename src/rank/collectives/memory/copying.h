@@ -6,11 +6,11 @@
 
 namespace fulldeck::collectives {
 
-// Past the caches: for data that nobody will find in them anyway, because there is more of it than they hold. A plain
-// copy first reads every line that it is going to overwrite.
+// Bypasses the caches: for more data than the caches hold, which would be evicted before it is used again. A plain copy
+// first reads every cache line that it overwrites.
 void CopyStreaming(std::byte* to, const std::byte* from, std::uint64_t bytes);
 
-// Bytes of the last level of cache, or a guess where the system does not tell.
+// Bytes of the last-level cache, or a guess if the system does not report it.
 std::uint64_t LastLevelCacheBytes();
 
 }  // namespace fulldeck::collectives

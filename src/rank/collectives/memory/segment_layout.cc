@@ -8,7 +8,7 @@ namespace fulldeck::collectives {
 SegmentLayout LayoutOf(int size, int depth, std::uint64_t chunk_bytes, int sharers) {
   SegmentLayout layout;
   layout.chunk_bytes = chunk_bytes;
-  // A share of a chunk is rounded up to whole lines, so the first shares can be a line longer than the even part.
+  // A share of a chunk is rounded up to whole cache lines, so the first shares can be one line longer than the average.
   layout.result_bytes = RoundUp(chunk_bytes / sharers + kRangeAlignment, kPage);
   layout.depth = depth;
   layout.slots = 0;

@@ -1,12 +1,11 @@
-// What lies where in the segment that each member brings:
+// The layout of the segment that each member contributes:
 //
 //   slots      depth × chunk_bytes        this member's input, one chunk each
 //   results    depth × result_bytes       what this member reduced of a chunk
-//   partials   depth × 2 × result_bytes   what it hands on to the next NUMA node, in accumulators (two levels only)
-//   fetched    depth × result_bytes       what it brought over from the last NUMA node (two levels only)
+//   partials   depth × 2 × result_bytes   its partial result for the next NUMA node, in accumulators (several levels)
+//   fetched    depth × result_bytes       what it copied from the last NUMA node (several levels)
 //   rings      size × kMessageRingBytes   what it sends to each rank
 //   arena      the rest                   memory of fulldeck_allocate
-//
 #pragma once
 
 #include <cstdint>
@@ -19,13 +18,13 @@ inline constexpr std::uint64_t kHugePage = 2 * 1024 * 1024;
 struct SegmentLayout {
   std::uint64_t chunk_bytes = 0;
   std::uint64_t result_bytes = 0;
-  int depth = 0;  // slots that there are
+  int depth = 0;  // number of slots
   std::uint64_t slots = 0;
   std::uint64_t results = 0;
   std::uint64_t partials = 0;
   std::uint64_t fetched = 0;
   std::uint64_t rings = 0;
-  std::uint64_t arena = 0;  // offset of the arena: what comes before it is the same for all members
+  std::uint64_t arena = 0;  // offset of the arena: everything before it has the same layout on all members
 
   std::uint64_t Slot(int slot) const { return slots + static_cast<std::uint64_t>(slot) * chunk_bytes; }
   std::uint64_t Result(int slot) const { return results + static_cast<std::uint64_t>(slot) * result_bytes; }
@@ -33,11 +32,12 @@ struct SegmentLayout {
   std::uint64_t Fetched(int slot) const { return fetched + static_cast<std::uint64_t>(slot) * result_bytes; }
 };
 
-// `sharers`: the fewest members that share the reducing of a chunk: the size, or the size of the smallest NUMA node.
+// `sharers`: the smallest number of members that share the reduction of a chunk: the size, or the size of the smallest
+// NUMA node.
 SegmentLayout LayoutOf(int size, int depth, std::uint64_t chunk_bytes, int sharers);
 
-// A slot is read up to `levels` barriers after it was written. With copies from and to cards under way it is written a
-// barrier early and read a barrier late.
+// A slot is read up to `levels` barriers after it was written. With background copies from and to cards, it is written
+// one barrier earlier and read one barrier later.
 constexpr int SlotsForMemory(int levels) {
   return levels + 1;
 }
@@ -45,9 +45,9 @@ constexpr int SlotsForCards(int levels) {
   return levels + 3;
 }
 
-// Which slot chunk number p of a call goes through. The first one is 0 or 1 and not the one of the last chunk of the
-// call before, since a slow member may still be reading that. The others come behind the call's first barrier, and then
-// nobody is in the call before any more.
+// The slot of chunk number p of a call. The first chunk uses slot 0 or 1, whichever the last chunk of the previous call
+// did not use, because a slow member may still be reading that one. The other chunks start after the call's first
+// barrier, when all members have left the previous call.
 class SlotOrder {
  public:
   SlotOrder(int first, int depth) : first_(first), depth_(depth) {}

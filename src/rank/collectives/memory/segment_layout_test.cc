@@ -30,11 +30,11 @@ TEST(SegmentLayout, PlacesDoNotOverlapAndHaveRoomForTheLargestShare) {
   }
 }
 
-// Who is how far may differ by one barrier. A slot must not be written by anybody before everybody has read it.
+// Members may be one barrier apart. A slot must not be written before all members have read it.
 TEST(SlotOrder, NeverTakesASlotThatIsStillRead) {
   for (int nodes = 1; nodes <= kMaxLevels; ++nodes) {
     for (const bool cards : {false, true}) {
-      // The longest way: one level a node, and one more to bring the result back; flat, one.
+      // The longest path: one level per node, and one more to bring the result back; flat: one.
       const std::uint64_t read_last = static_cast<std::uint64_t>(nodes);
       const int depth = cards ? SlotsForCards(nodes) : SlotsForMemory(nodes);
       for (const int first : {0, 1}) {
@@ -43,7 +43,8 @@ TEST(SlotOrder, NeverTakesASlotThatIsStillRead) {
         for (std::uint64_t chunk = 0; chunk < 40; ++chunk) {
           ASSERT_GE(order.At(chunk), 0);
           ASSERT_LT(order.At(chunk), depth);
-          // Written at stage `later` (a stage early with cards), read until stage chunk + read_last (a stage late).
+          // Written at stage `later` (one stage early with cards), read until stage chunk + read_last (one stage late
+          // with cards).
           for (std::uint64_t later = chunk + 1; later - (cards ? 1 : 0) <= chunk + read_last + (cards ? 1 : 0);
                ++later) {
             ASSERT_NE(order.At(later), order.At(chunk)) << nodes << " nodes, pieces " << chunk << " and " << later;

@@ -26,7 +26,7 @@
 namespace fulldeck::collectives {
 namespace {
 
-// Newer than the headers that portable builds are made with.
+// Missing from the headers of portable builds.
 constexpr int kMadvPopulateWrite = 23;  // Linux 5.14
 constexpr int kMadvCollapse = 25;       // Linux 6.1
 constexpr int kAddSeals = 1033;
@@ -40,7 +40,7 @@ std::uint64_t PageBytes() {
   return bytes;
 }
 
-// 0: this system has none, or such large ones (64 KiB pages make them 512 MiB) that a stretch hardly ever holds one.
+// 0: the system has none, or such large ones (512 MiB with 64 KiB pages) that a range rarely contains one.
 std::uint64_t HugePageBytes() {
   static const std::uint64_t huge = [] {
     const auto line = base::SystemRoot().ReadLine("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
@@ -58,7 +58,7 @@ std::uint64_t RoundDown(std::uint64_t value, std::uint64_t to) {
   return value / to * to;
 }
 
-// Asked about an empty stretch, a kernel says whether it knows the advice.
+// For an empty range, the kernel only checks whether it supports the advice.
 bool KnowsPopulateWrite() {
   return madvise(nullptr, 0, kMadvPopulateWrite) == 0;
 }
@@ -68,8 +68,8 @@ struct MappingTable {
   std::mutex mutex;
   std::map<MemoryKey, std::weak_ptr<SharedMemory>> mappings;
 };
-// Never destroyed: mappings may outlive the static objects of a program. Free in a child, whatever other threads do
-// while it is forked.
+// Never destroyed: mappings may outlive the static objects of a program. The fork handlers hold the lock during fork,
+// so it is free in the child.
 MappingTable& Mappings() {
   static MappingTable* const table = [] {
     pthread_atfork([] { Mappings().mutex.lock(); }, [] { Mappings().mutex.unlock(); },
@@ -79,8 +79,8 @@ MappingTable& Mappings() {
   return *table;
 }
 
-// Address space for `bytes` that begins where a huge page may begin: a file is mapped with huge pages only where offset
-// and address agree.
+// Maps `bytes` at an address where a huge page may begin: a file is mapped with huge pages only if offset and address
+// are congruent.
 void* MapAligned(int descriptor, std::uint64_t bytes) {
   const auto map = [&](void* at, int flags) {
     return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | flags, descriptor, 0);
@@ -113,10 +113,11 @@ int Advise(std::byte* from, std::uint64_t bytes, int advice) {
   return 0;
 }
 
-// Takes huge pages one by one: back the first page of each, then let the kernel make a huge page of it at once.
-// Measured on Linux 6.18 with shmem_enabled=never, 64 MiB: 8 ms, against 25 ms for small pages and 60 to 200 ms when
-// all pages are backed first and collapsed later (the pages have to be copied, and each is waited for on every
-// processor). Where shmem_enabled lets a fault take a huge page by itself, there is nothing left to collapse.
+// Takes huge pages one by one: allocates the first page of each, then lets the kernel collapse it to a huge page
+// immediately. Measured on Linux 6.18 with shmem_enabled=never, 64 MiB: 8 ms, compared with 25 ms for small pages, and
+// 60 to 200 ms when all pages are allocated first and collapsed later (the pages have to be copied, and every CPU has
+// to be waited for on each). If shmem_enabled lets a page fault take a huge page directly, there is nothing left to
+// collapse.
 void TakeHugePages(std::byte* from, std::uint64_t bytes) {
   const std::uint64_t huge = HugePageBytes();
   if (huge == 0) return;
@@ -130,15 +131,15 @@ void TakeHugePages(std::byte* from, std::uint64_t bytes) {
   for (std::byte* page = first; page < first + (end - begin); page += huge) {
     if (Advise(page, PageBytes(), kMadvPopulateWrite) != 0) return;
     int reason = EAGAIN;
-    // "Again": this thread has moved to another processor since, or another process touches the page.
+    // EAGAIN: this thread has moved to another CPU since, or another process is touching the page.
     for (int attempt = 0; attempt < 3 && reason == EAGAIN; ++attempt) reason = Advise(page, huge, kMadvCollapse);
-    // Old kernels do not know it, and a fragmented memory has no huge pages: small ones will do, and asking again for
-    // each would only make the kernel search again.
+    // Old kernels do not support it, and fragmented memory has no huge pages. Small pages suffice then; trying again
+    // for each one would only make the kernel search again.
     if (reason != 0 && reason != EAGAIN) return;
   }
 }
 
-// Whether more than `at_most` bytes of a stretch that begins and ends with a page have no pages yet.
+// Whether more than `at_most` bytes of a page-aligned range have no pages yet.
 bool LacksMoreThan(std::uint64_t at_most, std::byte* from, std::uint64_t bytes) {
   constexpr std::uint64_t kPagesAtOnce = 4096;
   std::array<unsigned char, kPagesAtOnce> present{};
@@ -154,7 +155,7 @@ bool LacksMoreThan(std::uint64_t at_most, std::byte* from, std::uint64_t bytes) 
   return missing > at_most;
 }
 
-// Says what is in the way, if anything is known to be. Small requests are not worth the reading.
+// The reason for a lack of memory, if one is known. For small requests, the files are not read.
 std::optional<std::string> WhyNotEnough(std::byte* from, std::uint64_t bytes) {
   constexpr std::uint64_t kSmall = std::uint64_t{64} << 20;
   if (bytes < kSmall) return std::nullopt;
@@ -164,14 +165,14 @@ std::optional<std::string> WhyNotEnough(std::byte* from, std::uint64_t bytes) {
   return available->of + " has " + base::FormatByteSize(available->bytes) + " left";
 }
 
-// Adding nothing, as one step, leaves what another process writes at the same time.
+// An atomic addition of zero keeps what another process writes concurrently.
 void TouchPages(std::byte* from, std::uint64_t bytes) {
   for (std::uint64_t at = 0; at < bytes; at += PageBytes()) {
     __atomic_fetch_add(reinterpret_cast<unsigned char*>(from + at), 0, __ATOMIC_RELAXED);
   }
 }
 
-// In chunks, because a signal makes the kernel give back all pages of the one call that it interrupts.
+// In chunks, because a signal makes the kernel free all pages of the call that it interrupts.
 int Allocate(int descriptor, std::uint64_t offset, std::uint64_t bytes) {
   constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
   for (std::uint64_t done = 0; done < bytes;) {
@@ -216,7 +217,7 @@ base::Result<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::stri
   const std::string what = "cannot make " + base::FormatByteSize(bytes) + " of shared memory";
   if (bytes == 0 || bytes > (std::uint64_t{1} << 62)) return base::ErrnoError(what, EINVAL);
   const std::uint64_t size = RoundUp(bytes, PageBytes());
-  // The kernel would end the process with SIGXFSZ.
+  // Otherwise the kernel would kill the process with SIGXFSZ.
   struct rlimit limit {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur) {
     return base::ErrnoError(what + " under the limit on the size of files (ulimit -f)", EFBIG);
@@ -255,7 +256,7 @@ SharedMemory::~SharedMemory() {
   munmap(data_, size_);
   MappingTable& table = Mappings();
   const std::lock_guard lock(table.mutex);
-  // Another thread may have mapped the same memory again since the last owner of this mapping let go.
+  // Another thread may have mapped the same memory again after the last owner released this mapping.
   const auto entry = table.mappings.find({device_, inode_});
   if (entry != table.mappings.end() && entry->second.expired()) table.mappings.erase(entry);
 }
@@ -276,7 +277,7 @@ base::Result<void> SharedMemory::Reserve(std::uint64_t offset, std::uint64_t byt
   if (const auto reason = WhyNotEnough(data_ + begin, length)) return base::Error{what + ": " + *reason, ENOMEM};
   if (KnowsPopulateWrite()) {
     TakeHugePages(data_ + begin, length);
-    // Not fallocate: it knows no mapping, and so takes no huge pages where they are given on advice.
+    // Not fallocate: it does not use the mapping, so it takes no huge pages on systems with shmem_enabled=advise.
     const int reason = Advise(data_ + begin, length, kMadvPopulateWrite);
     // What would have been SIGBUS is EFAULT here.
     if (reason != 0) return base::ErrnoError(what, reason == EFAULT ? ENOMEM : reason);
@@ -295,7 +296,7 @@ void SharedMemory::Release(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t begin = RoundUp(offset, PageBytes());
   const std::uint64_t end = RoundDown(offset + bytes, PageBytes());
   if (begin >= end) return;
-  // Locked memory (mlockall) is not given back, but it must read as zero all the same.
+  // Locked memory (mlockall) is not freed, but it must read as zero too.
   if (Advise(data_ + begin, end - begin, MADV_REMOVE) != 0) std::memset(data_ + begin, 0, end - begin);
 }
 

@@ -87,7 +87,7 @@ TEST(SharedMemory, NothingAndTooMuchAreErrors) {
   const auto endless = SharedMemory::Create("endless", ~std::uint64_t{0});
   ASSERT_FALSE(endless.ok());
   EXPECT_THAT(endless.error().message, HasSubstr("shared memory"));
-  // More address space than a process has.
+  // More than the address space of a process.
   const int before = OpenDescriptors();
   const auto wide = SharedMemory::Create("wide", std::uint64_t{1} << 58);
   ASSERT_FALSE(wide.ok());
@@ -131,7 +131,7 @@ TEST(SharedMemory, OpenedByManyThreadsIsOneMappingAndGoesAwayWithTheLast) {
     for (std::thread& thread : threads) thread.join();
     for (const auto& each : opened) EXPECT_EQ(each, opened[0]);
   }
-  // Nobody holds it any more, and it can be mapped again.
+  // It is no longer mapped, and it can be mapped again.
   EXPECT_EQ((*SharedMemory::Open(std::move(kept), kMiB))->data()[5], std::byte{9});
 }
 
@@ -165,18 +165,18 @@ TEST(SharedMemory, WhatIsNoMemoryIsRefused) {
   EXPECT_FALSE(SharedMemory::Open(base::UniqueFd(), 1).ok());
   EXPECT_FALSE(SharedMemory::Open(base::UniqueFd(open("/dev/zero", O_RDWR | O_CLOEXEC)), 1).ok());
   EXPECT_FALSE(SharedMemory::Open(base::UniqueFd(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)), 1).ok());
-  // Cannot be written.
+  // Sealed against writing.
   EXPECT_FALSE(SharedMemory::Open(Memfd(kMiB, kAllSeals | F_SEAL_WRITE), kMiB).ok());
 }
 
-// With and without a descriptor, and on a kernel that knows neither how to back a stretch nor how to make huge pages.
+// With and without a descriptor, and simulating a kernel that supports neither populating a range nor collapsing pages.
 class Reserving : public ::testing::TestWithParam<std::string> {
  protected:
   static std::string Prepare(SharedMemory& memory) {
     if (GetParam() == "closed") memory.CloseDescriptor();
     return "";
   }
-  // In a child, because an old kernel is for good.
+  // In a child, because simulating an old kernel cannot be undone.
   static std::string InChild(const std::function<std::string()>& body) {
     return MemberProcess([&]() -> std::string {
              if (GetParam() == "old kernel") {
@@ -228,9 +228,9 @@ TEST_P(Reserving, ReleaseGivesPagesBackAndReadsAsZero) {
               Prepare(*memory);
               if (!memory->Reserve(0, 16 * kMiB).ok()) return "cannot reserve";
               std::memset(memory->data(), 0x55, 16 * kMiB);
-              // Whole pages only: the edges stay.
+              // Whole pages only: the pages at the edges stay.
               memory->Release(100, 16 * kMiB - 200);
-              // Before anything is read there: reading backs a page, too.
+              // Checked before anything is read there: reading allocates a page, too.
               if (Backed(look.get()) > 4 * kMiB + 65536) return std::to_string(Backed(look.get())) + " stayed";
               if (memory->data()[99] != std::byte{0x55}) return "more than asked for";
               if (memory->data()[16 * kMiB - 1] != std::byte{0x55}) return "more than asked for at the end";

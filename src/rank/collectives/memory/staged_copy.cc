@@ -5,7 +5,7 @@
 namespace fulldeck::collectives {
 
 StagedCopy::~StagedCopy() {
-  // Only a call that failed comes here with copies under way: what became of them matters no more.
+  // Copies are in progress here only after a failed call: their results do not matter.
   for (int ticket = 0; ticket < kStagingTickets; ++ticket) {
     if ((in_ >> ticket & 1) != 0) (void)buffer_.staging->FinishIn(ticket);
     if ((out_ >> ticket & 1) != 0) (void)buffer_.staging->FinishOut(ticket);

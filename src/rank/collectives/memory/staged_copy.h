@@ -1,5 +1,5 @@
-// Moves chunks between one buffer of a call and the slots: at once where the buffer is in host memory, by copies that
-// run in the background where it is on a card. A copy that goes away has no copy under way.
+// Moves chunks between one buffer of a call and the slots: synchronously if the buffer is in host memory, by background
+// copies if it is on a card. The destructor waits for copies in progress.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +26,13 @@ class StagedCopy {
   std::byte* host() { return buffer_.host; }
   bool on_card() const { return buffer_.staging != nullptr; }
 
-  // Between StartIn and FinishIn of a chunk nobody else writes to `to`. In host memory StartIn does all.
+  // Between StartIn and FinishIn of a chunk, no other thread writes to `to`. In host memory, StartIn copies everything.
   base::Result<void> StartIn(std::byte* to, std::uint64_t offset, std::uint64_t bytes, std::uint64_t chunk);
   base::Result<void> FinishIn(std::uint64_t chunk);
   base::Result<void> StartOut(std::uint64_t offset, const std::byte* from, std::uint64_t bytes, std::uint64_t chunk);
   base::Result<void> FinishOut(std::uint64_t chunk);
 
-  // See Staging. In host memory nothing is told: the copy is over when its Start returns.
+  // See Staging. In host memory there are no times: the copy is complete when its Start returns.
   void Measure() {
     if (on_card()) buffer_.staging->Measure();
   }
@@ -47,7 +47,7 @@ class StagedCopy {
   static int Ticket(std::uint64_t chunk) { return static_cast<int>(chunk % kStagingTickets); }
 
   Buffer buffer_;
-  unsigned in_ = 0;  // tickets under way, a bit each
+  unsigned in_ = 0;  // tickets in progress, one bit each
   unsigned out_ = 0;
 };
 

@@ -7,7 +7,7 @@ namespace fulldeck::collectives {
 
 RingWriter::RingWriter(std::byte* memory)
     : ring_(reinterpret_cast<MessageRing*>(memory)),
-      written_(ring_->written.load(std::memory_order_relaxed)),      // its own
+      written_(ring_->written.load(std::memory_order_relaxed)),      // own counter
       known_taken_(ring_->taken.load(std::memory_order_acquire)) {}  // pairs with the store in Release
 
 std::optional<std::uint64_t> RingWriter::Room(std::uint64_t enough) {
@@ -24,14 +24,14 @@ std::optional<std::uint64_t> RingWriter::RoomOrFlagWaiting(std::uint64_t enough)
   const auto room = Room(enough);
   if (!room || *room >= enough) {
     if (flagged_waiting_) {
-      // Whoever still reads 1 wakes in vain.
+      // A reader that still reads 1 wakes the writer in vain.
       ring_->sender_waits.store(0, std::memory_order_relaxed);
       flagged_waiting_ = false;
     }
     return room;
   }
-  // This store and the load behind it against the store and the load of Release, all four in one order: either the
-  // reader sees that we wait, or we see what it took. (As in waiting.h.)
+  // This store and the load after it, and the store and the load in Release, are in one total order: either the reader
+  // sees that this side waits, or this side sees what the reader took. (As in waiting.h.)
   ring_->sender_waits.store(1, std::memory_order_seq_cst);
   flagged_waiting_ = true;
   const std::uint64_t taken = ring_->taken.load(std::memory_order_seq_cst);
@@ -55,12 +55,12 @@ void RingWriter::Publish() {
 
 RingReader::RingReader(std::byte* memory)
     : ring_(reinterpret_cast<MessageRing*>(memory)),
-      taken_(ring_->taken.load(std::memory_order_relaxed)),  // its own
+      taken_(ring_->taken.load(std::memory_order_relaxed)),  // own counter
       known_written_(taken_) {}
 
 std::optional<std::uint64_t> RingReader::Available(std::uint64_t enough) {
   if (known_written_ - taken_ < enough) {
-    // Pairs with the store in Publish: the bytes up to there are there.
+    // Pairs with the store in Publish: the bytes up to this count are visible.
     const std::uint64_t written = ring_->written.load(std::memory_order_acquire);
     if (written < known_written_ || written - taken_ > kRingCapacity) return std::nullopt;
     known_written_ = written;

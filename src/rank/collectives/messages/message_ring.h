@@ -1,10 +1,9 @@
-// One direction between two ranks: a ring of bytes in shared memory with one writer and one reader, and the head that
-// stands before each message in it. Who gets a message is messages.h.
+// One direction between two ranks: a ring of bytes in shared memory with one writer and one reader, and the header
+// before each message in it. messages.h decides which operation gets a message.
 //
-// A message is its head and then its bytes, one behind the other, wrapping round at the end of the ring; one that is
-// longer than the ring goes through it while it is read. Nothing is believed that the other side wrote: counters that
-// cannot be and heads that are none are told to the caller. A side that dies in the middle leaves counters that are
-// right and a message that never ends.
+// A message is its header followed by its bytes, wrapping around at the end of the ring; a message longer than the ring
+// goes through it while it is read. Nothing that the other side wrote is trusted: invalid counters and headers are
+// reported to the caller. A side that dies in the middle leaves valid counters and a message that never completes.
 #pragma once
 
 #include <atomic>
@@ -18,12 +17,13 @@ namespace fulldeck::collectives {
 
 inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 56;
 
-// All zero is an empty ring. The lines of the two sides are apart, and so are those that a processor fetches as a pair.
+// All zero is an empty ring. The cache lines of the two sides are separate, and so are those that a CPU prefetches as a
+// pair.
 struct MessageRing {
-  // The sender's line.
+  // Written by the sender.
   alignas(128) std::atomic<std::uint64_t> written;  // bytes since the start; stored by Publish, loaded by Available
-  std::atomic<std::uint32_t> sender_waits;  // 1: it found no room; stored by RoomOrFlagWaiting, loaded by Release
-  // The receiver's line.
+  std::atomic<std::uint32_t> sender_waits;  // 1: it found no space; stored by RoomOrFlagWaiting, loaded by Release
+  // Written by the receiver.
   alignas(128) std::atomic<std::uint64_t> taken;  // bytes since the start; stored by Release, loaded by Room
 
   alignas(128) std::byte data[kMessageRingBytes - 256];
@@ -35,7 +35,7 @@ inline constexpr std::uint64_t kRingCapacity = sizeof(MessageRing::data);
 
 struct MessageHead {
   std::uint32_t magic = 0;
-  std::uint32_t number = 0;  // of the message in this direction, from 0: one that was lost or came twice shows
+  std::uint32_t number = 0;  // of the message in this direction, from 0: detects lost and duplicate messages
   std::uint64_t tag = 0;
   std::uint64_t bytes = 0;
 };
@@ -48,13 +48,13 @@ class RingWriter {
   RingWriter() = default;
   explicit RingWriter(std::byte* memory);
 
-  // Bytes that can be put in now; nothing when the reader's counter is impossible. Looks at the reader's line only if
-  // it does not know of `enough` already.
+  // Number of bytes that can be written now; nullopt if the reader's counter is invalid. Reads the reader's cache line
+  // only if the known space is less than `enough`.
   std::optional<std::uint64_t> Room(std::uint64_t enough);
-  // The same after having told the reader that this side waits for room: where it is still too little, the reader will
-  // say so (Release gives true) when it has taken something.
+  // The same, after setting the flag that this side waits for space: if the space is still too small, Release of the
+  // reader will return true when it has taken something.
   std::optional<std::uint64_t> RoomOrFlagWaiting(std::uint64_t enough);
-  // At most what Room gave. The reader sees it after Publish.
+  // At most the number of bytes returned by Room. The reader sees them after Publish.
   void Put(const void* data, std::uint64_t bytes);
   void Publish();
 
@@ -71,12 +71,12 @@ class RingReader {
   RingReader() = default;
   explicit RingReader(std::byte* memory);
 
-  // Bytes that lie there; nothing when the writer's counter is impossible. Looks at the writer's line only if it does
-  // not know of `enough` already.
+  // Number of bytes that can be read now; nullopt if the writer's counter is invalid. Reads the writer's cache line
+  // only if the known number is less than `enough`.
   std::optional<std::uint64_t> Available(std::uint64_t enough);
-  // At most what Available gave. The place is free after Release.
+  // At most the number of bytes returned by Available. Release frees the space.
   void Take(void* data, std::uint64_t bytes);
-  // True: the writer waits for room and must be woken.
+  // True: the writer waits for space and must be woken.
   bool Release();
 
  private:

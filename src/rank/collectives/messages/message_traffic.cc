@@ -15,7 +15,8 @@
 namespace fulldeck::collectives {
 namespace {
 
-// As much is moved before the other side is told: it copies one part while this side copies the next.
+// Number of bytes that are moved before the other side is notified, so that it copies one part while this side copies
+// the next.
 constexpr std::uint64_t kPartBytes = 32 * 1024;
 constexpr int kMessagesPerFirstPoll = 16;
 constexpr std::size_t kMaxListed = 4;
@@ -63,7 +64,7 @@ void MessageTraffic::RingBellOf(int rank) {
   Ring(doorbell.rings, doorbell.sleepers);
 }
 
-// ---- beginning and end of an operation ----
+// ---- start and end of an operation ----
 
 std::optional<std::string> MessageTraffic::Refusal(const void* data, std::uint64_t bytes, int peer,
                                                    bool is_send) const {
@@ -102,6 +103,8 @@ MessageTraffic::Operation MessageTraffic::Make(void* data, std::uint64_t bytes, 
   return operation;
 }
 
+// After done_ is set, the owner may free the operation's data. So End() comes after the last access to the data, and an
+// operation that it is called for is in none of the lists any more, or is removed before the lock is released.
 void MessageTraffic::End(MessageOperation& operation, const Status& status) {
   operation.status_ = status;
   if (ended_) ended_(operation.number_);
@@ -148,6 +151,8 @@ std::vector<int> MessageTraffic::WaitedFor() const {
   return ranks;
 }
 
+// Invariant: once failure_ is set, no operation is open, and Register() is followed by End() for every later one. So
+// every waiter returns, whatever the peers do.
 void MessageTraffic::FailAll(const Status& status, bool reported) {
   if (failure_) return;
   failure_ = status;
@@ -186,6 +191,7 @@ bool MessageTraffic::FailOnLength(MessageOperation& receive, int from, std::uint
   Fail(FULLDECK_ERROR_MISMATCH, "rank " + std::to_string(from) + " sent " + Bytes(bytes) + " with tag " +
                                     std::to_string(receive.tag_) + ", and the receive for it takes " +
                                     Bytes(receive.bytes_) + ": both must name the same length");
+  // `receive` has been removed from receives_ (CloseReceiveFor), so FailAll did not end it.
   End(receive, *failure_);
   return true;
 }
@@ -194,7 +200,7 @@ MessageTraffic::Events MessageTraffic::TakeEvents() {
   return std::exchange(events_, Events());
 }
 
-// ---- moving ----
+// ---- moving bytes ----
 
 bool MessageTraffic::Round() {
   bool moved = false;
@@ -208,12 +214,15 @@ bool MessageTraffic::Round() {
   return moved;
 }
 
+// Invariant: only the first send to a rank writes to the ring, and it writes its header and then all of its bytes. So
+// messages never interleave, and they arrive in the order of posting.
 bool MessageTraffic::PumpOut(int to) {
   Outgoing& out = OutgoingTo(to);
   bool moved = false;
   std::uint64_t unpublished = 0;
   const auto publish = [&] {
     if (unpublished == 0) return;
+    // Publish before the doorbell: a peer that sees the bell sees the bytes.
     out.ring.Publish();
     RingBellOf(to);
     unpublished = 0;
@@ -228,6 +237,7 @@ bool MessageTraffic::PumpOut(int to) {
       FailOnDamage(rank_, to, "more was taken than was sent");
       return true;
     }
+    // The ring is full and flagged: the reader rings this rank's doorbell when it has taken something.
     if (*room < part) break;
     if (!out.head_put) {
       const MessageHead head{kMessageMagic, out.number, send.tag_, send.bytes_};
@@ -251,6 +261,10 @@ bool MessageTraffic::PumpOut(int to) {
   return moved;
 }
 
+// Invariant: at most one message per sender is in progress. Its remaining to_come bytes are the next bytes in the ring
+// and go to `to`: in the memory of in.receive, or, if that is null, of in.aside.back(). Nothing is taken from the ring
+// unless a receive from this sender is open or in progress, so a sender that no receive waits for cannot fill this
+// process's memory.
 bool MessageTraffic::PumpIn(int from) {
   Incoming& in = IncomingFrom(from);
   if (!in.receive && in.open == 0 && open_any_ == 0) return false;
@@ -286,7 +300,7 @@ bool MessageTraffic::PumpIn(int from) {
   return moved;
 }
 
-// False: there is none yet, or everything has failed.
+// False: no header has arrived, or everything has failed.
 bool MessageTraffic::TakeHead(int from) {
   Incoming& in = IncomingFrom(from);
   const auto available = in.ring.Available(sizeof(MessageHead));
@@ -307,8 +321,11 @@ bool MessageTraffic::TakeHead(int from) {
   return !failure_;
 }
 
-// ---- which message goes where ----
+// ---- matching messages and receives ----
 
+// Invariant: a message is set aside only if no open receive fits it, and a new receive looks at the messages set aside
+// before the ring. With receives_ in the order of posting and in.aside in the order of arrival, messages with the same
+// sender and tag are received in the order in which they were sent.
 void MessageTraffic::Match(int from, const MessageHead& head) {
   Incoming& in = IncomingFrom(from);
   const Operation receive = CloseReceiveFor(from, head.tag);
@@ -341,7 +358,7 @@ void MessageTraffic::SetAside(int from, const MessageHead& head) {
   in.aside.push_back(std::move(aside));
 }
 
-// The oldest open receive for this message; it is open no more. nullptr: there is none.
+// The oldest open receive for this message, which is then no longer open; nullptr: none.
 MessageTraffic::Operation MessageTraffic::CloseReceiveFor(int from, std::uint64_t tag) {
   for (auto receive = receives_.begin(); receive != receives_.end(); ++receive) {
     MessageOperation& operation = **receive;
@@ -360,13 +377,13 @@ MessageTraffic::Operation MessageTraffic::CloseReceiveFor(int from, std::uint64_
   return nullptr;
 }
 
-// If a message of this sender lies there for a receive that is open, gives it over and is true.
+// If a message of this sender for an open receive was set aside, moves it there and returns true.
 bool MessageTraffic::TakeFromAside(const Operation& receive, int from) {
   Incoming& in = IncomingFrom(from);
   const auto aside = std::find_if(in.aside.begin(), in.aside.end(),
                                   [&](const Aside& candidate) { return candidate.tag == receive->tag_; });
   if (aside == in.aside.end()) return false;
-  // No older receive fits it: that one would have got it when the message came.
+  // No older receive fits it: it would have received the message on arrival.
   CloseReceiveFor(from, receive->tag_);
   if (FailOnLength(*receive, from, aside->bytes)) return true;
   const bool still_comes = in.under_way && !in.receive && std::next(aside) == in.aside.end();
@@ -383,7 +400,7 @@ bool MessageTraffic::TakeFromAside(const Operation& receive, int from) {
   return true;
 }
 
-// ---- what took too long ----
+// ---- timeouts ----
 
 void MessageTraffic::FailOnTime(const MessageOperation& operation, base::Duration waited) {
   char in_time[40];

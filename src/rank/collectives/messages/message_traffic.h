@@ -1,5 +1,5 @@
-// What Messages does under its lock: which message goes to which operation, and moving the bytes between operations and
-// rings. Knows nothing of threads, sleeping and deadlines.
+// The part of Messages that runs under its lock: matches messages to operations, and moves bytes between operations and
+// rings. It has no threads, sleeps and deadlines.
 #pragma once
 
 #include <atomic>
@@ -19,38 +19,39 @@
 
 namespace fulldeck::collectives {
 
-// Not thread safe. Nothing here waits, so every call is over after a bounded number of bytes.
+// Not thread safe. Nothing here waits, so every call returns after a bounded number of bytes.
 class MessageTraffic {
  public:
   using Operation = std::shared_ptr<MessageOperation>;
 
   explicit MessageTraffic(const Messages::Wiring& wiring);
 
-  // Operations that cannot be are done when they come out. Touches nothing: needs no lock.
+  // An invalid operation is returned as already done. Does not access any state: needs no lock.
   Operation Make(void* data, std::uint64_t bytes, int peer, std::uint64_t tag, bool is_send) const;
-  // Takes an operation on and moves what can be moved of it at once. After a failure it ends with that.
+  // Starts an operation and moves as much of it as possible now. After a failure, the operation ends with that failure.
   void AddSend(const Operation& send);
   void AddReceive(const Operation& receive);
 
-  // Moves one message or one burst of each direction, so that all of them get their turn; true if anything moved.
+  // Moves one message or one burst in each direction, so that all make progress; true if anything moved.
   bool Round();
 
-  // Ends all operations, and those that come later, with this. The first failure stays. `reported`: to the group.
+  // Ends all operations, and all later ones, with this status. The first failure is kept. `reported`: passes it to the
+  // group.
   void FailAll(const Status& status, bool reported = false);
-  // The same, since this operation was waited for too long.
+  // The same, because the wait for this operation timed out.
   void FailOnTime(const MessageOperation& operation, base::Duration waited);
 
-  // What happened since it was last asked, for whoever holds the lock to tell after letting go of it.
+  // What happened since the last call; the lock holder acts on it after releasing the lock.
   struct Events {
-    bool ended_some = false;        // operations
-    std::optional<Status> failure;  // that was found here, and so is news to the group
+    bool ended_some = false;        // some operations
+    std::optional<Status> failure;  // found here, so the group does not know it yet
   };
   Events TakeEvents();
 
-  // The ranks that an open operation needs; one from any source needs none in particular.
+  // The ranks that open operations need; a receive from any source needs no particular one.
   std::vector<int> WaitedFor() const;
 
-  // Operations that are not done. Any thread.
+  // Operations that are not done. Thread safe.
   std::size_t pending() const { return pending_.load(std::memory_order_relaxed); }
   const std::string& here() const { return here_; }  // "rank 0 of group world"
 
@@ -58,10 +59,10 @@ class MessageTraffic {
   struct Outgoing {
     RingWriter ring;
     std::deque<Operation> sends;  // in order; only the first one writes
-    std::uint32_t number = 0;     // of the first one's message
+    std::uint32_t number = 0;     // of the message of the first send
     bool head_put = false;
   };
-  // A message that came before its receive.
+  // A message that arrived before its receive.
   struct Aside {
     std::uint64_t tag = 0;
     std::uint64_t bytes = 0;
@@ -70,14 +71,14 @@ class MessageTraffic {
   struct Incoming {
     RingReader ring;
     std::uint32_t number = 0;  // of the next message
-    // The message under way, if there is one: into a receive, or else into the last of those set aside.
+    // The message in progress, if any: into a receive, or into the last one that was set aside.
     bool under_way = false;
     Operation receive;
     std::byte* to = nullptr;
     std::uint64_t to_come = 0;
 
-    std::deque<Aside> aside;  // in the order of their coming
-    std::size_t open = 0;     // receives for this sender alone that no message goes to yet
+    std::deque<Aside> aside;  // in order of arrival
+    std::size_t open = 0;     // receives from this sender only that have no message yet
   };
 
   Outgoing& OutgoingTo(int rank) { return outgoing_[static_cast<std::size_t>(rank)]; }
@@ -114,12 +115,12 @@ class MessageTraffic {
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
   std::deque<Operation> receives_;  // open ones, in the order of posting
-  std::size_t open_any_ = 0;        // of these, from any source
-  int next_source_ = 0;             // whom a receive from any source asks first
+  std::size_t open_any_ = 0;        // how many of them are from any source
+  int next_source_ = 0;             // the first rank that a receive from any source tries
   std::uint64_t aside_bytes_ = 0;
   std::optional<Status> failure_;
   Events events_;
-  std::atomic<std::size_t> pending_{0};  // a figure: orders nothing
+  std::atomic<std::size_t> pending_{0};  // a statistic: orders nothing
 };
 
 }  // namespace fulldeck::collectives

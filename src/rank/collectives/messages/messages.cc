@@ -27,7 +27,7 @@ struct Messages::Impl {
         bell(*wiring.doorbells[static_cast<std::size_t>(wiring.rank)]),
         traffic(wiring) {}
 
-  // The lock. What happened under it is told when it is gone.
+  // Holds the lock; notifies others of what happened under it after releasing it.
   class Locked {
    public:
     explicit Locked(Impl& impl) : impl_(impl) { impl_.mutex.lock(); }
@@ -36,8 +36,8 @@ struct Messages::Impl {
       impl_.mutex.unlock();
       if (events.ended_some) {
         impl_.wakeup_pending.store(true, std::memory_order_seq_cst);  // pairs with the load in WaitForBell
-        // As in waiting.h: done_ and wakeup_pending are stored before this load, and a waiter has raised the count
-        // before it looks at them, so that one of the two sees the other.
+        // As in waiting.h: done_ and wakeup_pending are stored before this load, and a waiter has incremented the count
+        // before it loads them, so that one of the two sees the other.
         if (impl_.waiters.load(std::memory_order_seq_cst) > 0) Ring(impl_.bell.rings, impl_.bell.sleepers);
       }
       if (events.failure && impl_.wiring.poison) impl_.wiring.poison(*events.failure);
@@ -49,7 +49,7 @@ struct Messages::Impl {
     Impl& impl_;
   };
 
-  // A thread that waits, and so must hear of operations that another thread ends.
+  // Registers a thread that waits, so that it is woken when another thread ends its operation.
   class Waiter {
    public:
     explicit Waiter(Impl& impl) : impl_(impl) { impl_.waiters.fetch_add(1, std::memory_order_seq_cst); }
@@ -70,18 +70,18 @@ struct Messages::Impl {
   const WaitPolicy wait_policy;
   Doorbell& bell;  // of this rank
 
-  std::mutex mutex;  // of `traffic`; never held while sleeping, nor in health and poison
+  std::mutex mutex;  // of `traffic`; never held while sleeping, nor during health and poison
   MessageTraffic traffic;
 
   std::atomic<int> waiters{0};
-  std::atomic<bool> wakeup_pending{false};  // something for WaitForBell that the bell may not tell
-  std::atomic<std::uint32_t> seen{0};       // what the bell stood at before the last Move
+  std::atomic<bool> wakeup_pending{false};  // WaitForBell has something to do that the bell may not show
+  std::atomic<std::uint32_t> seen{0};       // value of the bell before the last Move
   std::atomic<base::Duration::rep> next_health{0};
 };
 
 bool Messages::Impl::Move() {
   const Locked locked(*this);
-  // Pairs with Ring: what was put in or taken out before it is seen by this move.
+  // Pairs with Ring: everything that was written or read before this value of the bell is visible to this move.
   seen.store(bell.rings.load(std::memory_order_acquire), std::memory_order_relaxed);
   for (int round = 0; round < kRoundsPerMove; ++round) {
     if (!traffic.Round()) return round > 0;
@@ -109,7 +109,7 @@ bool Messages::Impl::CheckHealth() {
     if (status.ok()) return true;
   }
   const Locked locked(*this);
-  // A peer may have done its part between the last look and its end.
+  // A peer may have done its part between the last check and its exit.
   for (int round = 0; round < kRoundsAtTheEnd && traffic.Round(); ++round) {
   }
   if (gone >= 0) {
@@ -168,10 +168,11 @@ Status Messages::Wait(MessageOperation& operation, base::TimePoint deadline) {
   const base::TimePoint begin = Now();
   Doorbell& bell = impl.bell;
   for (bool again = false;; again = true) {
-    // Pairs with Ring: what this load has seen of, the move sees; what comes later changes the word.
+    // Pairs with Ring: this move sees everything up to the value loaded here; anything later changes the word.
     const std::uint32_t seen = bell.rings.load(std::memory_order_acquire);
     const bool moved = impl.Move();
-    // Others may keep the bell ringing and things moving for ever: neither may keep this thread from looking up.
+    // Peers may keep ringing and moving data forever: that must not keep this thread from checking their health and its
+    // deadline.
     if (again && !operation.done()) {
       impl.CheckHealthPeriodically();
       if (Now() >= deadline) impl.TimeOut(operation, Now() - begin);
@@ -202,7 +203,7 @@ void Messages::WaitForBell(base::Duration at_most) {
   };
   const auto check = [&] { return pending() == 0 || impl.CheckHealth(); };
   const base::TimePoint deadline = Now() + std::min<base::Duration>(at_most, std::chrono::hours(1));
-  // Why it ended is the caller's to see, by looking at its operations.
+  // The outcome does not matter here: the caller checks its operations.
   static_cast<void>(WaitUntil(bell.rings, bell.sleepers, done, wait_policy, deadline, check));
   impl.wakeup_pending.store(false, std::memory_order_seq_cst);
 }

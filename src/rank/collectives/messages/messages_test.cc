@@ -35,7 +35,7 @@ base::TimePoint InAWhile() {
   return In(seconds(120));
 }
 
-// The shared memory of a group, for ranks that are threads and for ranks that are forked.
+// The shared memory of a group, for ranks that are threads and for ranks that are forked processes.
 class World {
  public:
   explicit World(int size) : size_(size) {
@@ -79,7 +79,7 @@ class World {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Each rank is a process; what fails in one shows as its exit code.
+  // Each rank is a process; a failure in one shows as its exit code.
   template <class Body>
   void RunProcesses(Body body) {
     std::vector<pid_t> children;
@@ -113,7 +113,7 @@ class World {
   std::byte* memory_ = nullptr;
 };
 
-// Contents that differ for every message and show when bytes are moved or lost.
+// Contents that differ for every message and reveal moved or lost bytes.
 Data Filled(std::size_t bytes, unsigned seed) {
   Data data(bytes);
   std::uint32_t value = seed * 2654435761U + 1;
@@ -137,7 +137,7 @@ Data Received(Messages& messages, std::size_t bytes, int from, std::uint64_t tag
   return data;
 }
 
-// Both ranks in one thread: nothing happens that the test does not do.
+// Both ranks in one thread: nothing happens that the test does not do itself.
 class TwoRanks : public ::testing::Test {
  protected:
   World world_{2};
@@ -210,7 +210,7 @@ TEST_F(TwoRanks, LeaveUnaskedMessagesWithTheSender) {
   EXPECT_FALSE(send->done());
   EXPECT_LE(world_.Ring(0, 1).written.load(), kRingCapacity);
 
-  // Now that something else of that sender is awaited, it is set aside.
+  // Now a receive for another message of that sender is open, so it is set aside.
   Data small(1);
   const auto receive = right_->PostReceive(small.data(), 1, 0, 2);
   for (int i = 0; i < 1000 && !send->done(); ++i) {
@@ -226,7 +226,7 @@ TEST_F(TwoRanks, FinishInPlaceWhatHadBegunToBeSetAside) {
   const Data big = Filled(1 << 20, 5);
   const auto send = left_->PostSend(big.data(), big.size(), 1, 1);
   Data small(4);
-  const auto other = right_->PostReceive(small.data(), small.size(), 0, 2);  // takes what lies in the ring
+  const auto other = right_->PostReceive(small.data(), small.size(), 0, 2);  // takes what is in the ring
   ASSERT_FALSE(send->done());
   Data came(big.size());
   const auto receive = right_->PostReceive(came.data(), came.size(), 0, 1);
@@ -459,7 +459,7 @@ TEST_F(FailingRanks, ReportThatASendWasNotTaken) {
 }
 
 TEST_F(FailingRanks, FailWhereNoMemoryIsLeftToSetAside) {
-  // Only as much of it is read as the ring holds.
+  // Only as much of it is read as fits into the ring.
   const Data part = Filled(kRingCapacity, 1);
   const auto send = left_->PostSend(part.data(), std::uint64_t{1} << 50, 1, 7);
   ASSERT_FALSE(send->done());
@@ -550,7 +550,7 @@ TEST(Messages, EndWithinASecondWhenTheirPeerIsKilled) {
   EXPECT_TRUE(reaped);
 }
 
-// ---- many at once ----
+// ---- many concurrent operations ----
 
 void PlayPingPong(int rank, Messages& messages) {
   constexpr unsigned kRounds = 1500;
@@ -574,7 +574,7 @@ TEST(Messages, GoForthAndBackBetweenProcesses) {
   World(2).RunProcesses(PlayPingPong);
 }
 
-// Everybody sends a lot to everybody, with the receives posted first, behind or between.
+// Every rank sends a lot to every other rank, with the receives posted before, after or between the sends.
 void ExchangeLargeMessages(int rank, Messages& messages, int size) {
   constexpr std::size_t kBytes = (2 << 20) + 13;
   std::vector<std::shared_ptr<MessageOperation>> operations;
@@ -617,7 +617,7 @@ TEST(Messages, LargeOnesCrossBetweenProcesses) {
   world.RunProcesses([](int rank, Messages& messages) { ExchangeLargeMessages(rank, messages, 3); });
 }
 
-// Many gibibytes of addresses with the same few mebibytes of memory behind them.
+// Many gibibytes of address space, backed by the same few mebibytes of memory.
 class RepeatedMemory {
  public:
   static constexpr std::uint64_t kStep = 32 << 20;
@@ -665,7 +665,7 @@ TEST(Messages, MayBeLongerThanFourGibibytes) {
 }
 
 TEST(Messages, FromAnySourceLetNoSourceStarve) {
-  // Each sender has more in its ring than is asked for.
+  // Each sender has more in its ring than is received.
   constexpr unsigned kEach = 200;
   World world(5);
   std::vector<std::unique_ptr<Messages>> senders;
@@ -681,7 +681,7 @@ TEST(Messages, FromAnySourceLetNoSourceStarve) {
     ASSERT_GE(source, 1);
     ASSERT_EQ(data, Filled(8, from[static_cast<std::size_t>(source)]));
     ++from[static_cast<std::size_t>(source)];
-    // After every round each has had its turn.
+    // After every round, each sender has had its turn.
     if (i % 4 == 3) {
       ASSERT_THAT(from, ::testing::ElementsAre(0, i / 4 + 1, i / 4 + 1, i / 4 + 1, i / 4 + 1));
     }
@@ -722,7 +722,7 @@ TEST(Messages, OpenReceivesFromAnySourceAreSharedOutOverTheSources) {
   EXPECT_THAT(from, ::testing::ElementsAre(0, 30, 30, 30));
 }
 
-// A plan that all ranks make alike from the seed; each plays its own part of it in an order of its own.
+// A plan that all ranks compute alike from the seed; each executes its own part of it in its own order.
 void PlaySoak(int rank, Messages& messages, int size, unsigned seed, int rounds) {
   std::mt19937 plan(seed);
   std::mt19937 own(seed * 31 + static_cast<unsigned>(rank));
@@ -742,16 +742,16 @@ void PlaySoak(int rank, Messages& messages, int size, unsigned seed, int rounds)
       message.from = static_cast<int>(pick(plan, static_cast<unsigned>(size)));
       message.to = (message.from + 1 + static_cast<int>(pick(plan, static_cast<unsigned>(size - 1)))) % size;
       message.any = pick(plan, 4) == 0;
-      // Whom a receive from any source meets must be sure: such a tag is used once in a round. Lengths go by tag, so
-      // that messages of one tag may follow each other.
+      // The match of a receive from any source must be deterministic: such a tag is used once per round. Lengths depend
+      // on the tag, so that messages of one tag may follow each other.
       message.tag = message.any ? 1000 + i : pick(plan, 4);
       const unsigned kind = static_cast<unsigned>(message.tag + static_cast<unsigned>(round)) % 8;
       message.bytes = kind == 0 ? 0 : kind < 6 ? kind * 517 : kind == 6 ? 70001 : 300007;
       message.seed = static_cast<unsigned>(plan());
       if (message.from == rank || message.to == rank) mine.push_back(message);
     }
-    // Sends to one rank with one tag keep their order, and so do its receives; the rest is shuffled by moving whole
-    // classes.
+    // Sends to one rank with one tag keep their order, and so do its receives; everything else is shuffled by moving
+    // whole classes.
     std::vector<std::uint64_t> shift(1100);
     for (auto& place : shift) place = own();
     std::stable_sort(mine.begin(), mine.end(),
@@ -779,7 +779,7 @@ void PlaySoak(int rank, Messages& messages, int size, unsigned seed, int rounds)
       ASSERT_EQ(operations[i]->peer(), mine[i].from == rank ? mine[i].to : mine[i].from);
       ASSERT_EQ(data[i], Filled(mine[i].bytes, mine[i].seed)) << "round " << round << " tag " << mine[i].tag;
     }
-    // Tags of the next round are the same: no one may run ahead into receives from any source of this one.
+    // The next round uses the same tags: no rank may run ahead into receives from any source of this round.
     for (int step = 1; step < size; ++step) {
       const int to = (rank + step) % size;
       const int from = (rank + size - step) % size;
@@ -830,7 +830,7 @@ TEST(Messages, ArePostedAndAwaitedBySeveralThreads) {
 TEST(Messages, TimeOutThoughOtherThreadsKeepTheBellRinging) {
   World world(3);
   std::atomic<bool> over{false};
-  // Ranks 0 and 1 talk; another thread of rank 0 waits for rank 2, which never sends.
+  // Ranks 0 and 1 exchange messages; another thread of rank 0 waits for rank 2, which never sends.
   world.RunThreads([&](int rank, Messages& messages) {
     if (rank == 2) return;
     std::thread waits;
@@ -864,7 +864,7 @@ TEST(Messages, TimeOutThoughOtherThreadsKeepTheBellRinging) {
 TEST(Messages, AThreadNoticesThatAnotherEndedItsOperation) {
   World world(2);
   Messages::Wiring wiring = world.Wiring(0);
-  // A wake that is lost takes as long as the test's wait_policy.
+  // A lost wake takes as long as the sleep_slice of the test's wait_policy.
   wiring.wait_policy = WaitPolicy{.pauses = 0, .yield_for = base::Duration(0), .sleep_slice = seconds(100)};
   Messages messages(wiring);
   const auto peer = world.Rank(1);
@@ -886,7 +886,7 @@ TEST(Messages, AThreadNoticesThatAnotherEndedItsOperation) {
   }
 }
 
-// One thread moves everything, as a backend's does; the others post and look.
+// One thread drives everything, like that of a backend; the others post and poll.
 TEST(Messages, AreDrivenByOneThreadThatSleeps) {
   World world(2);
   std::atomic<bool> stop{false};

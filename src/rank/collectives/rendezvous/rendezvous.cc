@@ -24,9 +24,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long rank 0 may take to say whether the group stands, once this member has found something wrong.
+// How long rank 0 may take to report whether the group is established, after this member has found a failure.
 constexpr base::Duration kVerdictTimeout = 2s;
-// How long a member that found something wrong stays to tell those who come later.
+// How long a member that found a failure stays to notify latecomers.
 constexpr base::Duration kLatecomerGrace = 1s;
 
 base::TimePoint Now() {
@@ -42,6 +42,12 @@ HelloMessage HelloOf(const RendezvousRequest& request) {
 }
 
 // One member's side of one rendezvous.
+//
+// Invariant: either all members succeed or none does, unless a member dies or rank 0 stays silent. A member reports
+// ready only after it has mapped the memory of all and sent its own to all; until then its failure prevents success,
+// because rank 0 waits for all. From then on (sent_ready_) only rank 0 decides: a failure found later is sent to rank 0
+// and takes effect only if rank 0 confirms it, dies, or stays silent for kVerdictTimeout. Rank 0 declares the group
+// established in one step, when all are ready and it has no failure.
 class RendezvousProtocol {
  public:
   explicit RendezvousProtocol(RendezvousRequest request)
@@ -57,9 +63,9 @@ class RendezvousProtocol {
     base::UniqueFd socket;
     SocketPeer who;
     std::shared_ptr<const WatchedProcess> process;
-    bool here = false;  // has proven that it is this member
+    bool here = false;  // has proved that it is this member
     bool ended = false;
-    bool notified = false;  // has this one's memory on its way
+    bool notified = false;  // this member's memory was sent to it
     bool ready = false;
     bool keep_connection = false;
     MemberInfo info;
@@ -69,7 +75,7 @@ class RendezvousProtocol {
   bool is_leader() const { return request_.rank == 0; }
   Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
   std::vector<bool> Here() const;
-  // Whoever has said that it is ready leaves it to rank 0 what becomes of the group.
+  // A member that has reported ready lets rank 0 decide.
   bool AwaitsVerdictOfRankZero() const { return sent_ready_ && !is_leader(); }
 
   void RunOnce();
@@ -89,17 +95,16 @@ class RendezvousProtocol {
   void NotifyLatecomers();
 
   RendezvousRequest request_;
-  std::string group_;  // the name, for people
+  std::string group_;  // the name, printable
   base::TimePoint began_;
   RendezvousListener listener_;
-  std::vector<Member> members_;  // by rank; this one's own entry stays empty
+  std::vector<Member> members_;  // by rank; this member's own entry stays empty
   std::shared_ptr<SharedMemory> control_;
   bool sent_ready_ = false;
   bool established_ = false;
   std::optional<RendezvousFailure> failure_;
-  bool failure_received_ = false;  // of the failure, by another member
-  std::optional<RendezvousFailure>
-      suspected_failure_;  // what this member notified rank 0 after it had said that it is ready
+  bool failure_received_ = false;                       // failure_ came from another member
+  std::optional<RendezvousFailure> suspected_failure_;  // reported to rank 0 after this member was ready
   base::TimePoint verdict_deadline_;
 };
 
@@ -114,7 +119,7 @@ void RendezvousProtocol::Fail(int code, std::string text) {
   if (!AwaitsVerdictOfRankZero()) {
     failure_ = RendezvousFailure{code, std::move(text)};
   } else if (!suspected_failure_) {
-    // Rank 0 may have said already that the group stands, and others may have gone by that.
+    // Rank 0 may have declared the group established already, and others may have proceeded.
     SendPacket(member(0).socket.get(), EncodeFailure(code, text));
     suspected_failure_ = RendezvousFailure{code, std::move(text)};
     verdict_deadline_ = Now() + kVerdictTimeout;
@@ -132,7 +137,7 @@ void RendezvousProtocol::AddMember(Handshake& handshake) {
   const MemberClaim me{own.rank, getpid(), own.version, geteuid(), own.size};
   const MemberClaim other{peer_hello.rank, who.pid, peer_hello.version, who.uid, peer_hello.size};
   if (failure_) {
-    // Told below.
+    // Sent below.
   } else if (peer_hello.version != own.version) {
     Fail(FULLDECK_ERROR_STRANGER, VersionMismatch(group_, me, other));
   } else if (who.uid != geteuid()) {
@@ -145,7 +150,8 @@ void RendezvousProtocol::AddMember(Handshake& handshake) {
                                      : peer_hello.rank < own.rank || peer_hello.rank >= own.size) {
     return listener_.CountUnauthenticated(who);
   } else if (member(peer_hello.rank).here) {
-    // Did that one leave a moment ago, and comes again to the next rendezvous?
+    // It may have left a moment ago, and be the same process arriving for the next rendezvous: see whether its
+    // connection has ended.
     ReceiveFromMember(peer_hello.rank);
     if (failure_) return;
     Fail(FULLDECK_ERROR_STRANGER, DuplicateRank(group_, peer_hello.rank, member(peer_hello.rank).who.pid, who.pid));
@@ -159,7 +165,8 @@ void RendezvousProtocol::AddMember(Handshake& handshake) {
   newcomer.here = true;
   newcomer.who = who;
   newcomer.socket = handshake.TakeSocket();
-  // The memory that comes next over the connection proves that the pid was still its own here.
+  // The memory message, which follows on the same connection, proves that the peer was still alive here, so the pid was
+  // its own.
   if (request_.use_pidfd && who.pid != getpid()) newcomer.process = WatchProcess(who.pid);
   SendMemory(newcomer);
 }
@@ -172,13 +179,14 @@ void RendezvousProtocol::SendMemory(Member& to) {
   message.node = request_.info.node;
   std::vector<int> descriptors{request_.segment->descriptor()};
   if (is_leader()) descriptors.push_back(request_.control->descriptor());
-  // The kernel bounds how many descriptors of one user are under way: with many members some have to wait a little.
+  // The kernel limits the descriptors in flight per user: with many members, some sends have to be retried a little
+  // later.
   to.notified = SendPacket(to.socket.get(), Encode(message), descriptors);
 }
 
 void RendezvousProtocol::ReceiveFromMember(int rank) {
   while (!failure_ && !established_ && !member(rank).ended) {
-    // Descriptors are let in only with the message that they belong to.
+    // Descriptors are accepted only with the message that they belong to.
     const std::size_t expected = member(rank).segment ? 0 : rank == 0 ? 2 : 1;
     ReceivedPacket packet = ReceivePacket(member(rank).socket.get(), kMaxRendezvousPacket, expected);
     if (packet.kind == ReceivedPacket::Kind::kNothingYet) return;
@@ -188,8 +196,8 @@ void RendezvousProtocol::ReceiveFromMember(int rank) {
     }
     member(rank).ended = true;
     const std::string text = MemberDied(group_, rank, member(rank).who.pid);
-    // Nobody else's word counts after the end of rank 0. The others may also have hung up because they know already
-    // that the group stands.
+    // After the end of rank 0, no one else can decide. Other members may have hung up because they already know that
+    // the group is established.
     if (rank == 0) failure_ = RendezvousFailure{FULLDECK_ERROR_PEER_LOST, text};
     Fail(FULLDECK_ERROR_PEER_LOST, text);
   }
@@ -198,7 +206,7 @@ void RendezvousProtocol::ReceiveFromMember(int rank) {
 void RendezvousProtocol::HandlePacket(int rank, ReceivedPacket packet) {
   if (auto failure = DecodeFailure(packet.bytes)) {
     failure_received_ = true;
-    // The word of rank 0 is the verdict.
+    // A failure from rank 0 is the decision.
     if (rank == 0) failure_ = RendezvousFailure{failure->code, failure->text};
     Fail(failure->code, std::move(failure->text));
   } else if (const auto memory = Decode<MemberMessage>(packet.bytes); memory && !member(rank).segment) {
@@ -243,7 +251,8 @@ void RendezvousProtocol::MapMemory(int rank, const MemberMessage& message, Recei
 }
 
 void RendezvousProtocol::SendReady() {
-  // In this order: whoever hears that the group stands may begin the next rendezvous of the same name at once.
+  // In this order: a member that learns that the group is established may start the next rendezvous of the same name
+  // immediately.
   listener_.Close();
   sent_ready_ = true;
   if (!is_leader()) SendPacket(member(0).socket.get(), Encode(ReadyMessage{}));
@@ -279,7 +288,7 @@ void RendezvousProtocol::WaitForEvents() {
   time.tv_nsec = static_cast<long>((pause - seconds).count());
   if (ppoll(watched.data(), watched.size(), &time, nullptr) <= 0) return;
 
-  // Members first: what they said comes before what anybody does who connected later.
+  // Members first: what they sent takes precedence over connections that were made later.
   for (int rank = 0; rank < request_.size; ++rank) {
     if (watched[static_cast<std::size_t>(rank)].revents != 0) ReceiveFromMember(rank);
   }
@@ -321,7 +330,7 @@ void RendezvousProtocol::RunOnce() {
       if (each.here && !each.notified) SendMemory(each);
       missing += !each.segment || !each.notified ? 1 : 0;
     }
-    if (missing == 1) SendReady();  // its own entry
+    if (missing == 1) SendReady();  // only its own entry is left
   }
   if (is_leader() && sent_ready_ && std::count_if(members_.begin(), members_.end(), [](const Member& each) {
                                       return each.ready;
@@ -340,7 +349,7 @@ void RendezvousProtocol::RunOnce() {
 RendezvousOutcome RendezvousProtocol::Run() {
   if (request_.cannot_join) {
     failure_ = request_.cannot_join;
-    // Without a place nobody could be notified.
+    // Without its address, the others could not be notified.
     (void)listener_.Advance(Here());
     return Leave();
   }
@@ -374,7 +383,8 @@ RendezvousOutcome RendezvousProtocol::Succeed() {
 
 void RendezvousProtocol::NotifyLatecomers() {
   const base::TimePoint most = Now() + kLatecomerGrace;
-  // Whoever was notified does not: a failure must not wander from one rendezvous of a name into the next.
+  // A member that received the failure does not repeat it: a failure must not spread from one rendezvous of a name to
+  // the next.
   if (!failure_received_ && failure_->code != FULLDECK_ERROR_TIMEOUT) {
     const base::TimePoint until = std::min<base::TimePoint>(most, request_.deadline);
     const auto is_absent = [](const Member& each) { return !each.here; };

@@ -22,7 +22,7 @@ std::string Named(const MemberClaim& member) {
   return "rank " + std::to_string(member.rank) + " (" + Process(member.pid) + ")";
 }
 
-// Lower rank first, so that both sides say the same.
+// Lower rank first, so that both sides produce the same text.
 std::pair<const MemberClaim*, const MemberClaim*> InOrder(const MemberClaim& one, const MemberClaim& other) {
   return one.rank <= other.rank ? std::pair(&one, &other) : std::pair(&other, &one);
 }

@@ -1,5 +1,4 @@
-// The sentences of a rendezvous that failed. Pure. Where both sides find the same thing wrong, both make the same
-// sentence.
+// The messages of a failed rendezvous. Pure. If both sides find the same problem, both produce the same message.
 #pragma once
 
 #include <sys/types.h>
@@ -17,12 +16,12 @@ std::string ListOfRanks(const std::vector<int>& ranks);
 
 struct MemberClaim {
   int rank = 0;
-  pid_t pid = 0;  // 0: not known
+  pid_t pid = 0;  // 0: unknown
   std::uint32_t version = 0;
   std::int64_t uid = 0;
   int size = 0;
 };
-// `group` is the name, fit to be shown.
+// `group` is the name, printable.
 std::string VersionMismatch(const std::string& group, const MemberClaim& one, const MemberClaim& other);
 std::string UserMismatch(const std::string& group, const MemberClaim& one, const MemberClaim& other);
 std::string SizeMismatch(const std::string& group, const MemberClaim& one, const MemberClaim& other);
@@ -37,12 +36,12 @@ struct RendezvousReport {
   std::vector<int> absent;
   struct PendingMember {
     int rank = 0;
-    std::string state;  // as DescribeProcess says it
+    std::string state;  // see DescribeProcess
   };
-  std::vector<PendingMember> unresponsive;  // listen, but have not said anything
-  std::vector<PendingMember> not_ready;     // came, but did not do everything that was waited for
-  pid_t address_taken_by = -1;  // somebody else listens where this member should; 0: somebody of another pid namespace
-  int unauthenticated_peers = 0;  // who did not prove that they know the key
+  std::vector<PendingMember> unresponsive;  // listening, but have not sent anything
+  std::vector<PendingMember> not_ready;     // joined, but did not do everything that was waited for
+  pid_t address_taken_by = -1;    // another process has this member's address; 0: one of another pid namespace
+  int unauthenticated_peers = 0;  // peers that did not prove that they know the key
   pid_t last_unauthenticated = 0;
   std::int64_t last_unauthenticated_uid = 0;
 };

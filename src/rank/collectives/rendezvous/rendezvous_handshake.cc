@@ -21,7 +21,7 @@ Handshake::Handshake(base::UniqueFd socket, int called, const HelloMessage& own)
       who_(PeerOf(socket_.get())),
       own_hello_(own) {
   own_hello_.nonce = MakeRendezvousNonce();
-  // If it cannot be sent, the other end is gone, and that is what will be heard.
+  // If sending fails, the peer is gone, and Receive will report that.
   SendPacket(socket_.get(), Encode(own_hello_));
 }
 
@@ -31,7 +31,7 @@ Handshake::Progress Handshake::Receive(std::string_view key, std::string_view gr
   if (packet.kind == ReceivedPacket::Kind::kEnd) return Progress::kEnded;
   if (!peer_hello_) {
     peer_hello_ = DecodeHello(packet.bytes);
-    // One's own hello sent back could be answered with one's own proof.
+    // Reject an echo of the own hello: it could otherwise be answered with an echo of the own proof.
     return peer_hello_ && peer_hello_->nonce != own_hello_.nonce ? Progress::kHelloReceived : Progress::kRejected;
   }
   const auto message = Decode<ProofMessage>(packet.bytes);

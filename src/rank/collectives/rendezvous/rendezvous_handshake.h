@@ -1,5 +1,5 @@
-// The first half of a hand-shake: a connection on which nobody has proven anything yet. Whoever does not prove that it
-// knows the key is a unauthenticated_peer: it gets nothing but a random number, and can do no harm.
+// The first half of a handshake: a connection that is not authenticated yet. A peer that does not prove that it knows
+// the key is an unauthenticated peer: it gets only a random number, and can do no harm.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,26 @@ namespace fulldeck::collectives {
 // Belongs to one thread.
 class Handshake {
  public:
-  // Sends the hello `own`, to which it adds a number of its own. `called`: the rank that was called; -1: they
-  // called.
+  // Sends the hello `own` with a fresh nonce. `called`: the rank that this side connected to; -1: the peer connected.
   Handshake(base::UniqueFd socket, int called, const HelloMessage& own);
 
   enum class Progress : std::uint8_t {
     kWaiting,
-    kHelloReceived,  // peer_hello() is what they claim to be; Answer or drop them
-    kAuthenticated,  // peer_hello() is true; take the socket
-    kRejected,       // said something else, or proved the wrong thing
-    kEnded,          // closed without having said anything wrong
+    kHelloReceived,  // peer_hello() is unverified; call Answer or drop the connection
+    kAuthenticated,  // peer_hello() is verified; take the socket
+    kRejected,       // an invalid message or a wrong proof
+    kEnded,          // closed without an invalid message
   };
-  // Reads the next thing that has come. Not to be called again after the last three.
+  // Reads the next message, if any. Must not be called again after one of the last three results.
   Progress Receive(std::string_view key, std::string_view group);
-  // Proves to them that this side knows the key.
+  // Proves to the peer that this side knows the key.
   void Answer(std::string_view key, std::string_view group);
 
   int called() const { return called_; }
-  bool answered() const { return answered_; }  // to them this side is a member from then on
+  bool answered() const { return answered_; }  // from then on, the peer takes this side for a member
   base::TimePoint since() const { return since_; }
   const SocketPeer& who() const { return who_; }
-  const HelloMessage& peer_hello() const { return *peer_hello_; }  // once greeted
+  const HelloMessage& peer_hello() const { return *peer_hello_; }  // valid from kHelloReceived on
   int socket() const { return socket_.get(); }                     // -1 once it is taken
   base::UniqueFd TakeSocket() { return std::move(socket_); }
 

@@ -9,12 +9,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A connection that has not proven anything after this long is closed. A member that was merely slow calls again.
+// A connection that is not authenticated after this time is closed. A member that was only slow connects again.
 constexpr base::Duration kHandshakeTimeout = 5s;
 constexpr int kMaxUnauthenticated = 64;
-// How long the holder of this member's place may be a left-over of the rendezvous before.
+// How long another holder of this member's address may be a remnant of the previous rendezvous.
 constexpr base::Duration kAddressHolderTimeout = 1s;
-// With hundreds of members that are not there yet, calling all at once would be all that the machine does.
+// With hundreds of missing members, connecting to all of them at the same time would take all CPU time of the machine.
 constexpr int kMaxConnectsAtOnce = 16;
 
 base::TimePoint Now() {
@@ -39,7 +39,7 @@ base::Result<void> RendezvousListener::Advance(const std::vector<bool>& here) {
     return silent;
   });
   if (Now() < next_connect_) return {};
-  // Quick while everybody is just starting, slow when somebody takes minutes.
+  // Often while all members are starting, rarely when one takes minutes.
   next_connect_ = Now() + std::clamp<base::Duration>((Now() - began_) / 16, 200us, 10ms);
   if (!is_listening()) {
     if (auto taken = BindAddress(); !taken) return taken;
@@ -67,7 +67,7 @@ base::Result<void> RendezvousListener::BindAddress() {
   }
   if (listener.error().system_error != EADDRINUSE) return listener.error();
   const base::Duration timeout = std::min<base::Duration>(kAddressHolderTimeout, (deadline_ - began_) / 2);
-  // If the holder can prove that it is of this group, there are two of one rank.
+  // If the holder can prove that it belongs to this group, the rank is a duplicate.
   return Now() - began_ > timeout && !IsConnectingTo(own_hello_.rank) ? Connect(own_hello_.rank) : base::Result<void>();
 }
 
@@ -148,7 +148,8 @@ bool RendezvousListener::AdvanceHandshake(Handshake& handshake, const std::vecto
         CountUnauthenticated(handshake.who());
         break;
       case Handshake::Progress::kEnded:
-        // A listener of the rendezvous before, or somebody who died: who belongs here will be called or call again.
+        // A listener of the previous rendezvous, or a peer that died: the right one will be connected to, or will
+        // connect again.
         break;
     }
     handshake.TakeSocket();

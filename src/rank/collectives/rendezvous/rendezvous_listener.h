@@ -1,5 +1,5 @@
-// Where a member is found and from where it finds others: it listens in its own place, calls the members of lower rank
-// until they are there, and lets in whoever proves that it knows the key. Strangers are kept out and counted.
+// How a member is reached and reaches others: it listens on its own address, connects to the lower ranks until they are
+// there, and accepts every peer that proves that it knows the key. Other peers are rejected and counted.
 #pragma once
 
 #include <poll.h>
@@ -20,28 +20,28 @@ namespace fulldeck::collectives {
 // Belongs to one thread. Nothing here blocks.
 class RendezvousListener {
  public:
-  // `own` says rank, size and version of this member.
+  // `own` has the rank, size and version of this member.
   RendezvousListener(std::string key, std::string group, const HelloMessage& own, base::TimePoint deadline);
 
-  // Does what is due: takes the place, calls those of lower rank that are not `here` (by rank), drops the silent.
+  // Does what is due: binds the address, connects to lower ranks that are not `here` (by rank), drops silent peers.
   base::Result<void> Advance(const std::vector<bool>& here);
-  // When something will be due.
+  // When the next action is due.
   base::TimePoint NextDue(const std::vector<bool>& here) const;
   void AddPollFds(std::vector<pollfd>& watched) const;
-  // Hears everybody at the door. `watched` is what AddPollFds added. Whoever proved itself is let in, and told nothing
-  // else yet. Ranks that are `excluded` (nullptr: none) are turned away before anything is proven to them.
+  // Handles all pending connections. `watched` is what AddPollFds added. Returns the authenticated peers; nothing else
+  // has been sent to them yet. `excluded` ranks (nullptr: none) are rejected before anything is proved to them.
   base::Result<std::vector<Handshake>> Receive(std::span<const pollfd> watched, const std::vector<bool>* excluded);
-  // Frees the place and drops all but those who were answered: to them this side is a member, and they would take a
-  // connection that ends without a word for its death. HasPending: one of them has yet to prove itself.
+  // Releases the address and drops all peers except those that were answered: they take this side for a member, and
+  // would take a silent close for its death. HasPending: one of them is not authenticated yet.
   void StopAccepting();
   bool HasPending() const;
-  // The place is free again, and nobody is called or heard any more.
+  // Releases the address, and closes all connections.
   void Close();
 
-  // Who listens where `rank` should but does not answer; nothing when nobody does.
+  // The process that listens at the address of `rank` but does not answer; nullopt if there is none.
   std::optional<pid_t> UnresponsiveAt(int rank) const;
   bool is_listening() const { return listener_.valid(); }
-  pid_t address_taken_by() const { return address_taken_by_; }  // -1: not known to be taken; 0: by whom cannot be seen
+  pid_t address_taken_by() const { return address_taken_by_; }  // -1: none known; 0: a process that is not visible
   int unauthenticated_peers() const { return unauthenticated_peers_; }
   const SocketPeer& last_unauthenticated() const { return last_unauthenticated_; }
   void CountUnauthenticated(const SocketPeer& who);
@@ -52,7 +52,7 @@ class RendezvousListener {
   base::Result<void> Connect(int rank);
   bool IsConnectingTo(int rank) const;
   base::Result<void> AcceptConnections();
-  // Whether it is to be let in. One that is done with has no socket afterwards.
+  // Whether it is authenticated. A finished handshake has no socket afterwards.
   bool AdvanceHandshake(Handshake& handshake, const std::vector<bool>* excluded);
 
   std::string key_;
@@ -62,8 +62,8 @@ class RendezvousListener {
   base::TimePoint deadline_;
   base::TimePoint next_connect_;
   base::UniqueFd listener_;
-  bool closed_ = false;                // takes no place and calls nobody any more
-  std::vector<Handshake> handshakes_;  // the one that came first in front
+  bool closed_ = false;                // binds no address and connects to no one any more
+  std::vector<Handshake> handshakes_;  // oldest first
   int next_rank_ = 0;
   pid_t address_taken_by_ = -1;
   int unauthenticated_peers_ = 0;

@@ -43,7 +43,7 @@ std::array<std::uint8_t, 32> MakeRendezvousNonce() {
   std::array<std::uint8_t, 32> bytes{};
   ssize_t got = 0;
   do {
-    // Never less than asked for: the kernel gives up to 256 bytes at once.
+    // Never fewer bytes than requested: the kernel returns up to 256 bytes in one call.
     got = syscall(SYS_getrandom, bytes.data(), bytes.size(), 0U);
   } while (got < 0 && errno == EINTR);
   FULLDECK_CHECK(got == static_cast<ssize_t>(bytes.size()));

@@ -1,15 +1,15 @@
-// What two members say to each other while they meet, byte by byte. Both sides are on one host, so numbers are as the
-// processor has them. One packet a message.
+// The messages between two members during the rendezvous, byte by byte. Both sides are on one node, so numbers are in
+// host byte order. One packet per message.
 //
-//   both      HelloMessage               at once: version, rank, size and a random number
-//   both      ProofMessage           when the other's hello is here: knows the key
-//   both      MemberMessage          when the other's proof is right; with the descriptors of the memory
-//   to 0      ReadyMessage           everybody's memory is mapped here
-//   from 0    ReadyMessage           everybody is ready: the group stands
-//   any       FailureMessage         instead of any of the last three
+//   both      HelloMessage      immediately: version, rank, size and a nonce
+//   both      ProofMessage      after the peer's hello: proves knowledge of the key
+//   both      MemberMessage     after the peer's valid proof; with the descriptors of the memory
+//   to 0      ReadyMessage      this member has mapped the memory of all
+//   from 0    ReadyMessage      all are ready: the group is established
+//   any       FailureMessage    instead of any of the last three
 //
-// HelloMessage, ProofMessage and FailureMessage stay as they are in every version, so that members of different
-// versions can still tell each other apart from unauthenticated_peers, and say so.
+// HelloMessage, ProofMessage and FailureMessage are the same in every version, so that members of different versions
+// can recognize each other and report the mismatch.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@
 namespace fulldeck::collectives {
 
 inline constexpr std::uint64_t kRendezvousMagic = 0x7465656d6b636564;  // "deckmeet"
-// Of the messages and of everything that lies in the memory that is passed.
+// Version of the messages and of everything in the memory that is passed.
 inline constexpr std::uint32_t kRendezvousVersion = 2;
 
 enum class RendezvousMessage : std::uint32_t { kProof = 1, kMember = 2, kReady = 3, kFailure = 4 };
@@ -62,7 +62,7 @@ struct ReadyMessage {
 };
 static_assert(sizeof(ReadyMessage) == 4 && std::is_trivially_copyable_v<ReadyMessage>);
 
-// The text follows.
+// Followed by the text.
 struct FailureMessage {
   RendezvousMessage kind = RendezvousMessage::kFailure;
   std::int32_t code = 0;
@@ -77,9 +77,9 @@ std::string Encode(const Message& message) {
 }
 std::string EncodeFailure(int code, std::string_view text);
 
-// What the packet begins with, checked for nothing but its number; nothing when it is too short for one.
+// The kind of the packet, not validated any further; nullopt if the packet is too short.
 std::optional<RendezvousMessage> KindOf(std::string_view packet);
-// Nothing unless the packet is exactly such a message.
+// nullopt unless the packet is exactly such a message.
 template <typename Message>
 std::optional<Message> Decode(std::string_view packet) {
   Message message;
@@ -89,17 +89,17 @@ std::optional<Message> Decode(std::string_view packet) {
 }
 std::optional<HelloMessage> DecodeHello(std::string_view packet);
 struct DecodedFailure {
-  int code = 0;      // one of the public header's
-  std::string text;  // fit to be shown
+  int code = 0;      // a code of the public header
+  std::string text;  // printable
 };
 std::optional<DecodedFailure> DecodeFailure(std::string_view packet);
 
 std::array<std::uint8_t, 32> MakeRendezvousNonce();
-// Of the one who knows the key, made for the other. It is bound to both greetings, so it can neither be sent back nor
-// used again, and nothing in the greetings can be changed on the way.
+// Proves knowledge of the key to the peer. The proof covers both hellos, so it can neither be echoed nor replayed, and
+// the hellos cannot be modified in transit.
 wire::Sha256Digest MakeRendezvousProof(std::string_view key, std::string_view group, const HelloMessage& own,
                                        const HelloMessage& others);
-// Where `rank` listens: an abstract name that nobody can make who does not have the key.
+// The address of `rank`: an abstract name; computing it requires the key.
 std::string RendezvousAddress(std::string_view key, std::string_view group, int rank);
 
 }  // namespace fulldeck::collectives

@@ -41,7 +41,7 @@ TEST(RendezvousMessages, NoncesAndAddressesDiffer) {
   EXPECT_NE(address, RendezvousAddress("key", "group", 2));
   EXPECT_NE(address, RendezvousAddress("key", "groups", 1));
   EXPECT_NE(address, RendezvousAddress("keys", "group", 1));
-  // The rank does not run into the name.
+  // Rank and name cannot run together.
   EXPECT_NE(RendezvousAddress("key", "1\n", 1), RendezvousAddress("key", "", 11));
 }
 

@@ -1,4 +1,4 @@
-// Meetings that must not come about, and unauthenticated_peers that must not disturb one that does.
+// Rendezvous that must fail, and unauthenticated peers that must not disturb one that succeeds.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,10 +38,10 @@ using ::testing::StartsWith;
 
 constexpr const char* kKey = "the key of the test";
 
-// The other side of a hand-shake, said step by step, so that each step can be wrong.
+// The other side of a handshake, step by step, so that each step can be wrong.
 class RawMember {
  public:
-  // Calls `rank` until it is there.
+  // Connects to `rank` until it is there.
   RawMember(const std::string& group, int rank) : group_(group) {
     EXPECT_TRUE(PollUntilTrue([&] {
       auto socket = ConnectTo(RendezvousAddress(kKey, group, rank));
@@ -52,7 +52,7 @@ class RawMember {
   void Send(const std::string& bytes, std::vector<int> descriptors = {}) const {
     EXPECT_TRUE(SendPacket(socket_.get(), bytes, descriptors));
   }
-  // The next packet; nothing at the end.
+  // The next packet; nullopt at the end.
   std::optional<std::string> Receive() const {
     ReceivedPacket packet;
     EXPECT_TRUE(PollUntilTrue([&] {
@@ -75,7 +75,7 @@ class RawMember {
   void Prove(const std::string& key = kKey) {
     Send(Encode(ProofMessage{.proof = MakeRendezvousProof(key, group_, own_hello_, peer_hello_)}));
   }
-  // As a member does it up to the point where memory is exchanged.
+  // Behaves like a member up to the exchange of memory.
   void Introduce(int rank, int size) {
     SendHello(rank, size);
     Prove();
@@ -85,7 +85,7 @@ class RawMember {
     ASSERT_TRUE(proof);
     EXPECT_EQ(proof->proof, MakeRendezvousProof(kKey, group_, peer_hello_, own_hello_));
   }
-  // Nothing more comes, not even memory.
+  // Nothing more arrives, not even memory.
   bool IsTurnedAway() const {
     while (const auto packet = Receive()) {
       if (KindOf(*packet) == RendezvousMessage::kMember) return false;
@@ -116,7 +116,7 @@ base::UniqueFd Memfd(std::uint64_t bytes, int seals) {
 }
 constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// A rendezvous with one member in a thread, and the test as the other members.
+// A rendezvous with one member in a thread; the test plays the other members.
 class RendezvousWith {
  public:
   explicit RendezvousWith(RendezvousRequest request)
@@ -184,7 +184,7 @@ TEST(RendezvousRefusal, DuplicateRanksAreRefusedForAll) {
   for (const int twice : {0, 1, 2}) {
     const std::string name = UniqueName("twice " + std::to_string(twice));
     std::vector<MemberProcess> members;
-    // One is missing, so that the rendezvous lasts until the second of the rank is there.
+    // One is missing, so that the rendezvous lasts until the duplicate rank is there.
     for (const int rank : {0, 1, 2, twice}) {
       members.push_back(MemberInProcess([&] { return MakeRequest(name, rank, 4, 20s); }));
     }
@@ -247,7 +247,7 @@ TEST(RendezvousRefusal, TooManyOpenFilesOnOneRankFailAll) {
   MemberProcess good = MemberInProcess([&] { return MakeRequest(name, 0, 2, 20s); });
   MemberProcess full = MemberInProcess([&] {
     RendezvousRequest request = MakeRequest(name, 1, 2, 20s);
-    // Room for the place, the connection and the pidfd, and for one of the two memories.
+    // Room for the address, the connection and the pidfd, and for one of the two memory descriptors.
     std::vector<int> free;
     for (int i = 0; i < 4; ++i) free.push_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
     const rlimit limit{static_cast<rlim_t>(free.back() + 1), static_cast<rlim_t>(free.back() + 1)};
@@ -277,7 +277,7 @@ TEST(RendezvousRefusal, AMemberThatDiesInTheMiddleIsNamed) {
   EXPECT_THAT(one.Report(), text);
 }
 
-// Killed at any moment: the others end soon, and name it, in the rendezvous or after it.
+// Killed at any moment: the others end soon and name it, during the rendezvous or after it.
 TEST(RendezvousRefusal, AMemberKilledAtAnyMomentDelaysNobody) {
   constexpr int kMoments = 16;
   for (int i = 0; i < kMoments; ++i) {
@@ -285,7 +285,7 @@ TEST(RendezvousRefusal, AMemberKilledAtAnyMomentDelaysNobody) {
     std::vector<MemberProcess> members;
     for (const int rank : {0, 2}) {
       members.push_back(MemberProcess([&]() -> std::string {
-        // A victim that dies before it is connected has simply not come.
+        // A victim that dies before it is connected counts as missing.
         const RendezvousOutcome outcome = RunRendezvous(MakeRequest(name, rank, 3, 2s));
         if (!outcome.rendezvous) return outcome.failure.text;
         const auto is_noticed = [&] {
@@ -303,7 +303,7 @@ TEST(RendezvousRefusal, AMemberKilledAtAnyMomentDelaysNobody) {
       const RendezvousOutcome outcome = RunRendezvous(MakeRequest(name, 1, 3, 2s));
       while (true) pause();
     });
-    // On a busy machine the other member may be missing at the timeout too: "ranks 1, 2".
+    // On a busy machine the other member may also be missing at the timeout: "ranks 1, 2".
     const auto names_it = AnyOf(HasSubstr("rank 1"), HasSubstr("ranks 1"), HasSubstr("ranks 0, 1"));
     for (MemberProcess& member : members) EXPECT_THAT(member.Report(60s), names_it) << "killed after " << i;
     EXPECT_EQ(victim.Report(), "killed");
@@ -359,7 +359,7 @@ TEST(RendezvousRefusal, BadMemoryOfAMemberIsRefused) {
     EXPECT_THAT(
         rendezvous.Report(),
         AllOf(StartsWith("stranger: "), HasSubstr("rank 0 cannot use the memory of rank 1"), HasSubstr(each.reason)));
-    // The one who sent it is notified, too.
+    // The one that sent it is notified, too.
     const auto memory = member.Receive();
     ASSERT_TRUE(memory && Decode<MemberMessage>(*memory));
     const auto failure = member.Receive();
@@ -407,7 +407,7 @@ TEST(RendezvousRefusal, UnrequestedDescriptorsAreClosed) {
     while (const auto packet = member.Receive()) {
       if (Decode<ReadyMessage>(*packet)) break;
     }
-    // Its memory and its word were good; that it is not really there shows later.
+    // Its memory and its messages were valid; that it is not a real member shows later.
     EXPECT_EQ(rendezvous.Report(), "the note of rank 1 is not its own");
   }
   EXPECT_EQ(OpenDescriptors(), before);
@@ -440,20 +440,20 @@ TEST(RendezvousRefusal, UnauthenticatedPeersDoNotDisturbARendezvous) {
     other_size.SendHello(2, 30000, 99);
     other_size.Send("no proof");
     EXPECT_TRUE(other_size.IsTurnedAway());
-    // Knows the key, but claims a rank that would not call.
+    // Knows the key, but claims a rank that would not connect.
     RawMember& wrong_rank = unauthenticated_peer();
     wrong_rank.SendHello(-4, 3);
     wrong_rank.Prove();
     EXPECT_TRUE(wrong_rank.IsTurnedAway());
-    // Sends back what it hears.
+    // Echoes what it receives.
     RawMember& echo = unauthenticated_peer();
     echo.Send(*echo.Receive());
     EXPECT_TRUE(echo.IsTurnedAway());
-    // Goes away in the middle, before it has proven anything.
+    // Disconnects in the middle, before it is authenticated.
     RawMember& leaves = unauthenticated_peer();
     leaves.SendHello(2, 3);
     leaves.Leave();
-    // More silence than a door keeps.
+    // More silent connections than a listener keeps.
     for (int i = 0; i < 80; ++i) unauthenticated_peer();
   }
   EXPECT_EQ(RendezvousAndReport(MakeRequest(name, 2, 3)), "ok");
@@ -473,7 +473,7 @@ TEST(RendezvousRefusal, UnauthenticatedPeersAreReportedWhenTheTimeRunsOut) {
                                                        std::to_string(getpid()) + " of user")));
 }
 
-// Somebody else listens where a member should.
+// Another process listens at the address of a member.
 TEST(RendezvousRefusal, ATakenAddressIsTakenLaterOrReported) {
   const std::string name = UniqueName("taken");
   auto squatter = ListenAt(RendezvousAddress(kKey, name, 1), 100);
@@ -487,14 +487,14 @@ TEST(RendezvousRefusal, ATakenAddressIsTakenLaterOrReported) {
   ASSERT_TRUE(squatter.ok());
   RendezvousWith zero(MakeRequest(name, 0, 2));
   RendezvousWith one(MakeRequest(name, 1, 2));
-  // Until one has come and found its place taken.
+  // Until a member has connected and found its address taken.
   EXPECT_TRUE(PollUntilTrue([&] { return AcceptFrom(squatter->get()).ok(); }));
   squatter->Reset();
   EXPECT_EQ(zero.Report(), "ok");
   EXPECT_EQ(one.Report(), "ok");
 }
 
-// A listener that hangs up is one of the rendezvous before: it is called again.
+// A listener that hangs up belongs to the previous rendezvous: it is connected to again.
 TEST(RendezvousRefusal, AListenerThatHangsUpIsConnectedToAgain) {
   const std::string name = UniqueName("hangs up");
   auto before = ListenAt(RendezvousAddress(kKey, name, 0), 100);
@@ -514,8 +514,7 @@ TEST(RendezvousRefusal, AListenerThatHangsUpIsConnectedToAgain) {
   EXPECT_EQ(one.Report(), "ok");
 }
 
-// Whoever comes a little late to a rendezvous that has failed is notified so, and does not wait for its own time to run
-// out.
+// A member that arrives shortly after a rendezvous has failed is notified, and does not wait for its own timeout.
 TEST(RendezvousRefusal, LatecomersReceiveTheFailure) {
   const std::string name = UniqueName("latecomers");
   std::vector<RendezvousRequest> early = RequestsOf(name, 4);

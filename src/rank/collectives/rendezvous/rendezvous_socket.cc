@@ -23,7 +23,7 @@ struct AbstractAddress {
   explicit AbstractAddress(const std::string& name) {
     FULLDECK_CHECK(name.size() + 1 < sizeof address.sun_path);
     address.sun_family = AF_UNIX;
-    // The leading zero byte makes it abstract: no file, and of this network namespace.
+    // The leading zero byte makes it abstract: not a file, and local to this network namespace.
     std::memcpy(address.sun_path + 1, name.data(), name.size());
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   }
@@ -111,7 +111,7 @@ ReceivedPacket ReceivePacket(int socket, std::size_t longest, std::size_t most_d
     }
     got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got >= 0) break;
-    // Said once, before what still lies in the queue, when the other end closed without reading everything.
+    // Reported once, before the packets still in the queue, if the other end closed without reading everything.
     const bool first_reset = errno == ECONNRESET && !std::exchange(was_reset, true);
     if (errno != EINTR && !first_reset) break;
   }

@@ -1,4 +1,4 @@
-// Members that all do the right thing: they meet, or they are told who is missing.
+// Members that behave correctly: they succeed, or get a report of who is missing.
 #include "collectives/rendezvous/rendezvous.h"
 
 #include <gmock/gmock.h>
@@ -99,7 +99,7 @@ TEST(Rendezvous, WaitsForARankThatIsLate) {
     for (int rank = 0; rank < 3; ++rank) {
       if (rank != late) members.push_back(MemberInProcess([&] { return MakeRequest(name, rank, 3); }));
     }
-    // Nobody has got anywhere by then.
+    // The rendezvous cannot have ended by then.
     EXPECT_EQ(members[0].Report(300ms), "too late");
     members.push_back(MemberInProcess([&] { return MakeRequest(name, late, 3); }));
     for (MemberProcess& member : members) EXPECT_EQ(member.Report(), "ok");
@@ -156,7 +156,7 @@ TEST(Rendezvous, SeveralAtOnceInOneProcessDoNotMix) {
   EXPECT_THAT(RendezvousInThreads(std::move(requests)), Each("ok"));
 }
 
-// Everybody goes into the next rendezvous of the same name as soon as the one before lets it go.
+// Every member starts the next rendezvous of the same name as soon as the previous one returns.
 TEST(Rendezvous, OneAfterAnotherWithTheSameNameDoNotMix) {
   constexpr int kRendezvousCount = 25;
   constexpr int kSize = 4;
@@ -188,7 +188,7 @@ TEST(Rendezvous, TheNextOneOfTheNameWorksAfterOneThatFailed) {
 }
 
 TEST(Rendezvous, LeavesNoDescriptorAndNoFileBehind) {
-  // Ignores the folders and files of tests that run at the same time.
+  // Ignores the folders and files of concurrently running tests.
   const auto files = [] {
     int count = 0;
     if (DIR* const folder = opendir("/dev/shm")) {
@@ -209,7 +209,7 @@ TEST(Rendezvous, LeavesNoDescriptorAndNoFileBehind) {
   EXPECT_LE(files(), files_before);
 }
 
-// Besides its peer's pidfd, which all groups share, a group that stands holds nothing open.
+// Except for the pidfd of its peer, which all groups share, an established group keeps no descriptor open.
 TEST(Rendezvous, EstablishedGroupsHoldOneDescriptorPerPeer) {
   constexpr int kGroups = 40;
   const std::string name = UniqueName("standing");
@@ -243,7 +243,7 @@ TEST(Rendezvous, TwoNetworkNamespacesAreTwoNodes) {
   EXPECT_THAT(outside, AllOf(StartsWith("timeout: "), HasSubstr("rank 1 of 2 did not come")));
 }
 
-// The child of a pid namespace cannot be seen by its sibling, but its connection can.
+// The child in a pid namespace is not visible to its sibling, but its connection is.
 TEST(Rendezvous, MembersOfTwoPidNamespacesSucceedAndNoticeDeaths) {
   const std::string name = UniqueName("pid namespaces");
   const auto in_namespace = [&](int rank, const std::function<std::string()>& body) {

@@ -1,5 +1,5 @@
-// Members of a rendezvous inside a test: requests for them, members in processes of their own, and the use of what a
-// rendezvous gave. Whatever waits here gives up after a time that no healthy machine needs.
+// Members of a rendezvous inside a test: requests, members in their own processes, and use of the result. All waits
+// have a timeout that is longer than any healthy machine needs.
 #pragma once
 
 #include <dirent.h>
@@ -45,7 +45,7 @@ bool PollUntilTrue(Condition condition, base::Duration timeout = std::chrono::se
   return true;
 }
 
-// Names are of one test and one process, so that tests that run at the same time do not meet.
+// Names are unique per test and process, so that concurrent tests do not join each other's groups.
 inline std::string UniqueName(const std::string& name) {
   return name + " " + std::to_string(getpid());
 }
@@ -65,7 +65,7 @@ inline collectives::RendezvousRequest MakeRequest(const std::string& name, int r
   return request;
 }
 
-// Lets every member write into its own segment and read all others. Empty: all was as it should be.
+// Lets every member write into its own segment and read all others. Empty: everything was as expected.
 inline std::string UseRendezvous(const collectives::Rendezvous& rendezvous, int rank) {
   const auto size = static_cast<int>(rendezvous.segments.size());
   const auto word = [](const std::shared_ptr<collectives::SharedMemory>& memory) {
@@ -79,7 +79,7 @@ inline std::string UseRendezvous(const collectives::Rendezvous& rendezvous, int 
   }
   *word(rendezvous.segments[static_cast<std::size_t>(rank)]) = static_cast<std::uint32_t>(rank) + 100;
   std::atomic<std::uint32_t>& arrived = *word(rendezvous.control);
-  ++arrived;  // pairs with the load below: what was written before it is seen after it
+  ++arrived;  // pairs with the load below: earlier writes are visible after it
   if (!PollUntilTrue([&] { return arrived.load() >= static_cast<std::uint32_t>(size); }))
     return "the others did not come";
   for (int other = 0; other < size; ++other) {
@@ -88,7 +88,7 @@ inline std::string UseRendezvous(const collectives::Rendezvous& rendezvous, int 
     }
   }
   if (!rendezvous.watch.Dead().empty()) return "somebody is said to be dead";
-  // Nobody leaves while others still look.
+  // No member leaves while others still read.
   ++arrived;
   if (!PollUntilTrue([&] { return arrived.load() >= 2 * static_cast<std::uint32_t>(size); })) return "the others left";
   return "";
@@ -113,7 +113,7 @@ inline std::string RendezvousAndReport(collectives::RendezvousRequest request) {
   return ReportOf(collectives::RunRendezvous(std::move(request)), rank);
 }
 
-// All members as threads of this process; what each came to.
+// Runs all members as threads of this process; returns the report of each.
 inline std::vector<std::string> RendezvousInThreads(std::vector<collectives::RendezvousRequest> requests) {
   std::vector<std::string> reports(requests.size());
   std::vector<std::thread> threads;
@@ -124,7 +124,7 @@ inline std::vector<std::string> RendezvousInThreads(std::vector<collectives::Ren
   return reports;
 }
 
-// A process of its own that does one thing and tells what came of it. Killed at the latest with this object.
+// A process that does one thing and reports the result. Killed by the destructor at the latest.
 class MemberProcess {
  public:
   explicit MemberProcess(const std::function<std::string()>& body) {
@@ -152,7 +152,7 @@ class MemberProcess {
 
   pid_t pid() const { return pid_; }
   void Signal(int number) const { kill(pid_, number); }
-  // What it told; "killed" when it ended without a word, "too late" when it still runs.
+  // Its report; "killed" if it exited without one, "too late" if it is still running.
   std::string Report(base::Duration timeout = std::chrono::seconds(90)) {
     const base::TimePoint deadline = After(timeout);
     std::string text;

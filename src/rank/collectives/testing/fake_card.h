@@ -1,6 +1,6 @@
-// A card that is as mean as the contract of Staging allows: a copy does nothing until it is waited for, and what it
-// will write to is garbage until then. Whoever reads before the wait, or gives a slot away before it, gets wrong values
-// every time and not once a month.
+// A card that is as unfriendly as the contract of Staging allows: a copy does nothing until it is waited for, and its
+// destination contains garbage until then. Code that reads before the wait, or releases a slot before it, gets wrong
+// values every time instead of once a month.
 #pragma once
 
 #include <cstring>
@@ -15,7 +15,7 @@
 
 namespace fulldeck::testing {
 
-// One tensor on it. Belongs to one thread.
+// One tensor on the card. Belongs to one thread.
 class FakeCard final : public collectives::Staging {
  public:
   enum class Step { kStartIn, kFinishIn, kStartOut, kFinishOut };
@@ -23,12 +23,12 @@ class FakeCard final : public collectives::Staging {
   explicit FakeCard(Bytes memory) : memory_(std::move(memory)) {}
 
   const Bytes& memory() const { return memory_; }
-  // Asked at each step, before it is done, with how many of this kind came before. An error is the card's; it may also
-  // never come back.
+  // Called before each step, with the number of earlier steps of this kind. A returned error is the card's; the
+  // function may also never return.
   void OnStep(std::function<base::Result<void>(Step step, int number)> interceptor) {
     interceptor_ = std::move(interceptor);
   }
-  // What the engine did that it may not do: "" if all was well. Copies that nobody waited for count.
+  // What the engine did wrong; "" if nothing. Copies that were never waited for count.
   std::string Complaint() const {
     if (!complaint_.empty()) return complaint_;
     if (!ins_.empty() || !outs_.empty()) return "a copy was never waited for";

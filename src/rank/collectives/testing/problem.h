@@ -1,6 +1,6 @@
-// One collective call made from a number: what each rank gives, what each must get, and the making and checking of the
-// call on one rank with its buffers wherever they are wanted. Tests go through all kinds; the soak draws them at
-// random.
+// A collective call that is generated from a seed: what each rank contributes, what each must get, and the code to make
+// and check the call on one rank, with its buffers at any place. Tests go through all kinds; the soak test draws them
+// at random.
 #pragma once
 
 #include <algorithm>
@@ -30,14 +30,14 @@ inline constexpr Datatype kDatatypes[] = {
 inline constexpr Reduction kReductions[] = {Reduction::kSum,  Reduction::kAvg, Reduction::kMin, Reduction::kMax,
                                             Reduction::kProd, Reduction::kAnd, Reduction::kOr,  Reduction::kXor};
 
-inline std::uint64_t Mix(std::uint64_t value) {  // the finaliser of splitmix64
+inline std::uint64_t Mix(std::uint64_t value) {  // the finalizer of splitmix64
   value += 0x9e3779b97f4a7c15u;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
   return value ^ (value >> 31);
 }
 
-// Numbers out of a number, one after another.
+// A sequence of numbers from a seed.
 class Draws {
  public:
   explicit Draws(std::uint64_t seed) : state_(Mix(seed)) {}
@@ -49,7 +49,7 @@ class Draws {
   std::uint64_t state_;
 };
 
-// Elements of all sizes, of both signs, with zeros; floats are finite and small enough that sums are too.
+// Elements of all magnitudes, of both signs, with zeros; floats are finite and small enough that sums are too.
 inline Bytes RandomElements(Datatype datatype, std::uint64_t count, std::uint64_t seed) {
   Bytes bytes(count * BytesOf(datatype));
   seed = Mix(seed);
@@ -95,8 +95,8 @@ inline Bytes RandomElements(Datatype datatype, std::uint64_t count, std::uint64_
 struct Problem {
   collectives::Call call;
   int size = 1;
-  std::vector<Bytes> inputs;   // by rank; where it gives to several, its parts one after another
-  std::vector<Bytes> outputs;  // by rank: what it must have; empty where it gets nothing
+  std::vector<Bytes> inputs;   // by rank; if it sends to several, their parts one after another
+  std::vector<Bytes> outputs;  // by rank: the expected output; empty if it gets nothing
   // all_to_all: elements from rank f to rank t, [f * size + t]
   std::vector<std::uint64_t> counts;
 
@@ -153,7 +153,7 @@ inline Problem MakeProblem(Operation operation, Datatype datatype, Reduction red
   if (operation == Operation::kAllToAll) {
     Draws draws(seed);
     for (std::size_t i = 0; i < ranks * ranks; ++i) {
-      // A third of the parts is empty, some are as long as they may be.
+      // A third of the parts is empty, some have the maximum length.
       const std::uint64_t kind = draws.Below(6);
       problem.counts.push_back(kind < 2 ? 0 : kind == 2 ? count : draws.Below(count + 1));
     }
@@ -212,11 +212,11 @@ struct Placement {
   enum class Kind { kHost, kShared, kCard };
   Kind input = Kind::kHost;
   Kind output = Kind::kHost;
-  bool in_place = false;    // where the operation can; the kind is that of the input then
-  unsigned misaligned = 0;  // bytes beyond a boundary of 64
+  bool in_place = false;    // if the operation supports it; the kind is then that of the input
+  unsigned misaligned = 0;  // bytes past a 64-byte boundary
 };
 
-// One stretch of memory of a call, with guards round it. Belongs to one thread; gone before its group.
+// One range of memory of a call, with guard bytes around it. Belongs to one thread; destroyed before its group.
 class Space {
  public:
   Space(Group& group, Placement::Kind kind, const Bytes& contents, unsigned misaligned)
@@ -250,7 +250,7 @@ class Space {
   Space(const Space&) = delete;
   Space& operator=(const Space&) = delete;
 
-  // A part of it as a buffer of a call. Parts on a card are tensors of their own.
+  // A range of it as a buffer of a call. Ranges on a card are separate tensors.
   Buffer Stretch(std::uint64_t offset, std::uint64_t bytes) {
     if (kind_ != Placement::Kind::kCard) return Buffer::Host(data_ + offset);
     const auto begin = contents_.begin() + static_cast<std::ptrdiff_t>(offset);
@@ -298,7 +298,7 @@ class Space {
   std::string complaint_;
 };
 
-// "" or where they differ.
+// "" if equal, otherwise where they differ.
 inline std::string Difference(const Bytes& got, const Bytes& expected, Datatype datatype, const char* what) {
   if (got == expected) return "";
   const auto at = static_cast<std::size_t>(
@@ -309,7 +309,7 @@ inline std::string Difference(const Bytes& got, const Bytes& expected, Datatype 
          std::to_string(wrong) + " of " + std::to_string(got.size()) + " bytes";
 }
 
-// Makes the call on one rank and looks at everything that came of it: "" if all is well.
+// Makes the call on one rank and checks all results: "" if everything is correct.
 inline std::string Solve(Group& group, const Problem& problem, const Placement& placement) {
   const collectives::Call& call = problem.call;
   const auto rank = static_cast<std::size_t>(group.rank());
@@ -319,7 +319,7 @@ inline std::string Solve(Group& group, const Problem& problem, const Placement& 
   const Bytes& output = problem.outputs[rank];
   const bool gathers = call.operation == Operation::kAllGather || call.operation == Operation::kGather;
   const bool scatters = call.operation == Operation::kReduceScatter || call.operation == Operation::kScatter;
-  // In place: the smaller buffer is a part of the larger. On a card parts are tensors of their own, so only whole ones.
+  // In place: the smaller buffer is a part of the larger. On a card, ranges are separate tensors, so only whole ones.
   bool in_place = placement.in_place && call.operation != Operation::kAllToAll && !input.empty() && !output.empty();
   if (placement.input == Placement::Kind::kCard && (gathers || scatters)) in_place = false;
   if (call.operation == Operation::kBroadcast) in_place = true;

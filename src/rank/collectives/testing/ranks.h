@@ -1,5 +1,5 @@
-// The members of a group inside a test: as threads of this process, which do the same thing at once, or as processes of
-// their own, which can be killed. Nothing here waits without end.
+// The members of a group inside a test: as threads of this process, which do the same thing concurrently, or as
+// processes, which can be killed. All waits have a timeout.
 #pragma once
 
 #include <unistd.h>
@@ -26,7 +26,7 @@ inline std::string FreshName(const std::string& what) {
   return what + "-" + std::to_string(getpid()) + "-" + std::to_string(number.fetch_add(1));
 }
 
-// Options of one rank. `common` gives the rest; a name is made where it has none.
+// Options of one rank: those of `common`, with a new name if it has none.
 inline collectives::GroupOptions OptionsOf(collectives::GroupOptions common, int rank, int size) {
   common.rank = rank;
   common.size = size;
@@ -34,7 +34,7 @@ inline collectives::GroupOptions OptionsOf(collectives::GroupOptions common, int
   return common;
 }
 
-// A line of text each for what went wrong, with the rank before it.
+// One line of text per error, with the rank before it.
 inline std::string Join(const std::vector<std::string>& by_rank) {
   std::string text;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
@@ -43,10 +43,11 @@ inline std::string Join(const std::vector<std::string>& by_rank) {
   return text;
 }
 
-// `size` threads with a Group each. They wait for work between two calls of Run, and leave when this goes.
+// `size` threads with a Group each. They wait for work between two calls of Run, and exit when this object is
+// destroyed.
 class RankThreads {
  public:
-  using Body = std::function<std::string(collectives::Group& group)>;  // "": all is well
+  using Body = std::function<std::string(collectives::Group& group)>;  // "": no error
 
   explicit RankThreads(int size, collectives::GroupOptions common = {},
                        base::Duration timeout = std::chrono::seconds(300))
@@ -71,13 +72,13 @@ class RankThreads {
   RankThreads& operator=(const RankThreads&) = delete;
 
   int size() const { return static_cast<int>(threads_.size()); }
-  // Why there is no group; "" if there is.
+  // Why there is no group; "" if there is one.
   const std::string& failure() const { return failure_; }
-  // From the test's own thread, between two calls of Run or for what any thread may do.
+  // On the test's own thread: between two calls of Run, or for calls that are thread safe.
   collectives::Group& group(int rank) { return *groups_[static_cast<std::size_t>(rank)]; }
 
-  // Does `body` on all threads at once and waits for all of them: what they said, "" if all is well. A thread that does
-  // not come back ends the whole program, since nothing ends a thread.
+  // Runs `body` on all threads concurrently and waits for all of them. Returns their errors, "" if none. A thread that
+  // does not return ends the whole program, because a thread cannot be killed.
   std::string Run(const Body& body) {
     if (!failure_.empty()) return failure_;
     {
@@ -121,7 +122,7 @@ class RankThreads {
 
   base::Duration timeout_;
   std::vector<std::unique_ptr<collectives::Group>> groups_;
-  std::vector<std::string> errors_;  // written by each thread before it is back
+  std::vector<std::string> errors_;  // written by each thread before it returns
   std::string failure_;
   std::mutex mutex_;
   std::condition_variable changed_;

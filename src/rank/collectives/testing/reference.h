@@ -1,6 +1,6 @@
-// What a reduction must give, worked out the slow way: one element after another, rank after rank, with 16-bit floats
-// taken apart by their definition instead of by bit tricks. Shares nothing with the kernels, so that both cannot be
-// wrong alike.
+// The expected result of a reduction, computed the slow way: one element after another, rank after rank, with 16-bit
+// floats decoded by their definition instead of by bit tricks. Shares no code with the kernels, so that both cannot
+// have the same error.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace fulldeck::testing {
 
 using Bytes = std::vector<std::byte>;
 
-// A binary floating-point format of 16 bits: exponent and fraction, the sign before them.
+// A 16-bit binary floating-point format: sign, exponent and fraction bits.
 struct Format16 {
   int exponent_bits;
   int fraction_bits;
@@ -38,7 +38,7 @@ inline double ValueOf(std::uint16_t bits, Format16 format) {
   return sign * std::ldexp((1 << format.fraction_bits) + fraction, unit + exponent - 1);
 }
 
-// To nearest, ties to even. A NaN becomes the positive quiet one.
+// Rounds to nearest, ties to even. A NaN becomes the positive quiet NaN.
 inline std::uint16_t Round16(double value, Format16 format) {
   const std::uint16_t infinity = static_cast<std::uint16_t>(((1 << format.exponent_bits) - 1) << format.fraction_bits);
   if (std::isnan(value)) return static_cast<std::uint16_t>(infinity | 1 << (format.fraction_bits - 1));
@@ -51,12 +51,12 @@ inline std::uint16_t Round16(double value, Format16 format) {
   const int lowest = 1 - format.bias() - format.fraction_bits;
   const int unit = std::max(exponent - 1 - format.fraction_bits, lowest);
   const auto units = static_cast<long>(std::nearbyint(std::ldexp(size, -unit)));
-  // A carry out of the fraction raises the exponent by itself.
+  // A carry out of the fraction increments the exponent.
   const long bits = (static_cast<long>(unit - lowest) << format.fraction_bits) + units;
   return static_cast<std::uint16_t>(sign | std::min<long>(bits, infinity));
 }
 
-// What is reduced with, of a type that is stored: 16-bit floats in float, bool as 0 or 1, the rest in itself.
+// The type in which a stored type is reduced: float for 16-bit floats, 0 or 1 for bool, the type itself otherwise.
 template <collectives::Datatype type>
 struct Stored;
 template <class Value>
@@ -122,7 +122,7 @@ auto WithType(collectives::Datatype datatype, Body body) {
   std::abort();
 }
 
-// One step: `left` is what the ranks before gave.
+// One step: `left` is the result of the earlier ranks.
 template <class Value>
 Value Combine(Value left, Value right, collectives::Reduction reduction) {
   using collectives::Reduction;
@@ -143,7 +143,7 @@ Value Combine(Value left, Value right, collectives::Reduction reduction) {
     }
   } else {
     if constexpr (std::is_integral_v<Value>) {
-      // In 64 bits without a sign: whatever wraps round there, the low bits are right.
+      // In unsigned 64 bits: whatever wraps around there, the low bits are correct.
       const auto l = static_cast<std::uint64_t>(left);   // NOLINT(bugprone-signed-char-misuse)
       const auto r = static_cast<std::uint64_t>(right);  // NOLINT(bugprone-signed-char-misuse)
       switch (reduction) {
@@ -173,7 +173,7 @@ Value Combine(Value left, Value right, collectives::Reduction reduction) {
   }
 }
 
-// Elements begin … begin + count of the ranks' inputs, reduced in the order of the ranks.
+// Elements begin … begin + count of the ranks' inputs, reduced in rank order.
 inline Bytes Reduced(const std::vector<Bytes>& inputs, std::uint64_t begin, std::uint64_t count,
                      collectives::Datatype datatype, collectives::Reduction reduction) {
   return WithType(datatype, [&](auto stored) {
@@ -196,12 +196,12 @@ inline Bytes Reduced(const std::vector<Bytes>& inputs, std::uint64_t begin, std:
   });
 }
 
-// For sums and averages of floats: how far the result is from the one in twice the precision, in units of what rounding
-// may cost. More than 1 is wrong.
+// For sums and averages of floats: how far the result is from the one in double precision, in units of the maximum
+// rounding error. More than 1 is wrong.
 inline double ErrorInBounds(const std::vector<Bytes>& inputs, const Bytes& result, collectives::Datatype datatype,
                             collectives::Reduction reduction) {
   const bool narrow = datatype == collectives::Datatype::kFloat16 || datatype == collectives::Datatype::kBfloat16;
-  // Half a unit of the type that is added in for each step, and half a unit of the type that is stored.
+  // Half a unit in the last place of the accumulator type for each step, and half a unit of the stored type.
   const double of_step = datatype == collectives::Datatype::kFloat64 ? 0x1p-53 : 0x1p-24;
   const double of_store = !narrow ? 0 : datatype == collectives::Datatype::kFloat16 ? 0x1p-11 : 0x1p-8;
   const double least = datatype == collectives::Datatype::kFloat16 ? 0x1p-25 : 0x1p-140;

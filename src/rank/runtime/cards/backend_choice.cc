@@ -17,8 +17,8 @@ constexpr int kMaxRanksOfFulldeck = 256;
 
 c10::intrusive_ptr<c10d::Backend> MakeFulldeck(const Team& team, const c10::intrusive_ptr<c10d::Store>& store,
                                                const std::string& name) {
-  // DDP's Reducer then asks the backend for its buckets, which come from shared memory. It also changes what NCCL
-  // allocates, so it is set no earlier than here; a value of the user's stays.
+  // DDP's Reducer then requests its buckets from the backend, which allocates them in shared memory. The variable also
+  // affects NCCL's allocations, so it is not set earlier than here. A value set by the user is kept.
   setenv("DDP_DISABLE_COMM_MEM", "0", 0);
   torch_backend::BackendRequest request;
   request.store = store;

@@ -1,4 +1,4 @@
-// Which backend a session's process group gets, and why; and making it.
+// Chooses the backend of a session's process group, with the reason, and creates the group.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,13 +15,13 @@ enum class BackendKind { kNccl, kFulldeck, kGloo };
 const char* NameOf(BackendKind kind);
 
 struct BackendFacts {
-  std::string requested;  // empty: not
+  std::string requested;  // empty: no request
   std::string requested_by;
   c10::DeviceType type = c10::kCPU;
   std::string device;             // "gcu:3", for messages
   bool one_rank_per_card = true;  // on every rank
-  std::string nccl_lacks;         // empty: NCCL can be used from C++; else why not
-  std::string fulldeck_lacks;     // empty: the shared-memory backend can work; else why not
+  std::string nccl_lacks;         // empty: NCCL can be used from C++; otherwise why not
+  std::string fulldeck_lacks;     // empty: the shared-memory backend can be used; otherwise why not
 };
 
 struct BackendChoice {
@@ -29,17 +29,17 @@ struct BackendChoice {
   std::string reason;  // "no vendor library is reachable from C++"
 };
 
-// Pure. Throws an Error that says what is possible where what is requested for is not.
+// Pure. If the requested backend cannot be used, throws an Error that lists the possible ones.
 BackendChoice ChooseBackend(const BackendFacts& facts);
 
-// Why NCCL cannot be used from C++ in this process; empty: it can. Touches nothing of CUDA unless the device is of that
+// Why NCCL cannot be used from C++ in this process; empty: it can. Does not touch CUDA unless the device is of that
 // type.
 std::string WhatNcclLacks(c10::DeviceType type);
-// Why the shared-memory backend cannot serve so many ranks; empty: it can.
+// Why the shared-memory backend cannot serve this number of ranks; empty: it can.
 std::string WhatFulldeckLacks(int world_size);
 
-// Meets the other ranks: all call it. `generation` counts the groups of a session; each has keys of its own in the
-// store. Host tensors get a backend too, whatever the device is.
+// Rendezvous with the other ranks: all of them call it. `generation` counts the groups of a session; each uses its own
+// keys in the store. CPU tensors get a backend too, whatever the device is.
 c10::intrusive_ptr<c10d::ProcessGroup> MakeGroup(const Team& team, BackendKind kind, int generation);
 
 }  // namespace fulldeck::runtime

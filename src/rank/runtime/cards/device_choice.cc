@@ -38,7 +38,8 @@ void LoadPlugins(const DeviceRequest& request, std::string_view word) {
   for (const std::string& plugin : plugins) LoadTorchPlugin(plugin);
 }
 
-// cuda without a stack for it: torch's own library for it may not be loaded yet, in a program that is not Python.
+// "cuda" was requested but torch has no stack for it: in a program other than Python, torch's CUDA library may not be
+// loaded yet.
 void LoadCuda(const std::string& name) {
   if (!HasCudaCards()) {
     throw Error(
@@ -53,9 +54,9 @@ void LoadCuda(const std::string& name) {
   }
 }
 
-// By itself a program takes a card only where torch has one at hand.
+// Without a request a program uses a card only if torch already has a stack for it.
 std::string DefaultName(const DeviceRequest& request) {
-  // Whoever names a vendor's library wants its cards.
+  // If a vendor's library is configured, its cards are wanted.
   if (!request.plugins.empty() || !request.facts->torch_plugins.empty()) {
     LoadPlugins(request, "");
     const std::string name = RegisteredStacks().private_name;

@@ -25,14 +25,14 @@ namespace {
 constexpr std::int64_t kSide = 64;
 constexpr std::int64_t kWords = 1 << 18;  // 1 MiB of int32, written and read back
 
-// Empty: it computes as the host does.
+// Returns an empty string if the device computes the same as the CPU.
 std::string WhatIsWrong(c10::Device device) {
   const c10::NoGradGuard no_grad;
-  // Whole numbers of at most 8 in size: every product and partial sum is exact whatever the order.
+  // Integers of absolute value at most 8: every product and partial sum is exact, in any order.
   const at::Tensor a = at::arange(kSide * kSide, at::kFloat).remainder(17).sub(8).reshape({kSide, kSide});
   const at::Tensor b = at::arange(kSide * kSide, at::kFloat).remainder(13).sub(6).reshape({kSide, kSide});
   const at::Tensor words = at::arange(kWords, at::kInt);
-  // Not by the same operators, which are what is to be proven where the device is the host itself.
+  // Computed without torch's operators, which are under test themselves when the device is the CPU.
   at::Tensor product = at::empty({kSide, kSide}, at::kFloat);
   float sum = 0;
   for (std::int64_t row = 0; row < kSide; ++row) {
@@ -62,11 +62,11 @@ struct Verdict {
   std::mutex mutex;
   std::condition_variable changed;
   bool is_there = false;
-  std::string failure;  // the device threw
-  std::string wrong;    // it answered, and wrongly
+  std::string failure;  // the device threw an error
+  std::string wrong;    // it returned wrong results
 };
 
-// What a vendor's library or torch's thread pools do at an exit may wait for the card that does not answer.
+// At exit, a vendor's library or torch's thread pools might wait for the unresponsive card.
 void EndAtOnce(int status, void*) {
   std::fflush(nullptr);
   _exit(status == 0 ? 1 : status);

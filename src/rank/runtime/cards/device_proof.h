@@ -1,6 +1,6 @@
-// Does the device that a rank got really compute? Memory is taken and written, a product and sums are computed whose
-// results are exact in any float32 arithmetic (also with the shortened multiplication of newer cards), and everything
-// is compared with the host's.
+// Probes whether a rank's device really computes. Allocates and writes memory, computes a product and sums whose
+// results are exact in any float32 arithmetic (including the reduced-precision multiplication of newer cards), and
+// compares everything with the CPU. It does not measure speed.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,9 +9,9 @@
 
 namespace fulldeck::runtime {
 
-// Throws an Error that names the device: it fails, answers wrongly, or does not answer in time. In the last case its
-// thread (`fulldeck-proof`) cannot be stopped: it is left, and the end of the process does not wait for it or for what
-// the vendor's library does at an exit.
+// Throws an Error that names the device if it fails, returns wrong results, or does not respond in time. In the last
+// case the probe's thread (`fulldeck-proof`) cannot be stopped: it is abandoned, and the process exits without waiting
+// for it or for the vendor library's exit handlers.
 void ProveDevice(c10::Device device, std::chrono::milliseconds timeout);
 
 }  // namespace fulldeck::runtime

@@ -17,7 +17,7 @@ void RaiseOpenFiles(rlim_t wanted) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < wanted) {
     rlimit raised = limit;
-    // Root may raise the hard limit too.
+    // Root may also raise the hard limit.
     if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < wanted) {
       raised.rlim_cur = raised.rlim_max = wanted;
       if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return;

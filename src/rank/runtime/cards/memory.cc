@@ -17,14 +17,14 @@
 namespace fulldeck {
 namespace {
 
-// Torch's common interface to the allocators of all devices came after 2.8; before it nothing can be asked without the
-// vendor's own headers. Everything about that stands here.
+// Torch's common interface to all device allocators was added in 2.9. Before that, memory statistics require the
+// vendor's headers. All version differences are in this block.
 #if FULLDECK_TORCH_AT_LEAST(2, 9)
 using DeviceMemory = c10::DeviceAllocator;
 DeviceMemory* MemoryOf(c10::Device device) {
   return dynamic_cast<DeviceMemory*>(c10::GetAllocator(device.type()));
 }
-// The index's type and the question for free memory differ between the minors.
+// The index type and the query for free memory differ between minor versions.
 template <typename Allocator>
 void ReadStats(Allocator& memory, c10::Device device, MemoryFigures& figures) {
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
@@ -78,7 +78,7 @@ MemoryFigures ReadHostMemory() {
   }
   rusage usage = {};
   if (getrusage(RUSAGE_SELF, &usage) == 0) figures.peak = static_cast<std::uint64_t>(usage.ru_maxrss) << 10;
-  // The kernel counts pages per thread, and the two sums may be a little apart.
+  // The kernel counts pages per thread, so the two sums may differ slightly.
   if (figures.used && figures.peak) figures.peak = std::max(*figures.peak, *figures.used);
   std::ifstream meminfo("/proc/meminfo");
   const std::string text((std::istreambuf_iterator<char>(meminfo)), std::istreambuf_iterator<char>());
@@ -106,7 +106,7 @@ MemoryFigures ReadMemory(c10::Device device) {
   try {
     if (DeviceMemory* memory = MemoryOf(device)) ReadStats(*memory, device, figures);
   } catch (const std::exception&) {
-    // An allocator that has the interface and not the figures.
+    // The allocator has the interface but does not report the values.
   }
   return figures;
 }
@@ -140,9 +140,9 @@ bool IsOutOfMemory(const std::exception_ptr& error, std::string* text) {
     set_text("the host has no memory left (std::bad_alloc)");
     return true;
   } catch (const Error&) {
-    return false;  // ours say it by their type
+    return false;  // our errors have their own type for it
   } catch (const c10::DistError&) {
-    return false;  // may quote another rank's want
+    return false;  // it may quote another rank's out-of-memory error
   } catch (const std::exception& caught) {
     const std::string what = caught.what();
     for (const char* phrase :

@@ -1,5 +1,5 @@
-// torch's NCCL backend from C++: lib/libfulldeck_nccl.so, which is built where torch has CUDA and the headers of CUDA
-// and NCCL are on the machine, and is loaded when it is asked for.
+// torch's NCCL backend from C++: lib/libfulldeck_nccl.so. It is built if torch has CUDA and the headers of CUDA and
+// NCCL are installed, and is loaded on first use.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -19,10 +19,11 @@ struct NcclRequest {
   std::chrono::milliseconds timeout{0};
 };
 
-// Why it cannot be had; empty: it is loaded.
+// Why the library is not available; empty: it is loaded.
 std::string WhyNoNcclLibrary();
 
-// Meets the other ranks. Only after WhyNoNcclLibrary said nothing; throws what NCCL or torch throw.
+// Rendezvous with the other ranks. Call it only if WhyNoNcclLibrary returned an empty string. Throws what NCCL or torch
+// throw.
 c10::intrusive_ptr<c10d::Backend> MakeNccl(const NcclRequest& request);
 
 }  // namespace fulldeck::runtime

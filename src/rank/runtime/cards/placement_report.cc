@@ -18,7 +18,7 @@ using runtime::ShapeText;
 constexpr std::size_t kShown = 5;
 constexpr std::size_t kMaxValue = 120;
 
-// Those that decide which card a rank gets.
+// The variables that decide which card a rank gets.
 constexpr const char* kVariables[] = {
     "RANK",         "LOCAL_RANK",           "WORLD_SIZE",           "LOCAL_WORLD_SIZE",          "MASTER_ADDR",
     "MASTER_PORT",  "CUDA_VISIBLE_DEVICES", "TOPS_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
@@ -75,8 +75,8 @@ std::string CountsText(const Placement& placement) {
   return text.empty() ? "none" : text;
 }
 
-// Devices that this process would use now. Only kinds that the module or the rank has to do with are asked: a library
-// that nobody uses is not woken.
+// The current device of each type that the module or the rank uses. Others are not queried, so that no unused library
+// is initialized.
 std::string CurrentDevices(const std::set<c10::DeviceType>& types) {
   std::string text;
   for (const c10::DeviceType type : types) {

@@ -18,7 +18,7 @@ std::string LoaderError() {
   return base::Printable(text == nullptr ? "the loader says no reason" : text);
 }
 
-// The folder of the library or program that this address is in, with its slash.
+// The folder of the library or program that contains this address, with a trailing slash.
 std::string FolderOf(const void* address) {
   Dl_info info = {};
   if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
@@ -53,7 +53,7 @@ void LoadTorchPlugin(const std::string& path) {
 
 std::string LibraryBeside(const std::string& name) {
   const std::string folder = FolderOf(reinterpret_cast<const void*>(&LibraryBeside));
-  // A program that has this code inside itself lies beside lib/, not in it.
+  // A program that links this code statically is next to lib/, not in it.
   for (const char* const from_there : {"", "../lib/"}) {
     if (std::string path = folder + from_there + name; access(path.c_str(), F_OK) == 0) return path;
   }

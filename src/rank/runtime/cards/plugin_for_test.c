@@ -1,4 +1,4 @@
-/* For tests: a library that stands for a vendor's, and says at loading whether it can work here. */
+/* For tests: acts as a vendor's library, and reports after loading whether it can be used here. */
 #include <stdlib.h>
 #include <string.h>
 

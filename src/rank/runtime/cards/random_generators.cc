@@ -13,7 +13,7 @@ std::optional<at::Generator> GeneratorOf(c10::Device device) {
   try {
     return at::globalContext().defaultGenerator(device);
   } catch (const std::exception&) {
-    return std::nullopt;  // a stack that computes but has no random numbers of its own
+    return std::nullopt;  // a stack that computes but has no random number generator
   }
 }
 

@@ -1,5 +1,5 @@
-// Torch's own generators: those of the host and of one device, and no others. at::manual_seed asks every accelerator
-// that torch was built for, which on a machine without a driver is a call into CUDA for nothing.
+// Torch's own generators: only those of the CPU and of one device. at::manual_seed queries every accelerator that torch
+// was built for, which on a machine without a driver is a useless call into CUDA.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@ namespace fulldeck::runtime {
 
 void SeedGenerators(c10::Device device, std::uint64_t seed);
 
-// States of the two, to be put back later; a device without a generator has none.
+// The states of both, for restoring later; a device without a generator has none.
 std::vector<at::Tensor> GeneratorStates(c10::Device device);
 void RestoreGenerators(c10::Device device, const std::vector<at::Tensor>& states);
 

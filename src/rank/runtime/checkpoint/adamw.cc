@@ -25,7 +25,7 @@ namespace {
 using torch::optim::AdamWOptions;
 using torch::optim::AdamWParamState;
 
-// Parameters that one call can step: of one device and type, and with as many steps behind them.
+// Parameters that one call can update: of one device and type, and with the same step count.
 struct Bundle {
   std::vector<at::Tensor> parameters, gradients, means, squares, greatest;
   std::int64_t step = 0;
@@ -45,7 +45,7 @@ AdamWParamState& StateOf(torch::optim::Optimizer& optimizer, const at::Tensor& p
   return static_cast<AdamWParamState&>(*place);
 }
 
-// The kernel goes through memory as it lies, so all must lie alike.
+// The kernel accesses memory linearly, so all tensors must have the same layout.
 bool LieAlike(const at::Tensor& parameter, const at::Tensor& gradient, const AdamWParamState& state) {
   const auto alike = [&](const at::Tensor& other) {
     return other.scalar_type() == parameter.scalar_type() && other.device() == parameter.device() &&

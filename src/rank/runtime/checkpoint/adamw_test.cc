@@ -26,7 +26,7 @@ std::vector<at::Tensor> Parameters(at::ScalarType type = at::kFloat) {
   return parameters;
 }
 
-// Two groups with options of their own.
+// Two groups with different options.
 template <typename Optimizer>
 std::unique_ptr<Optimizer> Made(const std::vector<at::Tensor>& parameters, bool amsgrad = false) {
   const auto options = [&](double lr, double decay) {
@@ -47,7 +47,7 @@ void GiveGradients(const std::vector<at::Tensor>& parameters, int step, Gradient
     const at::Tensor& parameter = parameters[i];
     at::Tensor gradient = at::randn(parameter.sizes(), parameter.options().requires_grad(false));
     if (kind == Gradients::kTransposed && parameter.dim() == 2) gradient = gradient.t().contiguous().t();
-    // One of them has no part in some steps, and is behind the others from then on.
+    // One of them is unused in some steps, and is behind the others from then on.
     parameter.mutable_grad() = i == 1 && step % 3 == 1 ? at::Tensor() : gradient;
   }
 }

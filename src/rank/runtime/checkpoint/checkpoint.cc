@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "checkpoint/background_saver.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/exchange.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/quoting.h"
 #include "checkpoint/safetensors.h"
@@ -33,7 +34,7 @@ using runtime::StateSnapshot;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kAlignment = 64;
-// With what frames them they stay below what GatherTexts takes.
+// With the rest of a checkpoint::ReadyToSave they stay below the limit of GatherTexts.
 constexpr std::size_t kMaxRankText = 48 << 10;
 constexpr std::size_t kMaxReason = 4000;
 
@@ -41,31 +42,18 @@ std::uint64_t Aligned(std::uint64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Several texts in one: "3:abc".
-std::string Framed(const std::vector<std::string>& texts) {
-  std::string framed;
-  for (const std::string& text : texts) framed += std::to_string(text.size()) + ":" + text;
-  return framed;
-}
-
-std::vector<std::string> Unframed(std::string_view framed) {
-  std::vector<std::string> texts;
-  while (!framed.empty()) {
-    const std::size_t colon = framed.find(':');
-    const auto bytes = base::ParseInteger<std::size_t>(framed.substr(0, colon));
-    if (colon == std::string_view::npos || !bytes || *bytes > framed.size() - colon - 1)
-      throw Error("another rank sent something that is no part of a checkpoint's state.");
-    texts.emplace_back(framed.substr(colon + 1, *bytes));
-    framed.remove_prefix(colon + 1 + *bytes);
-  }
-  return texts;
+// The value; throws its error.
+template <typename T>
+T ValueOf(base::Result<T> result) {
+  if (!result) throw Error(result.error().message);
+  return std::move(*result);
 }
 
 std::string RankKey(const std::string& name, std::size_t rank) {
   return name + "/rank/" + std::to_string(rank);
 }
 
-// The first rank that has something to say, with its number when there are several.
+// The first non-empty text; with the rank's number if there are several ranks.
 std::string FirstError(const std::vector<std::string>& texts) {
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     if (!texts[rank].empty()) return (texts.size() == 1 ? "" : "rank " + std::to_string(rank) + ": ") + texts[rank];
@@ -94,6 +82,14 @@ std::uint64_t BytesOf(const StateSnapshot& snapshot) {
 
 SaveFailed::~SaveFailed() = default;
 
+// The background save, on rank 0:
+//   - buffer_ has one owner at a time. The training thread writes it only while no save is running (MakeReady waits, or
+//     the save is refused); from BackgroundSaver::Start until busy() is false, only the writer's thread reads it.
+//   - Start comes after the barrier "checkpoint copy": the copy is complete, so training may change the tensors.
+//   - The writer reports through TakeOutcome, which only the training thread calls. The failure counters therefore need
+//     no lock.
+// On all ranks: whether a save starts, fails or throws is decided from the texts of "checkpoint ready", which are equal
+// everywhere, so the collective calls match.
 class Checkpoints::Impl {
  public:
   Impl(std::string directory, const Team& team, CheckpointOptions options)
@@ -108,7 +104,7 @@ class Checkpoints::Impl {
   ~Impl() {
     if (saver_ == nullptr) return;
     saver_->Wait();
-    // What failed was told on stderr when it did.
+    // A failure was printed on stderr when it happened.
   }
 
   void Prepare(const State& state) {
@@ -130,26 +126,30 @@ class Checkpoints::Impl {
     StateSnapshot snapshot;
     if (team_.is_main()) MakeReady(state, report, snapshot);
 
-    // One exchange brings the ranks together, tells all what rank 0 knows, and rank 0 what only the others have.
-    const auto texts = GatherTexts(team_, "checkpoint ready", Framed(LocalTexts(state, report)));
-    const std::vector<std::string> from_main = Unframed(texts.at(0));
-    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-      const auto parts = Unframed(texts[rank]);
-      if (!parts.at(0).empty())
+    // One exchange synchronizes the ranks, sends rank 0's decisions to all, and the per-rank state to rank 0. All ranks
+    // use the same texts from here on, so they take the same branches and their collective calls match.
+    const auto texts = GatherTexts(team_, "checkpoint ready", ToBytes(ReadyOfThisRank(state, report)));
+    std::vector<checkpoint::ReadyToSave> ready;
+    for (const std::string& text : texts) ready.push_back(ValueOf(checkpoint::ParseReadyToSave(text)));
+    for (std::size_t rank = 0; rank < ready.size(); ++rank) {
+      if (!ready[rank].problem.empty())
         throw Error("checkpoint of step " + std::to_string(step) + " not saved: rank " + std::to_string(rank) + ": " +
-                    parts[0]);
+                    ready[rank].problem);
     }
-    report.started = from_main.at(1) == "yes";
-    if (!from_main.at(2).empty()) report.earlier_failure = from_main[2];
-    const bool too_many = from_main.at(3) == "yes";
+    const checkpoint::ReadyToSave& from_main = ready.at(0);
+    report.started = from_main.started;
+    if (!from_main.earlier_failure.empty()) {
+      report.earlier_failure = from_main.earlier_failure;
+      unreported_failure_.reset();
+    }
+    const bool too_many = from_main.too_many_failures;
 
     if (report.started) {
       checkpoint::Contents contents;
       if (team_.is_main()) {
-        for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-          const auto parts = Unframed(texts[rank]);
+        for (std::size_t rank = 0; rank < ready.size(); ++rank) {
           for (std::size_t i = 0; i < state.parts().rank_entries.size(); ++i)
-            snapshot.scalars[RankKey(state.parts().rank_entries[i].name, rank)] = parts.at(kTextsOfRank + i);
+            snapshot.scalars[RankKey(state.parts().rank_entries[i].name, rank)] = ready[rank].rank_texts.at(i);
         }
         Copy(snapshot, contents);
         report.bytes = copied_bytes_;
@@ -226,9 +226,6 @@ class Checkpoints::Impl {
   const std::string& directory() const { return directory_; }
 
  private:
-  // Before the texts of a rank: error, started, earlier failure, too many.
-  static constexpr std::size_t kTextsOfRank = 4;
-
   checkpoint::Files& files() { return options_.files != nullptr ? *options_.files : real_files_; }
 
   std::string OpenStore() {
@@ -244,7 +241,7 @@ class Checkpoints::Impl {
     return "";
   }
 
-  // On the writer's thread.
+  // On the writer's thread: reads only members that never change while saver_ exists.
   void Ended(const checkpoint::SaveOutcome& outcome) const {
     if (outcome.failure) {
       base::Log(base::Severity::kError,
@@ -270,7 +267,8 @@ class Checkpoints::Impl {
            " The state in memory is good; make room or choose another directory.";
   }
 
-  // Rank 0, before the others are met: everything that can fail, and the memory.
+  // On rank 0, before the exchange with the other ranks: everything that can fail, including the allocation. Afterwards
+  // no save is running (or report.started is false), so the training thread owns buffer_.
   void MakeReady(const State& state, SaveReport& report, StateSnapshot& snapshot) {
     ready_problem_.clear();
     const auto began = Clock::now();
@@ -297,14 +295,14 @@ class Checkpoints::Impl {
     }
   }
 
-  std::vector<std::string> LocalTexts(const State& state, SaveReport& report) {
-    std::vector<std::string> texts(kTextsOfRank);
+  checkpoint::ReadyToSave ReadyOfThisRank(const State& state, const SaveReport& report) const {
+    checkpoint::ReadyToSave ready;
     std::string problem = ready_problem_;
     std::size_t bytes = 0;
     try {
       for (const State::Impl::RankEntry& entry : state.parts().rank_entries) {
-        texts.push_back(entry.save(team_));
-        bytes += texts.back().size();
+        ready.rank_texts.push_back(entry.save(team_));
+        bytes += ready.rank_texts.back().size();
       }
     } catch (const std::exception& error) {
       problem = error.what();
@@ -312,16 +310,21 @@ class Checkpoints::Impl {
     if (bytes > kMaxRankText)
       problem = "the texts that each rank saves have " + std::to_string(bytes) + " bytes together; at most " +
                 std::to_string(kMaxRankText) + " are allowed.";
-    if (!problem.empty()) return {problem.substr(0, kMaxReason), "no", "", ""};
-    texts[1] = report.started ? "yes" : "no";
-    if (team_.is_main() && report.started) {
-      texts[2] = std::exchange(unreported_failure_, std::nullopt).value_or("").substr(0, kMaxReason);
-      texts[3] = !texts[2].empty() && failed_in_a_row_ > options_.failed_saves_allowed ? "yes" : "no";
+    if (!problem.empty()) {
+      ready = {};
+      ready.problem = problem.substr(0, kMaxReason);
+      return ready;
     }
-    return texts;
+    ready.started = report.started;
+    if (team_.is_main() && report.started) {
+      ready.earlier_failure = unreported_failure_.value_or("").substr(0, kMaxReason);
+      ready.too_many_failures = unreported_failure_ && failed_in_a_row_ > options_.failed_saves_allowed;
+    }
+    return ready;
   }
 
-  // Into the kept buffer. What lies in plain memory goes with all processors; the rest as torch copies it.
+  // Copies into the staging buffer. CPU memory in file layout is copied with all cores, other tensors through torch.
+  // Precondition: no save is running.
   void Copy(const StateSnapshot& snapshot, checkpoint::Contents& contents) {
     const at::NoGradGuard no_grad;
     std::vector<checkpoint::CopyJob> jobs;
@@ -346,25 +349,26 @@ class Checkpoints::Impl {
     checkpoint::CopyAll(jobs);
   }
 
-  // Rank 0 looks, all try the same.
+  // Rank 0 lists the folders; all ranks try the same ones.
   std::vector<std::string> FoldersToTry() {
-    std::vector<std::string> mine(1);
+    checkpoint::FoundFolders mine;
     if (team_.is_main()) {
       auto found = checkpoint::ListCheckpoints(files(), directory_);
-      if (!found) mine[0] = found.error().message.substr(0, kMaxReason);
+      if (!found) mine.problem = found.error().message.substr(0, kMaxReason);
       if (found) {
         for (const checkpoint::FoundCheckpoint& checkpoint : *found) {
-          if (mine.size() <= 1000) mine.push_back(checkpoint.folder);
+          if (mine.folders.size() < 1000) mine.folders.push_back(checkpoint.folder);
         }
       }
     }
-    auto folders = Unframed(GatherTexts(team_, "checkpoints found", Framed(mine)).at(0));
-    if (!folders.at(0).empty()) throw Error("checkpoints cannot be read: " + folders[0]);
-    folders.erase(folders.begin());
-    return folders;
+    const auto texts = GatherTexts(team_, "checkpoints found", ToBytes(mine));
+    checkpoint::FoundFolders found = ValueOf(checkpoint::ParseFoundFolders(texts.at(0)));
+    if (!found.problem.empty()) throw Error("checkpoints cannot be read: " + found.problem);
+    return std::move(found.folders);
   }
 
-  // Every rank checks manifest and headers and its share of the data; good is what all find good.
+  // Every rank verifies the manifest, the headers and its share of the data. The checkpoint is valid if all ranks
+  // agree.
   std::optional<CheckpointReader> OpenTogether(const std::string& folder, LoadReport& report) {
     const std::string path = directory_ + "/" + folder;
     auto reader = CheckpointReader::Open(files(), path);
@@ -437,7 +441,8 @@ class Checkpoints::Impl {
   std::string ready_problem_;
   int failed_in_a_row_ = 0;
   std::optional<std::string> unreported_failure_;
-  std::unique_ptr<checkpoint::BackgroundSaver> saver_;  // rank 0; last, so that it goes first: it reads the buffer
+  std::unique_ptr<checkpoint::BackgroundSaver> saver_;  // on rank 0 only; declared last, so destroyed first: its thread
+                                                        // reads buffer_
 };
 
 Checkpoints::Checkpoints(std::string directory, const Team& team, CheckpointOptions options)

@@ -29,7 +29,7 @@ namespace {
 using checkpoint::TensorEntry;
 using torch::optim::Optimizer;
 
-// Calls with the kind of the optimizer; throws an Error for one that is not known.
+// Calls `body` with the kind of the optimizer; throws an Error for an unknown kind.
 template <typename Body>
 auto WithKind(Optimizer& optimizer, const Body& body) {
   if (dynamic_cast<torch::optim::AdamW*>(&optimizer) != nullptr) return body(AdamWKind());
@@ -78,7 +78,7 @@ std::string ParameterKey(const std::string& name, const std::string& parameter) 
   return name + "/parameter/" + parameter + "/";
 }
 
-// A parameter that the optimizer has stepped has this; what else it has is optional.
+// Every parameter that the optimizer has stepped has this state; its other fields are optional.
 template <typename Kind>
 bool HasState(Optimizer& optimizer, const at::Tensor& parameter) {
   const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
@@ -97,7 +97,7 @@ struct SaveScalar {
   }
 };
 
-// Sets fields when `set`, else only looks whether they are there.
+// Sets the fields if `set`, otherwise only checks that they exist.
 struct LoadScalar {
   Loading& loading;
   std::string key;
@@ -116,7 +116,7 @@ struct LoadScalar {
   }
 };
 
-// The names that two groups do not share, for a message.
+// The names that only one of two groups has, for a message.
 std::string Difference(const std::string& saved, const std::string& mine) {
   const auto set_of = [](const std::string& names) {
     std::set<std::string> set;
@@ -265,7 +265,7 @@ std::uint64_t BytesToCome(Optimizer& optimizer) {
 }
 
 unsigned& StepsOf(torch::optim::LRScheduler& scheduler) {
-  // The member is protected; a class that derives may name it for any scheduler.
+  // The member is protected; a derived class may access it in any scheduler.
   struct Opened : torch::optim::LRScheduler {
     static unsigned torch::optim::LRScheduler::*Member() { return &Opened::step_count_; }
   };

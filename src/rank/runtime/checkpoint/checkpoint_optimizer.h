@@ -1,4 +1,4 @@
-// torch's optimizers as names, tensors and numbers. The one file that knows their kinds.
+// Converts torch's optimizers to names, tensors and numbers. The kinds are listed in optimizer_kinds.h.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -14,12 +14,12 @@ class LRScheduler;
 
 namespace fulldeck::runtime {
 
-// "AdamW"; throws an Error for a kind that is not known.
+// "AdamW"; throws an Error for an unknown kind.
 std::string KindOf(torch::optim::Optimizer& optimizer);
 
-using ParameterNames = std::map<const void*, std::string>;  // by their TensorImpl
+using ParameterNames = std::map<const void*, std::string>;  // by TensorImpl
 
-// Tensors "PARAMETER.exp_avg" in the part `name`, numbers "name/parameter/PARAMETER/step" and "name/group/0/lr".
+// Tensors "PARAMETER.exp_avg" in the file `name`, numbers "name/parameter/PARAMETER/step" and "name/group/0/lr".
 void SaveOptimizer(const std::string& name, torch::optim::Optimizer& optimizer, const ParameterNames& names,
                    StateSnapshot& snapshot);
 void CheckOptimizer(const std::string& name, torch::optim::Optimizer& optimizer, const ParameterNames& names,
@@ -27,10 +27,10 @@ void CheckOptimizer(const std::string& name, torch::optim::Optimizer& optimizer,
 void LoadOptimizer(const std::string& name, torch::optim::Optimizer& optimizer, const ParameterNames& names,
                    Loading& loading);
 
-// Bytes that it will keep of parameters which it has not stepped yet.
+// Bytes that the optimizer will allocate for parameters that it has not stepped yet.
 std::uint64_t BytesToCome(torch::optim::Optimizer& optimizer);
 
-// How often a scheduler has stepped, which is all that it keeps itself.
+// The step count of a scheduler, which is its only own state.
 unsigned& StepsOf(torch::optim::LRScheduler& scheduler);
 
 }  // namespace fulldeck::runtime

@@ -35,7 +35,7 @@ std::vector<SavedTensor> TensorsOf(torch::nn::Module& module) {
   std::vector<SavedTensor> tensors;
   for (const auto& item : module.named_parameters(/*recurse=*/true)) tensors.push_back({item.key(), item.value()});
   for (const auto& item : module.named_buffers(/*recurse=*/true)) tensors.push_back({item.key(), item.value()});
-  // A place that the module keeps free, such as a bias that it was made without.
+  // Undefined: for example, the bias of a layer without one.
   tensors.erase(
       std::remove_if(tensors.begin(), tensors.end(), [](const SavedTensor& t) { return !t.tensor.defined(); }),
       tensors.end());
@@ -97,7 +97,7 @@ void SetStateOf(c10::Device device, const std::string& bytes) {
   generator.set_state(state);
 }
 
-// The CPU's state and, behind its length, that of the rank's own device: "5056 cuda\n…".
+// The CPU generator's state and, after its length, that of the rank's device: "5056 cuda\n…".
 std::string GeneratorsOf(const Team& team) {
   const std::string cpu = StateOf(c10::kCPU);
   const bool other = !team.device.is_cpu();

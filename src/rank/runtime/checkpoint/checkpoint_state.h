@@ -1,5 +1,5 @@
-// What State is made of inside, and the two ways through it: out of the things that train (StateSnapshot) and back
-// (Loading).
+// The implementation of State, with its two directions: reading the state of the training objects (StateSnapshot) and
+// restoring it (Loading).
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@
 
 namespace fulldeck::runtime {
 
-// On the rank that saves. Tensors are references to the living ones.
+// On the rank that saves. The tensors are references to the live ones.
 struct StateSnapshot {
   struct Part {
     std::string name;
@@ -36,7 +36,7 @@ struct StateSnapshot {
   checkpoint::ScalarState scalars;
 };
 
-// On every rank. First all entries say what does not fit; then, when nothing was said on any rank, all load.
+// On every rank. First all entries report what does not match; then, if no rank reported anything, all load.
 class Loading {
  public:
   Loading(const checkpoint::CheckpointReader& reader, const Team& team) : reader_(reader), team_(team) {}
@@ -45,7 +45,7 @@ class Loading {
   const Team& team() const { return team_; }
   std::vector<std::string>& problems() { return problems_; }
 
-  // Of state.json; null when it is not there or of another kind, which is then among the problems.
+  // From state.json. Null if it is missing or has another type, which is added to the problems.
   template <typename T>
   const T* Scalar(const std::string& name) {
     const auto found = reader_.scalars().find(name);
@@ -54,11 +54,11 @@ class Loading {
     return value;
   }
 
-  // The place of a tensor in a part; nothing where it has none.
+  // The index of a tensor in a file; nullopt if it is not there.
   std::optional<std::size_t> Find(const std::string& part, const std::string& tensor);
 
-  // The data of a tensor of the checkpoint into `target`, which has its shape and type. Those in plain memory are read
-  // together, by Finish(); the others at once. Throws an Error when the data are bad after all.
+  // Reads a tensor of the checkpoint into `target`, which has its shape and type. Tensors in plain memory are read
+  // together by Finish(), others immediately. Throws an Error if the data turns out to be corrupt.
   void Read(const std::string& part, std::size_t tensor, const at::Tensor& target);
   void Finish();
 
@@ -82,7 +82,7 @@ class State::Impl {
     std::function<void(runtime::StateSnapshot&)> save;
     std::function<void(runtime::Loading&)> check;
     std::function<void(runtime::Loading&)> load;
-    std::function<std::uint64_t()> bytes_to_come;  // of tensors that are not there yet but will be; may be empty
+    std::function<std::uint64_t()> bytes_to_come;  // of tensors that will be allocated later; may be empty
   };
   struct RankEntry {
     std::string name;
@@ -90,9 +90,9 @@ class State::Impl {
     std::function<void(const std::vector<std::string>&, runtime::Loading&)> load;
   };
 
-  // Throws an Error for a name that is taken or cannot be one.
+  // Throws an Error for a duplicate or invalid name.
   void TakeName(const std::string& name);
-  // The name of a parameter in the modules of this state; nothing when it is in none.
+  // The names of the parameters in the modules of this state.
   std::map<const void*, std::string> NamesOfParameters() const;
 
   std::vector<Entry> entries;

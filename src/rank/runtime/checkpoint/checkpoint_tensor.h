@@ -1,4 +1,4 @@
-// Between torch's tensors and those of a checkpoint.
+// Conversions between torch's tensors and those of a checkpoint.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,16 +27,16 @@ struct SavedTensor {
   at::Tensor tensor;
 };
 
-// Nothing for types that safetensors does not have.
+// Nullopt for types that safetensors does not have.
 std::optional<checkpoint::Dtype> DtypeOf(const at::Tensor& tensor);
 c10::ScalarType ScalarTypeOf(checkpoint::Dtype dtype);
 std::vector<std::uint64_t> ShapeOf(const at::Tensor& tensor);
 std::vector<std::int64_t> SizesOf(const checkpoint::TensorEntry& entry);
 
-// Whether its bytes lie in host memory as a file has them.
+// Whether its bytes are in host memory in file layout.
 bool IsPlain(const at::Tensor& tensor);
 
-// Whether it can be saved at all; throws an Error that names it.
+// Throws an Error that names the tensor if it cannot be saved.
 void CheckSavable(const std::string& part, const SavedTensor& tensor);
 
 // Contiguous, on the CPU.

@@ -100,7 +100,7 @@ struct Tiny : torch::nn::Module {
   std::shared_ptr<Scale> scale;
 };
 
-// Steps whose data follow from their number and whose dropout follows from torch's generator.
+// Steps whose data depends only on their number, and whose dropout depends on torch's generator.
 void Train(Tiny& model, torch::optim::Optimizer& optimizer, std::int64_t from, std::int64_t to) {
   for (std::int64_t step = from; step <= to; ++step) {
     const at::Tensor input = at::sin(at::arange(24, at::kFloat) * static_cast<double>(step)).view({4, 6});
@@ -174,7 +174,7 @@ TEST(Checkpoints, ResumeToTheSameBitsWithEveryOptimizer) {
     }
     at::manual_seed(99);
     Tiny again;
-    // What it has when it is loaded must not matter: another learning rate, other steps.
+    // Its state before loading must not matter: another learning rate, other steps.
     std::vector<at::Tensor> parameters = again.parameters();
     std::reverse(parameters.begin(), parameters.end());
     auto second = make(parameters);
@@ -377,7 +377,7 @@ TEST(Checkpoints, LetOnlyOneWriterIntoADirectory) {
   EXPECT_THAT(MUST_THROW(Checkpoints(folder.string(), AloneTeam(), Quiet())), HasSubstr("writes checkpoints there"));
 }
 
-// C2: the disk fills up, training goes on, the error comes with the next call, the last good one stays.
+// C2: the disk fills up, training continues, the next call reports the error, the last valid checkpoint remains.
 TEST(Checkpoints, ThatFailAreReportedAndTrainingGoesOn) {
   TemporaryFolder folder;
   const Team team = AloneTeam();
@@ -430,7 +430,7 @@ TEST(Checkpoints, WhileOneIsWrittenTheNextWaitsOrIsRefused) {
     bool go_on = false;
     CheckpointOptions options = Quiet();
     options.when_busy = when;
-    // The writer stands still until the test says so.
+    // Blocks the writer until the test releases it.
     options.on_ended = [&](std::int64_t step, const std::optional<std::string>&) {
       std::unique_lock lock(mutex);
       if (step == 1) changed.wait(lock, [&] { return go_on; });
@@ -483,7 +483,7 @@ TEST(Checkpoints, WhatIsSavedIsTheStateOfThatMoment) {
   EXPECT_TRUE(Same(Copies(model), then));
 }
 
-// C5: saved by 8 ranks, loaded by others, the same bits on every rank.
+// C5: saved by 8 ranks, loaded by other numbers of ranks, bitwise identical on every rank.
 TEST(CheckpointRanks, SavedByEightAreLoadedByAnyNumber) {
   TemporaryFolder folder;
   const auto body = [&](const RankOfTest& rank, bool save) {
@@ -508,7 +508,7 @@ TEST(CheckpointRanks, SavedByEightAreLoadedByAnyNumber) {
     const auto loaded = checkpoints.Load(state);
     MUST(loaded && loaded->step == 3 && loaded->saved_by_ranks == 8);
     MUST(texts.size() == 8 && texts[7] == "of rank 7");
-    // Who was there before goes on with its own numbers, and no two ranks have the same.
+    // Ranks that existed before continue their own random numbers, and no two ranks have the same.
     const at::Tensor drawn = at::rand({4});
     if (team.rank < 8) {
       at::manual_seed(static_cast<std::uint64_t>(1000 + team.rank));
@@ -516,7 +516,7 @@ TEST(CheckpointRanks, SavedByEightAreLoadedByAnyNumber) {
     }
     const auto all = GatherTexts(team, "drawn", std::to_string(drawn[0].item<double>()));
     MUST(std::set<std::string>(all.begin(), all.end()).size() == all.size());
-    // What a rank alone gets from the same steps.
+    // What a single rank gets from the same steps.
     at::manual_seed(5);
     Tiny alone;
     torch::optim::AdamW other(alone.parameters(), torch::optim::AdamWOptions(0.01));
@@ -529,7 +529,7 @@ TEST(CheckpointRanks, SavedByEightAreLoadedByAnyNumber) {
     MUST(Same(Copies(model), Copies(alone)));
   };
   RunRanks(8, [&](const RankOfTest& rank) { body(rank, true); });
-  int tries = 0;  // loads, for tests/grids/promises.py
+  int tries = 0;  // number of loads, set by tests/grids/promises.py
   for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8, 16}) {
     RunRanks(ranks, [&](const RankOfTest& rank) { body(rank, false); });
     ++tries;
@@ -586,11 +586,11 @@ TEST(CheckpointRanks, AllLearnOfAFailureAndAllFallBackTogether) {
   });
 }
 
-// ---- weights of others ----
+// ---- pretrained weights ----
 
 class Weights : public ::testing::Test {
  protected:
-  // A file as others write it: the tensors of a Tiny, under other names.
+  // A pretrained file: the tensors of a Tiny, under other names.
   std::string Write(const State::NamedTensors& tensors) {
     Checkpoints checkpoints(folder_.string(), AloneTeam(), Quiet());
     State state;

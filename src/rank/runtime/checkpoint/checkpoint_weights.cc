@@ -28,7 +28,7 @@ bool BeginsWith(const std::string& text, const std::string& prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
 }
 
-// "head.*" fits "head.bias"; without the star only the whole name fits.
+// "head.*" matches "head.bias"; without the star only the whole name matches.
 bool Fits(const std::string& pattern, const std::string& name) {
   if (!pattern.empty() && pattern.back() == '*') return BeginsWith(name, pattern.substr(0, pattern.size() - 1));
   return pattern == name;

@@ -1,5 +1,5 @@
-// What is known of torch's own optimizers: the options of their groups, and what they keep of each parameter. One list
-// for checkpoints, which save it, and for micro-batches, which repair it.
+// The fields of torch's own optimizers: the options of their groups, and the state of each parameter. One list for
+// checkpoints, which save it, and for micro-batches, which repair it.
 #pragma once
 
 #include <torch/optim/adagrad.h>
@@ -10,7 +10,7 @@
 
 namespace fulldeck::runtime {
 
-// What each kind keeps, of a group and of a parameter: `visit(name, reference)` is called for each.
+// The fields of each kind, of a group and of a parameter: calls `visit(name, reference)` for each.
 template <typename GroupOptions, typename ParameterState>
 struct AdamLike {
   using Options = GroupOptions;
@@ -108,7 +108,7 @@ struct AdagradKind {
   static int TensorsToCome(const Options&) { return 0; }
 };
 
-// `body(AdamWKind())` and so on, for each kind until one returns true; false: none did. AdamW stands before Adam.
+// Calls `body(AdamWKind())` and so on, for each kind until one returns true. False: none did. AdamW comes before Adam.
 template <typename Body>
 bool AnyKind(const Body& body) {
   return body(AdamWKind()) || body(AdamKind()) || body(SgdKind()) || body(RmspropKind()) || body(AdagradKind());

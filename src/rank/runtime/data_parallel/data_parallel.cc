@@ -32,7 +32,7 @@ DataParallelOptions Checked(const DataParallelOptions& options) {
   return options;
 }
 
-// Ranks that differ in these would make different calls.
+// Ranks with different values of these would make different calls.
 std::vector<std::string> Settings(const DataParallelOptions& options) {
   std::vector<std::string> lines;
   const auto add = [&](const char* name, std::int64_t value) {
@@ -51,7 +51,7 @@ std::vector<std::string> Settings(const DataParallelOptions& options) {
 
 }  // namespace
 
-// Shared with hooks in the graph, which hold it weakly.
+// Owned jointly with hooks in the graph, which only hold weak references.
 struct DataParallelCore::Impl : std::enable_shared_from_this<Impl> {
   Impl(Team of_team, const DataParallelOptions& of_options, runtime::Trained of_trained)
       : team(std::move(of_team)),
@@ -62,7 +62,7 @@ struct DataParallelCore::Impl : std::enable_shared_from_this<Impl> {
     if (options.hash_every > 0) replicas.emplace(team, options.hash_every);
   }
 
-  // Of a step that is refused: the gradients that never came.
+  // For a step that is refused: the parameters without a gradient.
   std::string Untouched() const {
     std::string text;
     std::size_t count = 0;
@@ -84,32 +84,32 @@ struct DataParallelCore::Impl : std::enable_shared_from_this<Impl> {
   void ForgetTouched() {
     for (auto& flag : touched) flag.store(0, std::memory_order_relaxed);
   }
-  // Makes what goes through the team's group: the Reducer and its buckets.
+  // Creates what depends on the team's group: the Reducer and its buckets.
   void Connect();
 
   Team team;
   const DataParallelOptions options;
   const runtime::Trained trained;
-  std::unordered_set<const c10::TensorImpl*> known;  // the trained parameters
+  std::unordered_set<const c10::TensorImpl*> known;  // the trainable parameters
 
-  // Which parameters were given gradients since the last complete reduction. Written in backward's threads, whose end
-  // the loop waits for: that orders them.
+  // Which parameters received gradients since the last complete reduction. Written by backward's threads (relaxed); the
+  // loop reads it after backward has returned, which orders the accesses.
   std::vector<std::atomic<std::uint8_t>> touched;
   std::shared_ptr<runtime::Buckets> buckets;
   std::optional<runtime::GradientWatch> watch;
   std::shared_ptr<c10d::Reducer> reducer;
 
-  int unsynchronized = 0;    // guards that live
-  bool synchronizes = true;  // what the last forward that trained said to the next backward
-  bool armed = false;        // a forward said that its backward reduces, and that is not over
-  bool reduced = false;      // a reduction was completed since the last step
+  int unsynchronized = 0;    // number of live NoSync guards
+  bool synchronizes = true;  // whether the last training forward prepared its backward to reduce
+  bool armed = false;        // a forward prepared a reducing backward, which has not completed
+  bool reduced = false;      // a reduction has completed since the last step
   bool static_is_set = false;
-  bool must_delay = false;  // of a static graph: its first backward reduces when all of it is over
+  bool must_delay = false;  // for a static graph: the first backward reduces only at its end
   std::uint64_t steps = 0;
-  std::uint64_t reductions_before = 0;  // through groups that are gone
+  std::uint64_t reductions_before = 0;  // through groups that no longer exist
 
   std::optional<ReplicaCheck> replicas;
-  std::vector<NamedTensor> contents;  // that the replicas' round goes through
+  std::vector<NamedTensor> contents;  // compared by the replica check
 };
 
 void DataParallelCore::Impl::Connect() {
@@ -140,7 +140,7 @@ void DataParallelCore::Impl::Connect() {
 void DataParallelCore::UseTeam(const Team& team) {
   Impl& impl = *impl_;
   impl.reducer->remove_autograd_hooks();
-  // They may be views of buckets that live in the old group's memory.
+  // They may be views of buckets in the old group's memory.
   for (at::Tensor parameter : impl.trained.parameters) parameter.mutable_grad() = at::Tensor();
   impl.reductions_before += impl.buckets->reductions();
   impl.team = team;
@@ -166,11 +166,12 @@ DataParallelCore::DataParallelCore(std::shared_ptr<torch::nn::Module> module, co
   if (options.check_parameters) runtime::CompareContents(*module_, team);
 
   impl_ = std::make_shared<Impl>(team, options, runtime::TrainedParameters(*module_));
-  // Before the Reducer: its hook on the last parameter may end the pass, and this one must have run by then.
+  // Created before the Reducer: the Reducer's hook on the last parameter may end the pass, and this hook must run
+  // before.
   impl_->watch.emplace(impl_->trained.parameters, [weak = std::weak_ptr(impl_)](std::size_t index) {
     if (const auto alive = weak.lock()) alive->touched[index].store(1, std::memory_order_relaxed);
   });
-  // Buckets in shared memory, where the backend has it. A choice of the user's stays.
+  // Buckets in shared memory, if the backend supports it. A value set by the user is kept.
   c10::utils::set_env("DDP_DISABLE_COMM_MEM", "0", /*overwrite=*/false);
   impl_->Connect();
 }
@@ -194,21 +195,21 @@ void DataParallelCore::BeginForward(const std::vector<const at::Tensor*>& inputs
   batch.reserve(inputs.size());
   for (const at::Tensor* const input : inputs) batch.push_back(*input);
   CheckBatch(batch, impl.team.device);
-  if (!c10::GradMode::is_enabled()) return;  // evaluation, perhaps of one rank alone: nothing is communicated
+  if (!c10::GradMode::is_enabled()) return;  // evaluation, possibly on one rank only: nothing is communicated
   const bool first_after_reduction = impl.synchronizes;
   impl.synchronizes = impl.unsynchronized == 0;
   if (impl.synchronizes && impl.armed && impl.AnyTouched()) CheckReduced();
   if (impl.synchronizes) {
     if (impl.options.static_graph && !impl.static_is_set) {
-      // Not before: the Reducer would learn how often a gradient comes from all backwards up to the first that reduces,
-      // those under NoSync too, and then wait for as many in each step.
+      // Not earlier: the Reducer would count the gradients of all backward passes up to the first that reduces,
+      // including those under NoSync, and then wait for the same number in each step.
       impl.reducer->set_static_graph();
       impl.static_is_set = true;
     }
     impl.reducer->prepare_for_forward();
   }
   runtime::RebuildBuckets(*impl.reducer);
-  // While gradients are accumulated the buffers go their own ways, as the module would with one big batch.
+  // During accumulation the buffers are not synchronized, as if the module ran one large batch.
   if (impl.options.broadcast_buffers && first_after_reduction)
     runtime::BroadcastQuietly(runtime::BuffersOf(*module_), impl.team);
 }
@@ -225,8 +226,8 @@ void DataParallelCore::EndForward(const std::vector<at::Tensor*>& outputs) {
   }
   impl.reducer->prepare_for_backward(searched);
   impl.armed = true;
-  // In every step of a static graph: what the first one sees, an output that the loss does not use included, must be
-  // what the others see.
+  // With a static graph in every step: all steps must look the same to the Reducer as the first, including outputs that
+  // the loss does not use.
   if (!searches && !impl.options.static_graph) return;
   runtime::PassThroughSink(outputs, [weak = impl.weak_from_this()] {
     const auto alive = weak.lock();
@@ -276,7 +277,8 @@ void DataParallelCore::CheckReduced() {
 
 namespace {
 
-// Every rank throws; the board says which one began. The error's part may be written through a mapping of its own.
+// Every rank throws; the board shows which one caused it. The board's error section may be written through a separate
+// mapping.
 void ReportNonfinite(int rank, const std::string& text) {
   fulldeck_board* board = nullptr;
   if (fulldeck_board_open(&board) != 0) return;
@@ -354,7 +356,7 @@ void DataParallelCore::CheckOptimizer(torch::optim::Optimizer& optimizer) const 
       "from the parameters of the module as it was wrapped.");
 }
 
-// ---- what there is to know ----
+// ---- accessors ----
 
 const Team& DataParallelCore::team() const {
   return impl_->team;

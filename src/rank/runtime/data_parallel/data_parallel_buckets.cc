@@ -25,6 +25,14 @@ at::Tensor ValuesOf(const at::Tensor& bucket) {
 
 }  // namespace
 
+// Invariants:
+//   - In each backward pass the Reducer calls Start for the buckets 0 … count_−1 in order, and later Finish in the same
+//     order. So finished_ is the index of the next result in buckets_.
+//   - Collective calls match, because every decision about them depends only on what is equal on all ranks: the backend
+//     (averages_, backend_checks_), the layout of a bucket, and its reduced values.
+//   - Everything except reductions_ is accessed either by the backward pass, under the Reducer's lock, or by the
+//   training
+//     loop after backward has returned.
 class Buckets::Hook final : public c10d::CommHookInterface {
  public:
   explicit Hook(std::shared_ptr<Buckets> buckets) : buckets_(std::move(buckets)) {}
@@ -79,13 +87,13 @@ c10::intrusive_ptr<c10::ivalue::Future> Buckets::Start(c10d::GradBucket& bucket)
   last_start_ = steady_clock::now();
   if (bucket.isLast()) {
     count_ = buckets_.size();
-    // Runs when all of the backward pass is done, right before the Reducer begins to wait: it queues its own callback
-    // after this one.
+    // Runs when the backward pass is complete, just before the Reducer begins to wait, because the Reducer queues its
+    // own callback after this one. `pass` and finished_ detect a callback of an earlier pass that was aborted.
     torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this(), pass = pass_] {
       const auto self = weak.lock();
       if (!self || self->pass_ != pass || self->finished_ > 0) return;
       if (!self->host_can_time_) return;
-      // The calls wait for the card's work anyway.
+      // Costs nothing extra: the calls wait for the card's work anyway.
       if (!self->team_.device.is_cpu())
         c10::impl::VirtualGuardImpl(self->team_.device.type()).getStream(self->team_.device).synchronize();
       self->own_work_done_ = steady_clock::now();
@@ -105,7 +113,7 @@ void Buckets::Finish(at::Tensor result) {
     }
   }
   if (finished_ < count_) return;
-  // In the first step of a static graph the buckets are started after everything else.
+  // In the first step of a static graph the buckets are only started after backward.
   if (host_can_time_) wait_ = steady_clock::now() - own_work_done_.value_or(last_start_);
   completed_();
 }
@@ -130,7 +138,7 @@ std::optional<std::uint64_t> Buckets::Settle(const ScanResult& scan, const at::T
   for (std::int64_t i = 0; i < finite.numel(); ++i) {
     if (!flags[i]) return static_cast<std::uint64_t>(i);
   }
-  return 0;  // it was not finite before the reduction, and is now overwritten
+  return 0;  // it was non-finite before the reduction, and has been overwritten since
 }
 
 NonfiniteGradient Buckets::Named(const Bucket& bucket, std::uint64_t element, int rank, std::uint64_t step) const {
@@ -145,7 +153,7 @@ NonfiniteGradient Buckets::Named(const Bucket& bucket, std::uint64_t element, in
     found.elements = static_cast<std::uint64_t>(parameters[i].numel());
   };
   if (buffer.layout() != at::kStrided) {
-    // A sparse gradient has a bucket of its own; which of its rows, the element does not tell.
+    // A sparse gradient has its own bucket; the element does not identify the row.
     name_of(0);
     return found;
   }
@@ -171,7 +179,8 @@ std::optional<NonfiniteGradient> Buckets::FindNonfinite(std::uint64_t step) {
     const at::Tensor& buffer = bucket.gradients->getBuffer();
     const auto reduced = Settle(bucket.reduced, buffer);
     if (!reduced) continue;
-    // All ranks have the same sums, so all come here: each says whether it was the cause.
+    // The reduced values are identical on all ranks, so all ranks reach this collective call. Each reports whether its
+    // own gradients were the cause.
     const bool mine = Settle(bucket.given, buffer).has_value();
     const std::vector<std::string> causes = GatherTexts(team_, "fulldeck/nonfinite", mine ? "1" : "0");
     int cause = -1;

@@ -1,8 +1,9 @@
-// The buckets of gradients on their way over the ranks: starts each bucket's all-reduce as soon as the Reducer has it,
-// counts, takes the time, and finds gradients that are not finite.
+// The gradient buckets while they are reduced over the ranks: starts each bucket's all-reduce as soon as the Reducer
+// provides it, counts, measures the time, and finds non-finite gradients. It does not divide gradients into buckets;
+// the Reducer does.
 //
-// Threads: the backward pass's, one call at a time (the Reducer holds its lock); the rest of the time the training
-// loop's, which waits for backward.
+// Threads: those of the backward pass, one call at a time (the Reducer holds its lock); otherwise the training loop's,
+// which waits for backward. So only reductions_ is atomic.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
@@ -23,32 +24,32 @@ namespace fulldeck::runtime {
 
 class Buckets : public std::enable_shared_from_this<Buckets> {
  public:
-  // `completed`: the buckets of a backward pass are all reduced.
+  // `completed` is called when all buckets of a backward pass are reduced.
   Buckets(Team team, const std::vector<at::Tensor>& parameters, std::vector<std::string> names, bool check_finite,
           std::function<void()> completed);
 
-  // As a communication hook of the Reducer.
+  // As a communication hook for the Reducer.
   std::unique_ptr<c10d::CommHookInterface> MakeHook();
 
   std::uint64_t reductions() const { return reductions_.load(std::memory_order_relaxed); }
   std::size_t count() const { return count_; }
   std::optional<std::chrono::nanoseconds> wait() const { return wait_; }
-  // Of the last pass; `step` goes into the answer.
+  // For the last pass; `step` is copied to the result.
   std::optional<NonfiniteGradient> FindNonfinite(std::uint64_t step);
-  // The gradients were used.
+  // Call it when the gradients have been used.
   void Forget();
 
  private:
   class Hook;
-  // What one scan at a bucket found: at once on the host, later on a card.
+  // The result of scanning one bucket: available immediately on the CPU, later on a card.
   struct ScanResult {
     std::optional<std::uint64_t> element;
-    at::Tensor flag;  // on the card: is all of it finite? Undefined: looked at on the host
+    at::Tensor flag;  // on the card: whether all values are finite; undefined: scanned on the CPU
   };
   struct Bucket {
     c10::intrusive_ptr<c10d::Work> work;
-    std::optional<c10d::GradBucket> gradients;  // only where somebody may ask for names
-    ScanResult given;                           // by this rank
+    std::optional<c10d::GradBucket> gradients;  // only if check_finite, for names
+    ScanResult given;                           // this rank's own gradients
     ScanResult reduced;
   };
 
@@ -63,11 +64,11 @@ class Buckets : public std::enable_shared_from_this<Buckets> {
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;
   const bool check_finite_;
   const std::function<void()> completed_;
-  const bool averages_;       // the backend can: one pass less, and rounded once
-  const bool host_can_time_;  // waiting for a call means that its data has arrived
+  const bool averages_;       // the backend supports AVG: one pass less, and a single rounding
+  const bool host_can_time_;  // waiting for a call implies that its data has arrived
   bool backend_checks_ = false;
 
-  std::atomic<std::uint64_t> reductions_{0};  // read by anybody; orders nothing
+  std::atomic<std::uint64_t> reductions_{0};  // relaxed; any thread may read it, orders nothing
   std::size_t count_ = 0;
   std::size_t finished_ = 0;
   std::vector<Bucket> buckets_;

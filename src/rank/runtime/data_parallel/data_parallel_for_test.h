@@ -1,4 +1,5 @@
-// For tests of data parallel training: a team of processes on the host, a small module, and a backend that is not ours.
+// For tests of data parallel training: a team of processes on the CPU, a small module, and a backend other than
+// fulldeck's.
 #pragma once
 
 #include <ATen/ops/arange.h>
@@ -40,7 +41,7 @@ inline Team TeamOf(const RankOfTest& self, bool check_finite = true) {
   return TeamWith(self, torch_backend::MakeBackend(request));
 }
 
-// As a backend that neither averages nor looks for NaN, such as Gloo.
+// Like a backend that neither averages nor checks for NaN, such as Gloo.
 class PlainBackend : public c10d::Backend {
  public:
   explicit PlainBackend(const RankOfTest& self, bool lies = false)
@@ -73,9 +74,9 @@ class PlainBackend : public c10d::Backend {
 
 constexpr std::int64_t kInputs = 12;
 constexpr std::int64_t kHidden = 24;
-constexpr std::int64_t kBatch = 32;  // of all ranks together
+constexpr std::int64_t kBatch = 32;  // over all ranks
 
-// Two layers, a branch that may be left out, and a buffer.
+// Two layers, an optional branch, and a buffer.
 struct SmallNet : torch::nn::Module {
   explicit SmallNet(std::uint64_t seed = 1, std::int64_t hidden = kHidden) {
     at::manual_seed(seed);
@@ -95,7 +96,7 @@ struct SmallNet : torch::nn::Module {
   bool uses_branch = true;
 };
 
-// The same on every rank; row i of step s does not depend on how many ranks there are.
+// The same on every rank; row i of step s does not depend on the number of ranks.
 inline at::Tensor WholeBatch(int step) {
   at::manual_seed(1000 + step);
   return at::randn({kBatch, kInputs});
@@ -108,7 +109,7 @@ inline at::Tensor LossOf(const at::Tensor& output) {
   return (output - 0.5).square().mean();
 }
 
-// One rank with the whole batch and no wrapper.
+// A single rank with the whole batch and without the wrapper.
 inline std::vector<double> TrainAlone(SmallNet& net, int steps) {
   torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   std::vector<double> losses;

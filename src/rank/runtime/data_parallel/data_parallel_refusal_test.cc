@@ -1,4 +1,4 @@
-// Each way to train wrongly, and the words with which it is refused.
+// Each kind of wrong training that is refused, and the message.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/tanh.h>
@@ -11,7 +11,7 @@
 namespace fulldeck {
 namespace {
 
-// The report names the variables that place a rank; those of whoever runs the tests are none of its business.
+// The report shows the variables that place a rank; hide those of the environment in which the tests run.
 void SetEnvironment(int rank, int size) {
   for (const char* const name :
        {"LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "TOPS_VISIBLE_DEVICES",
@@ -228,7 +228,7 @@ TEST(Refusal, OfAStepInWhichNothingWasReduced) {
     MustBe(RefusalOf([&] { model.Step(optimizer); }),
            "step 1 is refused: there was no backward pass since the last step, so that no gradient was reduced.");
 
-    // Around the wrapper.
+    // Bypasses the wrapper.
     LossOf(net->forward(part)).backward();
     MustBe(RefusalOf([&] { model.Step(optimizer); }),
            "step 1 is refused: backward brought gradients that were not reduced over the ranks: the forward pass went "
@@ -236,14 +236,14 @@ TEST(Refusal, OfAStepInWhichNothingWasReduced) {
     MUST(Has(RefusalOf([&] { ClipGradNorm(model, 1.0); }), "went around DataParallel"));
     MUST(HashOf(*net) == before);
 
-    // What was forgotten before a proper one counts no more.
+    // A forgotten reduction before a correct one no longer counts.
     optimizer.zero_grad();
     LossOf(model.Forward(part)).backward();
     model.Step(optimizer);
     MUST(HashOf(*net) != before);
     MUST(Has(RefusalOf([&] { model.Step(optimizer); }), "step 2 is refused: there was no backward pass"));
 
-    // Accumulated and never reduced; or once more after it was.
+    // Accumulated and never reduced; or accumulated once more after the reduction.
     {
       const auto guard = model.NoSync();
       LossOf(model.Forward(part)).backward();
@@ -283,7 +283,7 @@ TEST(Refusal, OfALossThatLeavesParametersOut) {
         std::to_string(self.rank) +
         ". Give find_unused_parameters (or static_graph, if it is so in every step), or freeze them.";
     MustBe(RefusalOf([&] { model.Step(optimizer); }), expected);
-    // A program that asks nobody hears it in its next forward.
+    // A program that does not call the check gets the error in its next forward.
     MustBe(RefusalOf([&] { model.Forward(part); }), expected);
   });
 }
@@ -299,7 +299,7 @@ TEST(Refusal, OfOneRankThatLeavesParametersOutEndsTheOthersToo) {
     if (self.rank == 1) {
       loss.backward();
       MUST(Has(RefusalOf([&] { model.Step(optimizer); }), "(branch_weight)"));
-      return;  // and its end is what the others hear
+      return;  // the other ranks see its exit
     }
     const std::string text = MUST_THROW(loss.backward(); model.Step(optimizer));
     MUST(Has(text, "rank 1"));

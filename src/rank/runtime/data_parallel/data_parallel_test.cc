@@ -26,7 +26,7 @@ struct Trained {
 
 // Trains the module over the ranks and compares with one rank that has the whole batch.
 Trained TrainTogether(const Team& team, const DataParallelOptions& options, int steps, bool uses_branch = true) {
-  auto net = std::make_shared<SmallNet>(1 + team.rank);  // rank 0's start counts
+  auto net = std::make_shared<SmallNet>(1 + team.rank);  // rank 0's initial values are used
   net->uses_branch = uses_branch;
   DataParallel model(net, team, options);
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -79,8 +79,8 @@ TEST(DataParallel, TrainsOnEightRanksAsOneRankWithTheWholeBatchUnderEveryOption)
         throw Error("row " + std::to_string(row) + ": loss differs by " + std::to_string(trained.farthest_loss) +
                     ", parameters by " + std::to_string(trained.farthest_parameter));
       if (rows[row].bucket_bytes == 1024) {
-        // Rebuilt after the first step, which has one bucket, except where unused parameters are looked for.
-        // A static graph is first looked at, then ordered.
+        // The Reducer rebuilds the buckets after the first step, in which there is one bucket, unless it searches for
+        // unused parameters. With a static graph it observes the first step, then rebuilds.
         const std::uint64_t whole = rows[row].static_graph ? 2 : rows[row].find_unused_parameters ? 0 : 1;
         MUST(trained.buckets > 1);
         if (trained.reductions != whole + (kSteps - whole) * trained.buckets)
@@ -184,7 +184,7 @@ TEST(DataParallel, AveragesAParameterThatOnlySomeRanksUse) {
       net->zero_grad();
       LossOf(model.Forward(PartOf(WholeBatch(step), self.rank, self.size))).backward();
       model.CheckReduced();
-      // A third of that rank's gradient, on all.
+      // A third of that rank's gradient, on all ranks.
       SmallNet alone;
       LossOf(alone.forward(PartOf(WholeBatch(step), step, self.size))).backward();
       MUST(at::allclose(net->branch_weight.grad(), alone.branch_weight.grad() / 3, 1e-5, 1e-7));
@@ -193,7 +193,7 @@ TEST(DataParallel, AveragesAParameterThatOnlySomeRanksUse) {
   });
 }
 
-// Two outputs, as tuples have them, of which the loss uses one.
+// Two outputs in a tuple, of which the loss uses one.
 struct TwoHeads : torch::nn::Module {
   TwoHeads() {
     at::manual_seed(3);
@@ -238,11 +238,11 @@ TEST(DataParallel, CopiesBuffersFromRankZeroBeforeForwardAndNotInEvaluation) {
       DataParallelOptions options;
       options.broadcast_buffers = broadcast;
       DataParallel model(net, team, options);
-      MUST(net->seen.item<double>() == 1);  // by wrapping, in any case
+      MUST(net->seen.item<double>() == 1);  // by wrapping, whatever the options
       net->seen.fill_(10 + self.rank);
       {
         const c10::AutoGradMode evaluation(false);
-        // One rank alone may evaluate.
+        // A single rank may evaluate.
         if (self.rank == 1) model.Forward(WholeBatch(0));
       }
       MUST(net->seen.item<double>() == 10 + self.rank);
@@ -280,7 +280,7 @@ TEST(DataParallel, SaysHowLongItWaitedForASlowRank) {
     MUST(!model.communication_wait());
     for (int step = 0; step < 3; ++step) {
       const at::Tensor loss = LossOf(model.Forward(PartOf(WholeBatch(step), self.rank, self.size)));
-      // The thing itself: a rank that is late.
+      // The measurement itself: one rank is late.
       if (self.rank == 0 && step == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
       loss.backward();
       model.StepDone();
@@ -290,8 +290,8 @@ TEST(DataParallel, SaysHowLongItWaitedForASlowRank) {
   });
 }
 
-// How many faults a test injects, one after the other: what fits into every run of the tests, or more where the
-// variable says so. tests/grids/promises.py sets it, and adds up the property "tries".
+// Number of faults that a test injects, one after another: `few`, or more if the variable is set.
+// tests/grids/promises.py sets it, and sums the property "tries".
 int Faults(const char* variable, std::size_t few) {
   const char* wanted = std::getenv(variable);
   return std::max(static_cast<int>(few), wanted == nullptr ? 0 : std::atoi(wanted));
@@ -304,8 +304,8 @@ torch_backend::RanksOptions TimeFor(int trainings) {
 }
 
 struct BadGradient {
-  bool checks_finite;  // the backend checks_finite for values that are not finite
-  bool plain;          // it is not ours
+  bool checks_finite;  // the backend checks for non-finite values
+  bool plain;          // a backend other than fulldeck's
   double value;
   int step;
   int rank;
@@ -389,7 +389,7 @@ TEST(DataParallel, DistinguishesASumThatOverflowsFromARankThatDid) {
   });
 }
 
-// A record is of its own call, even when others were made before it was read.
+// A record belongs to its own call, even if other calls were made before it was read.
 TEST(DataParallel, ReadsTheRecordOfEachCall) {
   RunRanks(3, [](const RankOfTest& self) {
     const Team team = TeamOf(self);
@@ -450,8 +450,9 @@ struct FlippedBit {
   int step;
 };
 
-// The promise as it stands: eight ranks, the interval that nobody set, and bits of every weight in a number; not the
-// lowest ones, which rounding may remove again. A bit that makes a weight infinite is named by the gradients.
+// The documented guarantee: eight ranks, the default interval, and bits of every significance in a float, except the
+// lowest ones, whose change rounding may remove again. A bit that makes a weight infinite is reported through the
+// gradients.
 TEST(DataParallel, NamesTheRankOfAFlippedBitWithin100StepsByDefault) {
   std::vector<FlippedBit> rows = {{0, 3, 0, 4, 60}, {5, 3, 11, 13, 60}, {7, 3, 3, 31, 60}};
   const int tries = Faults("FULLDECK_FLIPPED_BITS", rows.size());

@@ -27,7 +27,7 @@ bool MakesSparseGradients(const torch::nn::Module& module) {
   return false;
 }
 
-// One line a parameter and buffer: all that must be the same on every rank.
+// One line per parameter and buffer: all properties that must be equal on every rank.
 std::vector<std::string> Declaration(const torch::nn::Module& module) {
   std::vector<std::string> lines;
   const auto add = [&](const char* kind, const std::string& name, const at::Tensor& tensor) {
@@ -46,7 +46,7 @@ std::vector<std::string> LinesOf(const std::string& text) {
   return lines;
 }
 
-// How the ranks' declarations differ, from the point of view of most.
+// How the ranks' declarations differ from those of the majority.
 std::string DifferenceOf(const std::vector<std::string>& texts) {
   std::map<std::string, std::vector<int>> classes;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) classes[texts[rank]].push_back(static_cast<int>(rank));
@@ -133,7 +133,7 @@ void AgreeOnModule(const torch::nn::Module& module, const Team& team, const std:
   for (const std::string& line : settings) declared += line + "\n";
   for (const std::string& line : Declaration(module)) declared += line + "\n";
   const std::string whole = std::to_string(HashOfBytes(declared.data(), declared.size()));
-  // Who cannot go on says so, so that nobody waits for it.
+  // A rank that cannot continue reports it here, so that the others do not wait for it.
   const std::vector<std::string> answers =
       GatherTexts(team, "fulldeck/wrap", (misplaced.empty() ? "1 " : "0 ") + (misplaced.empty() ? whole : misplaced));
   if (!misplaced.empty()) throw Refusal(misplaced + "\n" + PlacementReport(module, team));
@@ -155,7 +155,7 @@ void BroadcastQuietly(const std::vector<at::Tensor>& tensors, const Team& team) 
   const c10::AutoGradMode no_grad(false);
   std::vector<at::Tensor> data;
   data.reserve(tensors.size());
-  // Shares the memory and has a version counter of its own.
+  // Shares the memory but has its own version counter.
   for (const at::Tensor& tensor : tensors) data.push_back(tensor.variable_data());
   c10d::broadcast_coalesced(team.group, data, kBroadcastBytes, 0);
 }

@@ -25,7 +25,7 @@
 namespace fulldeck {
 namespace {
 
-constexpr double kMaxScale = 0x1p80;  // beyond it a scaled loss of 1 is soon no float any more
+constexpr double kMaxScale = 0x1p80;  // beyond it, even a scaled loss of 1 soon overflows float
 constexpr std::uint64_t kMaxSkipped = 50;
 
 GradScalerState Checked(const GradScalerState& state) {
@@ -40,7 +40,7 @@ GradScalerState Checked(const GradScalerState& state) {
   return state;
 }
 
-// Doubles are written so that they come back bit by bit.
+// Formats doubles so that they are read back bit for bit.
 std::string Exact(double value) {
   std::array<char, 40> text{};
   std::snprintf(text.data(), text.size(), "%a", value);
@@ -53,7 +53,7 @@ std::string Shown(double value) {
   return text.data();
 }
 
-// The first step that is left out; a few at the start of a run are how the scale is found.
+// Reports only the first skipped step: a few at the start of a run are normal while the scale is found.
 void ReportSkipped(DataParallelCore& model, double scale, double next) {
   if (!model.team().is_main()) return;
   const auto where = model.options().check_finite ? model.nonfinite() : std::nullopt;
@@ -145,9 +145,9 @@ void GradScaler::Unscale(DataParallelCore& model) {
     by_type[values.scalar_type()].push_back(values);
   }
   if (model.options().check_finite) {
-    // The reduction has looked already.
+    // The reduction has already checked.
     overflowed_ = model.nonfinite().has_value();
-    if (overflowed_) return;  // nobody will use them
+    if (overflowed_) return;  // the gradients will not be used
     for (auto& group : by_type) at::_foreach_mul_(group.second, 1.0 / state_.scale);
     return;
   }
@@ -175,7 +175,7 @@ bool GradScaler::Step(DataParallelCore& model, torch::optim::Optimizer& optimize
       state_.steps_since_overflow = 0;
     }
   } else {
-    // No scale is small enough: that is no overflow of 16 bits, and going on would be training in which nothing moves.
+    // No scale is small enough, so this is not a 16-bit overflow. Continuing would train without any progress.
     if (++skipped_in_a_row_ >= kMaxSkipped) {
       model.CheckFinite();
       throw Error(std::to_string(skipped_in_a_row_) +

@@ -17,7 +17,7 @@ namespace fulldeck {
 at::Tensor ClipGradNorm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
   if (!(max_norm >= 0)) throw Error("gradients cannot be clipped to a norm of " + std::to_string(max_norm) + ".");
   const c10::AutoGradMode no_grad(false);
-  // One call of the foreach kernels takes tensors of one device and type.
+  // One call of the foreach kernels needs tensors of one device and type.
   std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>> groups;
   for (const at::Tensor& parameter : parameters) {
     const at::Tensor& gradient = parameter.grad();

@@ -1,4 +1,4 @@
-// Clipping, scaler, autocast; and the two native loops that look at gradients and parameters.
+// Clipping, scaler, autocast; and the two native loops over gradients and parameters.
 #include "fulldeck/gradients.h"
 
 #include <ATen/ops/linalg_vector_norm.h>
@@ -20,7 +20,7 @@
 namespace fulldeck {
 namespace {
 
-// Some virtual machines promise AMX and have none. Read once, at the first product.
+// Some virtual machines report AMX but lack it. oneDNN reads this once, at the first product.
 [[maybe_unused]] const int kWithoutAmx = setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
 
 TEST(ClipGradNorm, IsThatOfOneRankWithTheWholeBatch) {
@@ -41,11 +41,11 @@ TEST(ClipGradNorm, IsThatOfOneRankWithTheWholeBatch) {
         const at::Tensor clipped = alone.parameters()[i].grad() * (0.01 / (expected + 1e-6));
         MUST(at::allclose(model.parameters()[i].grad(), clipped, 1e-4, 1e-7));
       }
-      // The same bits on all ranks.
+      // Bitwise identical on all ranks.
       std::vector<NamedTensor> gradients;
       for (const at::Tensor& parameter : model.parameters()) gradients.push_back({"gradient", parameter.grad()});
       MUST(CompareOverRanks(team, gradients).empty());
-      // Below the limit nothing is touched.
+      // Below the limit nothing is changed.
       const at::Tensor before = net->first_bias.grad().clone();
       ClipGradNorm(model, 1000.0, type);
       MUST_EQUAL(net->first_bias.grad(), before);
@@ -90,7 +90,7 @@ TEST(GradScaler, TrainsAsWithoutItAndLeavesOutAStepOnAllRanksWhenOneOverflows) {
         optimizer.zero_grad();
         at::Tensor loss = LossOf(model.Forward(part));
         const bool overflows = step == 3;
-        // As a float16 product would: on one rank alone.
+        // Like an overflow of a float16 product, on one rank only.
         if (overflows && self.rank == 1) loss = loss * INFINITY;
         const double scale = scaler.scale();
         scaler.Scale(loss).backward();
@@ -109,7 +109,7 @@ TEST(GradScaler, TrainsAsWithoutItAndLeavesOutAStepOnAllRanksWhenOneOverflows) {
         LossOf(plain.Forward(part)).backward();
         plain.Step(plain_optimizer);
       }
-      // Two good steps: twice; one more, an overflow: half; two more: twice.
+      // Two good steps double the scale; one more and an overflow halve it; two more double it.
       MUST(scaler.scale() == 65536.0 * 2);
       MUST(Farthest(*net, *plain_net) < 1e-6);
       MUST(CompareOverRanks(team, NamedParameters(*net)).empty());
@@ -189,7 +189,7 @@ TEST(GradScaler, ItsTextBringsTheStateBackExactlyAndAnythingElseIsRefused) {
     EXPECT_THROW(other.FromText(bad), Error) << bad;
     EXPECT_EQ(other.ToText(), scaler.ToText()) << bad;
   }
-  // What checkpoint.h promises compiles and takes it.
+  // GradScaler satisfies what checkpoint.h requires of an Object.
   State saved;
   saved.Object("scaler", other);
 }
@@ -263,7 +263,7 @@ TEST(Nonfinite, IsFoundAtEveryPlaceInEveryType) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
     ASSERT_TRUE(runtime::CanFindNonfinite(type));
     for (const std::int64_t count : {1, 7, 64, 9000, 20000}) {
-      // The largest finite value, a subnormal, both zeros: none of them.
+      // The largest finite value, a subnormal, both zeros: all of them are finite.
       at::Tensor values = at::full({count}, type == at::kHalf ? 65504.0 : 1e38, type);
       values[0] = type == at::kHalf ? 6e-8 : 1e-40;
       values[count - 1] = -0.0;
@@ -299,13 +299,13 @@ TEST(HashOfBytes, ChangesWithEveryBitLengthPlaceAndSeed) {
   }
   for (std::size_t length = 0; length < bytes.size(); ++length) add(HashOfBytes(bytes.data(), length));
   for (std::uint64_t seed = 1; seed < 100; ++seed) add(HashOfBytes(bytes.data(), bytes.size(), seed));
-  // Two stripes, two blocks exchanged.
+  // Two stripes, or two blocks, swapped.
   for (const std::size_t distance : {8, 64, 1024}) {
     std::vector<unsigned char> other = bytes;
     std::swap_ranges(other.begin(), other.begin() + 8, other.begin() + static_cast<std::ptrdiff_t>(distance));
     add(HashOfBytes(other.data(), other.size()));
   }
-  // Nothing but zeros, of any length.
+  // Only zeros, of any length.
   const std::vector<unsigned char> zeros(5000);
   for (std::size_t length = 1; length < zeros.size(); ++length) add(HashOfBytes(zeros.data(), length, 7));
   EXPECT_EQ(seen.size(), made);

@@ -16,7 +16,7 @@ struct Call : torch::CustomClassHolder {
 
 struct Sink : torch::autograd::Function<Sink> {
   static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<Call>& call, at::TensorList inputs) {
-    // No gradient is to stay none, and not become zeros: its parameters are then seen as unused.
+    // Keep undefined gradients undefined instead of zeros, so that the Reducer sees their parameters as unused.
     context->set_materialize_grads(false);
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     variable_list outputs;
@@ -27,7 +27,7 @@ struct Sink : torch::autograd::Function<Sink> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     static_cast<Call*>(context->saved_data["call"].toCapsule().get())->function();
-    gradients.insert(gradients.begin(), at::Tensor());  // of the call
+    gradients.insert(gradients.begin(), at::Tensor());  // for the callable, which has no gradient
     return gradients;
   }
 };

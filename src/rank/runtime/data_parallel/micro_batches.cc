@@ -19,7 +19,7 @@ namespace {
 
 using runtime::Reached;
 
-// Begins the reason of an abort that means this and nothing else.
+// Prefix of the abort reason that identifies out of memory.
 constexpr char kTag[] = "out of memory ";
 
 constexpr std::chrono::milliseconds kGrace(300);
@@ -83,10 +83,10 @@ class MicroBatches::Impl {
   int times_halved_ = 0;
 
   std::uint64_t run_ = 0;  // number of the step; the same on all ranks
-  // Of the attempt under way.
+  // Of the current attempt.
   Reached reached_ = Reached::kGradients;
   std::int64_t largest_micro_batch_ = 0;
-  // Until the optimizer has once come to its end at this size.
+  // False until the optimizer has completed once at this size.
   bool proven_ = false;
   std::unique_ptr<runtime::OptimizerSnapshot> snapshot_;
 };
@@ -112,7 +112,7 @@ void MicroBatches::Impl::Attempt(std::int64_t samples, const std::function<void(
   snapshot_.reset();
 }
 
-// A rank that failed in the optimizer does not come here, and aborts the group: then nobody gets through.
+// A rank that failed in the optimizer aborts the group instead of calling this; then no rank passes the vote.
 void MicroBatches::Impl::Vote() {
   if (session_.world_size() == 1) return;
   std::vector<at::Tensor> one = {at::ones({1}, at::kInt)};
@@ -142,17 +142,17 @@ void MicroBatches::Impl::Run(std::int64_t samples, const std::function<void(cons
       std::rethrow_exception(error);
     }
     if (is_mine) {
-      // Others may still be on their way out of a call of the group that this rank has left already: theirs is as good
-      // as done, and is not to be ended.
+      // Other ranks may still be leaving a call of the group that this rank has already left. That call is all but
+      // complete, so do not abort it.
       std::this_thread::sleep_for(kGrace);
       session_.AbortGroup(kTag + std::string(PlaceOf(reached_)) + " (" + session_.device().str() + ": " +
                           ReadMemory(session_.device()).ToText() + "): " + mine);
     } else {
-      // Somebody else may have ended this rank's wait; if nobody has, it is an error like any other.
+      // Another rank may have ended this rank's wait; if none has, it is an ordinary error.
       const auto why = session_.WhyAborted();
       if (!why || why->find(kTag) == std::string::npos) std::rethrow_exception(error);
     }
-    // The error may hold what the failed attempt allocated.
+    // The exception may hold memory of the failed attempt.
     error = nullptr;
     if (Recover(mine)) return;
     const c10::NoGradGuard no_grad;
@@ -161,13 +161,13 @@ void MicroBatches::Impl::Run(std::int64_t samples, const std::function<void(cons
   }
 }
 
-// All ranks come here after one of them ran out of memory. True: the step is done after all.
+// All ranks call this after one of them ran out of memory. True: the step is complete nevertheless.
 bool MicroBatches::Impl::Recover(const std::string& mine) {
   const std::string why = session_.WhyAborted().value_or(mine);
   optimizer_.zero_grad();
   ReleaseCaches(session_.device());
 
-  // Ranks may have different numbers of samples; the size that is halved must be one for all.
+  // Ranks may have different numbers of samples, but the size that is halved must be the same on all.
   const auto texts = GatherTexts(session_.team(), "out of memory",
                                  std::string(1, static_cast<char>(reached_)) + "," + std::to_string(run_) + "," +
                                      std::to_string(largest_micro_batch_));
@@ -200,7 +200,7 @@ bool MicroBatches::Impl::Recover(const std::string& mine) {
   return is_done;
 }
 
-// Makes parameters and optimizer state equal and whole on all ranks.
+// Makes parameters and optimizer state equal and consistent on all ranks.
 void MicroBatches::Impl::Repair(const runtime::RepairPlan& plan) {
   if (plan.source >= 0) {
     if (reached_ == Reached::kPartlyStepped) optimizer_.state().clear();

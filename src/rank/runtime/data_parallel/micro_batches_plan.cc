@@ -7,7 +7,7 @@ namespace fulldeck::runtime {
 RepairPlan PlanRepair(const std::vector<Arrival>& arrivals) {
   std::uint64_t latest = 0;
   for (const Arrival& arrival : arrivals) latest = std::max(latest, arrival.run);
-  // As seen from the latest step: who has not begun it is as before it.
+  // Relative to the latest step: a rank that has not begun it counts as before it.
   std::vector<Reached> reached;
   for (const Arrival& arrival : arrivals) {
     reached.push_back(arrival.run == latest ? arrival.reached : Reached::kGradients);

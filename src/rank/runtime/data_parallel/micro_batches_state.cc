@@ -16,10 +16,10 @@ namespace {
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamState;
 
-// What an optimizer keeps of one parameter.
+// An optimizer's state of one parameter.
 struct StateFields {
-  char kind = '?';               // 'a' for the first of AnyKind, 'b' for the second …
-  std::int64_t* step = nullptr;  // null: it counts none
+  char kind = '?';               // 'a' for the first kind of AnyKind, 'b' for the second …
+  std::int64_t* step = nullptr;  // null: this kind has no step count
   std::vector<at::Tensor*> tensors;
 };
 
@@ -83,7 +83,7 @@ void Broadcast(const Team& team, const at::Tensor& tensor, int root) {
   if (!tensors[0].is_same(tensor)) tensor.copy_(tensors[0]);
 }
 
-// What the root has of each parameter, in bytes: kind ('-': nothing), number of the step, which tensors there are.
+// The root's state of each parameter, as bytes: kind ('-': none), step count, which tensors exist.
 struct Row {
   char kind = '-';
   std::uint8_t present = 0;
@@ -148,7 +148,7 @@ OptimizerSnapshot::OptimizerSnapshot(Optimizer& optimizer) {
 
 void OptimizerSnapshot::Restore(Optimizer& optimizer) const {
   const c10::NoGradGuard no_grad;
-  // What the failed attempt made goes first: its memory is needed.
+  // Free the state of the failed attempt first: its memory is needed.
   optimizer.state().clear();
   std::size_t at = 0;
   ForEachParameter(optimizer, [&](at::Tensor& parameter) {

@@ -1,5 +1,5 @@
-// Parameters and optimizer state as something that can be copied, put back, and sent from one rank to all: what an
-// optimizer that ran out of memory half-way may have spoilt.
+// Copies, restores and broadcasts parameters and optimizer state: what an optimizer that ran out of memory half-way may
+// have left inconsistent.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,10 +12,10 @@
 
 namespace fulldeck::runtime {
 
-// Throws a Refusal that names the optimizers that are known.
+// Throws a Refusal that lists the supported optimizers.
 void CheckOptimizerIsKnown(const torch::optim::Optimizer& optimizer);
 
-// On the host.
+// In host memory.
 class OptimizerSnapshot {
  public:
   explicit OptimizerSnapshot(torch::optim::Optimizer& optimizer);
@@ -24,12 +24,12 @@ class OptimizerSnapshot {
  private:
   struct Entry {
     at::Tensor parameter;
-    std::unique_ptr<torch::optim::OptimizerParamState> state;  // null: there was none yet
+    std::unique_ptr<torch::optim::OptimizerParamState> state;  // null: the parameter had no state yet
   };
   std::vector<Entry> entries_;
 };
 
-// All ranks call it: everybody has the root's parameters and optimizer state afterwards.
+// All ranks call it. Afterwards every rank has the root's parameters and optimizer state.
 void BroadcastOptimizer(const Team& team, torch::optim::Optimizer& optimizer, int root);
 
 }  // namespace fulldeck::runtime

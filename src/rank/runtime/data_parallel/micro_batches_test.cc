@@ -19,7 +19,7 @@ using testing::ThrowsMessage;
 using torch_backend::Has;
 using torch_backend::RankOfTest;
 
-constexpr std::int64_t kSamples = 16;  // of a rank in a step
+constexpr std::int64_t kSamples = 16;  // of a rank per step
 constexpr int kSteps = 5;
 
 enum class Place { kNowhere, kForward, kBackward, kLastBackward, kOptimizer };
@@ -27,19 +27,19 @@ struct Fault {
   Place place = Place::kNowhere;
   int step = 0;
   std::vector<int> ranks;
-  std::int64_t too_large = 8;  // parts of so many samples and more do not fit
+  std::int64_t too_large = 8;  // micro-batches of this number of samples or more do not fit
 };
 
 struct Outcome {
   std::vector<double> losses;
   at::Tensor weight;
-  std::vector<double> drawn;  // the first random number of each attempt of the step with the fault
-  double forwards = 0;        // counted in a tensor that is put back
+  std::vector<double> drawn;  // the first random number of each attempt of the faulty step
+  double forwards = 0;        // counted in a tensor that is restored
   int halved = 0;
   std::int64_t micro_batch = 0;
 };
 
-// A small training with a hand-made average of the gradients, the same in each call but for the fault.
+// A small training with hand-written averaging of the gradients, identical in each call except for the fault.
 Outcome Train(Session& session, std::int64_t micro_batch, OutOfMemory oom, const Fault& fault) {
   session.Seed(1);
   at::Tensor weight = at::randn({6, 3}).requires_grad_();
@@ -59,7 +59,7 @@ Outcome Train(Session& session, std::int64_t micro_batch, OutOfMemory oom, const
   options.restored = {counted};
   options.apply = [&] {
     if (is_due(Place::kOptimizer, largest)) {
-      // Half of its work is done.
+      // Half of the update is done.
       const c10::NoGradGuard no_grad;
       weight.add_(100);
       optimizer.state().erase(bias.unsafeGetTensorImpl());
@@ -100,7 +100,7 @@ Outcome Train(Session& session, std::int64_t micro_batch, OutOfMemory oom, const
         session.team().group->allreduce(gradients)->wait();
         parameter.mutable_grad().div_(session.world_size());
       }
-      // All gradients are averaged; another rank may have gone on.
+      // All gradients are averaged; another rank may have continued.
       if (fails && fault.place == Place::kLastBackward) RunOutOfMemory();
     });
     outcome.losses.push_back(loss_of_step);
@@ -130,7 +130,7 @@ void ExpectHalved(int ranks, const Fault& fault) {
     for (const std::string& bits : GatherTexts(session->team(), "weights", Bits(outcome.weight))) {
       MUST(bits == Bits(outcome.weight));
     }
-    // A repeated step begins with the same random numbers, and what forward counts is put back.
+    // A repeated step begins with the same random numbers, and forward's counter is restored.
     for (const double drawn : outcome.drawn) MUST(drawn == outcome.drawn[0]);
     MUST(std::abs(outcome.forwards - kSteps) < 1e-5);
     session->Barrier("end");
@@ -271,7 +271,7 @@ TEST(RepairPlan, FollowsFromHowFarEachRankCame) {
       {{{3, kPartlyStepped}, {3, kStepped}}, {true, true}, 1, false},
       {{{3, kBefore}, {3, kStepped}, {3, kPartlyStepped}}, {true, true, true}, 1, false},
       {{{3, kStepped}, {3, kStepped}}, {true, true}, -1, false},
-      // Rank 0 was on its way out of step 3 when rank 1 ran out of memory in step 4.
+      // Rank 0 was leaving step 3 when rank 1 ran out of memory in step 4.
       {{{3, kStepped}, {4, kBefore}}, {true, false}, -1, false},
       {{{4, kBefore}, {3, kStepped}, {4, kBefore}}, {false, true, false}, -1, false},
       {{{1, kPartlyStepped}}, {false}, -1, true},
@@ -297,7 +297,7 @@ TEST(Memory, OfTheHostIsThatOfTheProcess) {
   EXPECT_THAT(with.ToText(), HasSubstr(" used (peak "));
   EXPECT_TRUE(ReleaseCaches(c10::kCPU));
   EXPECT_EQ(MemoryFigures().ToText(), "its allocator tells no figures");
-  // A device that nobody has registered tells nothing, which is not zero.
+  // An unregistered device reports nothing, which is not zero.
   EXPECT_FALSE(ReadMemory(c10::Device(c10::kXLA, 0)).used);
   EXPECT_FALSE(ReleaseCaches(c10::Device(c10::kXLA, 0)));
 }

@@ -7,8 +7,8 @@
 namespace fulldeck::runtime {
 namespace {
 
-// Not finite: every bit of the exponent is set. Adding the exponent's lowest bit to the masked exponent then carries
-// out of it; or-ing the carries of a block together keeps the loop free of branches, so that compilers make it wide.
+// A value is non-finite if all its exponent bits are set. Adding the lowest exponent bit to the masked exponent then
+// carries out of it. Or-ing the carries of a block keeps the loop free of branches, so that compilers vectorize it.
 template <typename Bits, Bits kExponent>
 std::optional<std::size_t> First(const void* data, std::size_t count) {
   constexpr std::size_t kBlock = 16 * 1024 / sizeof(Bits);

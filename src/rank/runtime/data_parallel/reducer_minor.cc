@@ -13,8 +13,8 @@
 namespace fulldeck::runtime {
 namespace {
 
-// 2.6: ten arguments, with skip_all_reduce_unused_params the last; then use_python_reducer came, then the list of
-// sizes, then batched_grad_copy, which has a default.
+// 2.6 takes ten arguments, the last being skip_all_reduce_unused_params. Later versions added use_python_reducer, then
+// the list of sizes, then batched_grad_copy, which has a default.
 template <typename Reducer, typename... Common>
 std::shared_ptr<Reducer> Construct(std::vector<std::int64_t> sizes, Common... common) {
   constexpr bool kSkipUnused = false;
@@ -30,7 +30,7 @@ std::shared_ptr<Reducer> Construct(std::vector<std::int64_t> sizes, Common... co
   }
 }
 
-// The Reducer takes for granted that it has one, and holds it weakly. It says what it sees to nobody.
+// The Reducer requires a Logger and holds a weak reference. Its data is not used.
 struct WithLogger {
   std::shared_ptr<c10d::Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
@@ -70,7 +70,7 @@ GradientWatch::GradientWatch(const std::vector<at::Tensor>& parameters, const st
     auto accumulator = torch::autograd::impl::grad_accumulator(parameters[i]);
     const std::uintptr_t key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
         [seen, i](const variable_list& outputs, const variable_list& inputs) {
-          // A parameter behind an output that the loss does not use: the engine comes by with nothing.
+          // For a parameter behind an output that the loss does not use, the engine calls the hook without a gradient.
           if (!inputs.empty() && inputs[0].defined()) seen(i);
           return outputs;
         }));
@@ -91,7 +91,7 @@ AutocastState EnterAutocast(c10::DeviceType device, AutocastState wanted) {
 }
 
 void LeaveAutocast(c10::DeviceType device, const AutocastState& before) {
-  // The outermost one lets go of the cast copies of the weights.
+  // When the outermost scope ends, free the cast copies of the weights.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device, before.enabled);
   at::autocast::set_autocast_dtype(device, before.dtype);

@@ -11,15 +11,15 @@
 namespace fulldeck {
 namespace {
 
-constexpr std::uint64_t kAlignment = 64;      // of the parts that a round is cut into
-constexpr std::size_t kChunkBytes = 4 << 20;  // of a card's tensor, on its way through the host
+constexpr std::uint64_t kAlignment = 64;      // of the shares into which a round is split
+constexpr std::size_t kChunkBytes = 4 << 20;  // staging size for a card's tensor
 
 at::Tensor BytesOf(const at::Tensor& tensor) {
-  // What counts are the values, in their order.
+  // The values in logical order.
   return tensor.detach().contiguous().reshape({-1}).view(at::kByte);
 }
 
-// Wherever the bytes lie, the sum is the same.
+// The hash does not depend on where the bytes are.
 void AddPart(base::Hash& hash, const at::Tensor& bytes, std::int64_t begin, std::int64_t end) {
   if (bytes.device().is_cpu()) {
     hash.Add(bytes.const_data_ptr<std::uint8_t>() + begin, static_cast<std::size_t>(end - begin));
@@ -31,7 +31,7 @@ void AddPart(base::Hash& hash, const at::Tensor& bytes, std::int64_t begin, std:
   }
 }
 
-// One row of words of every rank.
+// Gathers one row of words per rank.
 std::vector<std::vector<std::int64_t>> GatherWords(const Team& team, const std::vector<std::int64_t>& mine) {
   const auto length = static_cast<std::int64_t>(mine.size());
   at::Tensor words = at::empty({length}, at::kLong);
@@ -94,7 +94,7 @@ void ReplicaCheck::Step(const std::vector<NamedTensor>& tensors, std::uint64_t s
   const std::uint64_t begin = border(part_);
   const std::uint64_t end = border(part_ + 1);
   base::Hash hash;
-  hash.Add(&hash_, sizeof hash_);  // of the parts before
+  hash.Add(&hash_, sizeof hash_);  // chains the shares hashed before
   std::uint64_t at = 0;
   for (const NamedTensor& named : tensors) {
     const std::uint64_t length = named.tensor.nbytes();
@@ -115,7 +115,7 @@ void ReplicaCheck::Step(const std::vector<NamedTensor>& tensors, std::uint64_t s
   bool same = true;
   for (const auto& row : GatherWords(team_, {static_cast<std::int64_t>(mine)}))
     same &= row[0] == static_cast<std::int64_t>(mine);
-  // Everybody sees the same hashes, so everybody goes on to find out where.
+  // All ranks see the same hashes, so all of them continue with the search for the difference.
   if (same) return;
   std::string difference = CompareOverRanks(team_, tensors);
   if (difference.empty()) difference = "the ranks' parameters differed in the last steps and are the same again";

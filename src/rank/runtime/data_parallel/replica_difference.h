@@ -1,4 +1,4 @@
-// What all ranks have, side by side, and the words for who differs from whom.
+// Compares what all ranks have, and describes which ranks differ.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,12 +11,12 @@
 
 namespace fulldeck::runtime {
 
-// `rows`: of each rank one word a name, equal where the thing is. Empty: all rows are the same. Most ranks are right;
-// where there is no majority the text says so.
+// `rows`: per rank one word per name, equal if the contents are equal. Returns an empty string if all rows are equal.
+// The majority is assumed to be right; if there is none, the text says so.
 std::string DescribeDifference(const std::vector<std::vector<std::int64_t>>& rows,
                                const std::vector<std::string>& names);
 
-// A collective: the vectors of all ranks (one length, one type) as the rows of a matrix, on their device.
+// A collective: the vectors of all ranks (same length and type) as the rows of a matrix, on their device.
 at::Tensor RowsOfRanks(const Team& team, const at::Tensor& mine);
 
 // "rank 3", "ranks 1, 3 and 4".

@@ -75,7 +75,7 @@ std::optional<SampleBatch> Sampler::Next() {
   SampleBatch batch;
   batch.number = number_++;
   batch.global_size = options_.last == LastBatch::kShort ? present : options_.global_batch;
-  // Whole batches divide evenly; of a short one each rank gets its part of the range.
+  // Full batches divide evenly; of a short batch each rank gets its share of the range.
   const std::uint64_t begin = batch.global_size * rank_ / world_size_;
   const std::uint64_t end = batch.global_size * (rank_ + 1) / world_size_;
   batch.indices.reserve(end - begin);

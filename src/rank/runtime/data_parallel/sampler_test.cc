@@ -16,7 +16,7 @@ using testing::ThrowsMessage;
 
 using Set = std::multiset<std::uint64_t>;
 
-// The global batches of what is left of the samplers' epoch, each put together from all ranks.
+// The remaining global batches of the samplers' epoch, each assembled from all ranks.
 std::vector<Set> Batches(std::vector<Sampler>& ranks) {
   std::vector<Set> batches;
   while (true) {
@@ -114,7 +114,7 @@ TEST(Random, AnOrderIsAPermutationOfAnySize) {
 }
 
 TEST(Random, OrdersMixWell) {
-  // Of 1000 positions of 1000, about one stays where it is, and neighbors do not stay neighbors.
+  // Of 1000 positions about one maps to itself, and neighbors do not stay neighbors.
   int fixed = 0;
   int neighbors = 0;
   for (std::uint64_t epoch = 0; epoch < 50; ++epoch) {
@@ -168,11 +168,11 @@ TEST(Sampler, DropsOrPadsTheLastBatchByRule) {
   const Set all = Together(padded);
   EXPECT_EQ(all.size(), 128u);
   EXPECT_EQ(std::set<std::uint64_t>(all.begin(), all.end()).size(), 100u);
-  // Filled with the first of the epoch's order.
+  // Filled with the first samples of the epoch's order.
   for (const std::uint64_t sample : padded.front()) {
     EXPECT_TRUE(all.count(sample) == 2 || padded.front().size() > 28) << sample;
   }
-  // A batch larger than the data set goes round.
+  // A batch larger than the dataset wraps around.
   auto small = Ranks(2, {.size = 3, .global_batch = 8, .seed = 1, .last = LastBatch::kPad});
   EXPECT_EQ(Together(Batches(small)).size(), 8u);
 }
@@ -223,11 +223,11 @@ TEST(Sampler, ResumesInTheMiddleOfAnEpochAtAnotherNumberOfRanksWithWhatWasLeft) 
       seen.insert(batch->indices.begin(), batch->indices.end());
       saved = batch->after.ToText();
     }
-    rank.Next();  // fetched ahead and not trained on
+    rank.Next();  // prefetched and not trained on
   }
   EXPECT_EQ(saved, "size=1000 seed=17 shuffle=1 epoch=3 consumed=280");
   for (const int count : {1, 2, 5}) {
-    // The options' own seed does not matter any more.
+    // The seed of the options no longer matters.
     auto after = Ranks(count, {.size = 1000, .global_batch = 40, .seed = 1, .last = LastBatch::kShort});
     for (Sampler& rank : after) rank.Restore(SamplerState::FromText(saved));
     EXPECT_EQ(after[0].epoch(), 3u);

@@ -29,7 +29,7 @@ at::ScalarType WideType(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// A value a feature, in the shape in which it can be combined with the input.
+// One value per feature, shaped to broadcast over the input.
 at::Tensor AsFeature(const at::Tensor& values, const at::Tensor& input) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(input.dim()), 1);
   shape[1] = values.numel();
@@ -42,12 +42,12 @@ std::vector<std::int64_t> AllButFeatures(const at::Tensor& input) {
   return dimensions;
 }
 
-// Of all ranks together. Each rank's mean and squared distances from it are combined, not sums of squares, which would
-// cancel where the mean is large beside the spread.
+// Over all ranks. Combines each rank's mean and squared deviations from it. Sums of squares would cancel if the mean is
+// large compared with the deviation.
 struct Statistics {
   at::Tensor mean;
   at::Tensor variance;  // biased
-  at::Tensor count;     // values a feature, one element
+  at::Tensor count;     // values per feature, one element
 };
 
 Statistics StatisticsOf(const at::Tensor& wide, const Team& team) {
@@ -99,7 +99,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const at::Tensor normalized = (wide - AsFeature(mean, wide)) * AsFeature(inverse_deviation, wide);
     const auto dimensions = AllButFeatures(wide);
     const std::int64_t features = wide.size(1);
-    // The parameters' own gradients are this rank's; whoever averages gradients averages them too.
+    // The gradients of weight and bias are this rank's only; data parallel averaging covers them.
     const at::Tensor of_bias = gradient.sum(dimensions);
     const at::Tensor of_weight = (gradient * normalized).sum(dimensions);
     std::vector<at::Tensor> sums = {at::cat({of_bias, of_weight})};
@@ -202,7 +202,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   {
     const c10::AutoGradMode no_grad(false);
     statistics = StatisticsOf(input.detach().to(WideType(input)), team_);
-    // With two of its own a rank need not ask (and wait for its card).
+    // A rank with two values of its own need not read the count (and wait for its card).
     if (input.numel() < 2 * options.features && statistics.count.item<double>() < 2)
       throw Error("SyncBatchNorm of " + std::to_string(options.features) +
                   " features: all ranks together have fewer than two values a feature, which have no variance.");
@@ -222,7 +222,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   }
   auto group = c10::make_intrusive<GroupOfGraph>();
   group->team = team_;
-  // Multiplying by 1 and adding 0 changes no bit.
+  // Multiplying by 1 and adding 0 is exact.
   const auto plain = [&](double value) { return at::full({options.features}, value, statistics.mean.options()); };
   return Normalize::apply(input, options.affine ? weight : plain(1), options.affine ? bias : plain(0), statistics.mean,
                           at::rsqrt(statistics.variance + options.eps), statistics.count, group);

@@ -14,7 +14,7 @@ namespace fulldeck {
 namespace {
 
 struct Row {
-  std::vector<std::int64_t> rows;  // of the batch, on each rank
+  std::vector<std::int64_t> rows;  // of the batch, per rank
   std::vector<std::int64_t> rest;  // dimensions after the features
   at::ScalarType type = at::kDouble;
   bool affine = true;
@@ -59,19 +59,19 @@ void Compare(const RankOfTest& self, const Team& team, const Row& row) {
   const double tolerance = row.type == at::kDouble ? 1e-12 : 1e-6;
   for (int step = 0; step < 2; ++step) {
     at::manual_seed(100 + step);
-    // Far from zero beside its spread: sums of squares would lose it.
+    // The mean is large compared with the deviation: sums of squares would lose it.
     const at::Tensor whole = (at::randn(shape, row.type) + 3).requires_grad_();
     const at::Tensor slope = at::randn(shape, row.type);
     const at::Tensor part = whole.detach().slice(0, begin, begin + mine).clone().requires_grad_();
     const at::Tensor output = layer->forward(part);
-    // 3-dimensional for BatchNorm1d, whatever comes after the features.
+    // 3-dimensional for BatchNorm1d, whatever dimensions follow the features.
     const at::Tensor expected = plain->forward(whole.flatten(2 < whole.dim() ? 2 : 1)).view(shape);
     MUST(Farthest(output, expected.slice(0, begin, begin + mine)) < 10 * tolerance);
     (output * slope.slice(0, begin, begin + mine)).sum().backward();
     (expected * slope).sum().backward();
     MUST(Farthest(part.grad(), whole.grad().slice(0, begin, begin + mine)) < 10 * tolerance);
     if (row.affine) {
-      // Sums over the ranks, as the whole batch has.
+      // Sums over the ranks, as for the whole batch.
       std::vector<at::Tensor> gradients = {at::cat({layer->weight.grad(), layer->bias.grad()})};
       team.group->allreduce(gradients)->wait();
       const double size = std::max(1.0, plain->weight.grad().abs().max().item<double>());
@@ -84,7 +84,7 @@ void Compare(const RankOfTest& self, const Team& team, const Row& row) {
   MUST(Farthest(layer->running_var, plain->running_var) < 10 * tolerance);
   MUST(layer->num_batches_tracked.item<std::int64_t>() == 2);
   MUST(CompareOverRanks(team, {{"mean", layer->running_mean}, {"var", layer->running_var}}).empty());
-  // Evaluation needs nobody: one rank alone may do it.
+  // Evaluation does not communicate: a single rank may do it.
   layer->eval();
   plain->eval();
   if (self.rank == 0) {
@@ -99,9 +99,9 @@ TEST(SyncBatchNorm, IsThatOfOneRankWithTheWholeBatch) {
     for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
       Compare(self, team, {{4, 4, 4, 4}, {3, 2}, type});
       Compare(self, team, {{1, 7, 2, 3}, {}, type});                       // uneven
-      Compare(self, team, {{3, 0, 1, 2}, {4}, type});                      // a rank without any
-      Compare(self, team, {{0, 0, 2, 0}, {2, 2, 2}, type, false});         // all on one; no weights
-      Compare(self, team, {{2, 3, 4, 5}, {2}, type, true, std::nullopt});  // the plain mean of all batches
+      Compare(self, team, {{3, 0, 1, 2}, {4}, type});                      // a rank with no samples
+      Compare(self, team, {{0, 0, 2, 0}, {2, 2, 2}, type, false});         // all samples on one rank; no weights
+      Compare(self, team, {{2, 3, 4, 5}, {2}, type, true, std::nullopt});  // the cumulative mean of all batches
     }
   });
 }
@@ -126,13 +126,13 @@ TEST(SyncBatchNorm, TakesThePlaceOfPlainLayersInASequential) {
     MUST((UnsyncedBatchNorms(*plain) == std::vector<std::string>{"1", "3"}));
     torch::nn::Sequential synced = SyncedBatchNorm(plain, team);
     MUST(UnsyncedBatchNorms(*synced).empty());
-    // The same tensors under the same names: an optimizer or a checkpoint need not know.
+    // The same tensors under the same names, so optimizers and checkpoints need no change.
     const auto left = plain->named_parameters();
     const auto right = synced->named_parameters();
     MUST(left.size() == right.size() && left.size() == 6);
     for (const auto& item : left) MUST(right[item.key()].is_same(item.value()));
 
-    // Wrapped and trained as one rank with the whole batch.
+    // Wrapped and trained like a single rank with the whole batch.
     torch::nn::Sequential alone(torch::nn::Linear(kInputs, 6), torch::nn::BatchNorm1d(6), torch::nn::Tanh(),
                                 torch::nn::BatchNorm1d(6));
     {

@@ -1,5 +1,5 @@
-// lib/libfulldeck_nccl.so: makes torch's own NCCL backend. A library of its own, loaded when a session wants NCCL,
-// because it alone needs CUDA's headers to be built and torch's CUDA libraries to be loaded.
+// lib/libfulldeck_nccl.so: creates torch's own NCCL backend. It is a separate library, loaded when a session wants
+// NCCL, because only this code needs CUDA's headers to build and torch's CUDA libraries to load.
 #define USE_C10D_NCCL
 
 #include "runtime/cards/nccl_library.h"
@@ -11,7 +11,7 @@ extern "C" __attribute__((visibility("default"))) void fulldeck_make_nccl(const 
   const auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = request.timeout;
   made = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size, options);
-  // The communicator now, and not in the first step: what cannot work is told while the ranks still meet.
+  // Creates the communicator now instead of in the first step, so that errors appear during the rendezvous.
   made->setBoundDeviceId(request.device);
   made->eagerConnectSingleDevice(request.device);
 }

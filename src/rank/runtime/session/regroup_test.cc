@@ -1,4 +1,5 @@
-// Data parallel and micro-batches together: one rank runs out of memory, all go over to a new group and smaller parts.
+// Data parallel training with micro-batches: one rank runs out of memory, and all switch to a new group and smaller
+// micro-batches.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
@@ -16,7 +17,7 @@ namespace {
 
 using torch_backend::RankOfTest;
 
-constexpr std::int64_t kSamples = 16;  // of a rank in a step
+constexpr std::int64_t kSamples = 16;  // of a rank per step
 constexpr int kSteps = 5;
 constexpr int kFaultyStep = 2;
 

@@ -29,7 +29,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Rank 0 serves the store: it stays this long for ranks that have not left yet.
+// Rank 0 hosts the store: it waits this long for ranks that have not left yet.
 constexpr milliseconds kLeaveTimeout = std::chrono::seconds(30);
 constexpr milliseconds kLeaveTimeoutAfterRefusal = std::chrono::seconds(5);
 
@@ -41,7 +41,7 @@ fulldeck_board* OpenBoard() {
   fulldeck_board* board = nullptr;
   const int code = fulldeck_board_open(&board);
   if (code == 0) return board;
-  // No board is no fault: the program was started by something else. A board that cannot be used is told.
+  // Not having a board is not an error: something else started the program. Report an unusable board.
   if (code != -ENOENT) {
     base::Log(base::Severity::kWarning,
               "the monitor will not see this rank: " + base::Printable(fulldeck_board_error()));
@@ -60,7 +60,7 @@ class Session::Impl {
   explicit Impl(const SessionOptions& session_options);
 
   void Begin();
-  // Begin has thrown: what the ranks found out together, each of them is to read before the store goes.
+  // Begin has thrown. Every rank reads what the ranks found out together before the store goes away.
   void GiveUp() noexcept;
   void End() noexcept;
 
@@ -79,7 +79,7 @@ class Session::Impl {
   runtime::LoopClock loop;
   std::unique_ptr<runtime::Heartbeat> heartbeat;
   std::list<std::weak_ptr<std::function<void(const Team&)>>> regroup_callbacks;
-  // Guards team.group against AbortGroup of another thread.
+  // Guards team.group against AbortGroup from another thread.
   std::mutex group_mutex;
 
  private:
@@ -162,7 +162,7 @@ void Session::Impl::CheckMemory() {
   if (figures.used) fulldeck_board_memory(board.get(), *figures.used, figures.peak.value_or(*figures.used));
 }
 
-// Whether every rank has its card for itself.
+// Whether every rank has a card of its own.
 bool Session::Impl::CheckCards(const std::string& serial) {
   runtime::CardClaim mine;
   mine.node = runtime::ThisNodeKey();
@@ -206,7 +206,7 @@ void Session::Impl::MakeFirstGroup(bool one_rank_per_card) {
     failure = base::Printable(failure.substr(0, std::min(failure.find('\n'), std::size_t{400})));
     if (failure.empty()) failure = "no reason was given";
   }
-  // What one rank cannot do, none can.
+  // If one rank cannot do it, none can.
   const auto failures = GatherTexts(team, "group", failure);
   const auto failed = std::find_if(failures.begin(), failures.end(), [](const auto& text) { return !text.empty(); });
   if (failed != failures.end()) {
@@ -235,7 +235,7 @@ void Session::Impl::GiveUp() noexcept {
   try {
     if (team.store != nullptr) AnnounceLeave(kLeaveTimeoutAfterRefusal);
   } catch (const std::exception&) {
-    // Who has not come by now has not begun.
+    // Ranks that have not arrived by now have not begun.
   }
 }
 
@@ -244,15 +244,15 @@ void Session::Impl::End() noexcept {
     heartbeat.reset();
     if (team.group == nullptr) return;
     loop.Enter(Phase::kFinished);
-    // A rank that goes because of an error does not wait for others, who may wait for it.
+    // A rank that exits because of an error does not wait for the others, which may be waiting for it.
     AnnounceLeave(std::uncaught_exceptions() == 0 ? kLeaveTimeout : milliseconds(0));
     team.group->shutdown();
   } catch (const std::exception&) {
-    // The others are gone, or stay longer than rank 0 can wait; there is nobody left to tell.
+    // The others have exited, or take longer than rank 0 can wait. There is no one left to report to.
   }
 }
 
-// ---- making ----
+// ---- creation ----
 
 namespace {
 
@@ -288,7 +288,7 @@ Session::~Session() {
   if (impl_) impl_->End();
 }
 
-// ---- what it tells ----
+// ---- accessors ----
 
 const Team& Session::team() const {
   return impl_->team;
@@ -324,7 +324,7 @@ void Session::SeedDropout(std::uint64_t epoch) {
       device(), RandomStream(impl_->seed, Purpose::kDropout, epoch, static_cast<std::uint64_t>(rank())).Next64());
 }
 
-// ---- the loop ----
+// ---- training loop ----
 
 Step::Step(Step&& other) noexcept : session_(std::exchange(other.session_, nullptr)) {}
 
@@ -374,7 +374,7 @@ void Session::SetFingerprints(std::uint64_t batch, std::uint64_t parameters) {
   impl_->loop.SetFingerprints(batch, parameters);
 }
 
-// ---- a group that failed ----
+// ---- after a group failed ----
 
 void Session::AbortGroup(const std::string& reason) {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
@@ -384,7 +384,7 @@ void Session::AbortGroup(const std::string& reason) {
     group = impl_->team.group;
     generation = impl_->generation;
   }
-  // The reason first: whoever finds its group aborted looks for it.
+  // Store the reason before the abort: a rank that finds its group aborted looks for it.
   const std::string text = "rank " + std::to_string(rank()) + ": " + reason;
   impl_->team.store->compareSet(AbortKey(generation), std::string(), text);
   group->abort();
@@ -397,7 +397,7 @@ void Session::WatchForAborts() {
         "a wait in Gloo cannot be ended from outside, so that ranks cannot get each other out of it. Use the "
         "backend fulldeck (FULLDECK_BACKEND=fulldeck), or do without what needs it (oom = \"halve\").");
   }
-  // Inside one node the shared memory tells everybody at once.
+  // Within one node the shared-memory backend notifies all ranks immediately.
   if (world_size() == 1 || (impl.kind == runtime::BackendKind::kFulldeck && impl.facts.one_node())) return;
   const auto store = runtime::SecondConnection(impl.facts, impl.team.store, impl.options.timeout);
   impl.heartbeat->Watch([&impl, store, last = -1]() mutable {

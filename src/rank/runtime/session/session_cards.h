@@ -1,4 +1,4 @@
-// Do two ranks compute on the same card?
+// Detects two ranks that compute on the same card.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace fulldeck::runtime {
 
-// What one rank says of its card to the others.
+// What one rank publishes about its card.
 struct CardClaim {
-  std::string node;     // equal: the same machine and network namespace
-  std::string device;   // "gcu:3"; empty: it computes on processors
-  std::string serial;   // empty: not known
-  std::string visible;  // the visible-device lists that its numbers count in
+  std::string node;     // equal on the same machine and network namespace
+  std::string device;   // "gcu:3"; empty: it computes on the CPU
+  std::string serial;   // empty: unknown
+  std::string visible;  // the visible-device lists that its index refers to
 
   std::string ToText() const;
   static CardClaim FromText(const std::string& text);
@@ -22,8 +22,8 @@ std::string ThisNodeKey();
 // The values of all vendors' visible-device variables.
 std::string VisibleLists();
 
-// Pure. The first two ranks that have one card; {-1, -1}: none have. Cards with known serials are compared by these,
-// others by node, visible list and device.
+// Pure. The first two ranks on the same card; {-1, -1}: none. Cards with known serials are compared by serial, others
+// by node, visible lists and device.
 std::pair<int, int> FindSharedCard(const std::vector<CardClaim>& claims);
 
 }  // namespace fulldeck::runtime

@@ -94,7 +94,8 @@ LaunchFacts ReadLaunchFacts(const base::Environment& variables) {
     }
   }
   facts.simulated = !variables.Get(wire::kSimulateVariable).value_or("").empty();
-  // A list ("4,2") is for nested regions; the first is ours. What OpenMP itself would not take is not our error.
+  // A list ("4,2") is for nested regions; use the first value. A value that OpenMP itself would reject is not reported
+  // here.
   if (const auto threads = variables.Get("OMP_NUM_THREADS")) {
     const auto number = base::ParseInteger<int>(base::Trim(base::Split(*threads, ',').front()));
     if (number && *number > 0 && *number <= 4096) facts.threads = number;

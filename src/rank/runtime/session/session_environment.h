@@ -1,4 +1,5 @@
-// What a launcher tells a rank by variables, read and checked. Pure: takes the variables as a value.
+// The variables that a launcher sets for a rank, parsed and checked. Pure: takes the variables as a value and reads
+// nothing else.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ struct LaunchFacts {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
-  std::optional<int> local_world_size;  // absent: not told, and more than one rank
+  std::optional<int> local_world_size;  // absent: not set, and there are several ranks
   std::string master_address = "127.0.0.1";
   std::uint16_t master_port = 29500;
-  bool store_is_launchers = false;  // TORCHELASTIC_USE_AGENT_STORE: the store is there, and no rank makes it
+  bool store_is_launchers = false;  // TORCHELASTIC_USE_AGENT_STORE: the launcher serves the store, not rank 0
   std::string attempt = "0";        // TORCHELASTIC_RESTART_COUNT
 
   std::string device;       // FULLDECK_DEVICE, or empty
@@ -28,7 +29,7 @@ struct LaunchFacts {
   bool simulated = false;                  // FULLDECK_SIMULATE is set
   std::optional<int> threads;              // OMP_NUM_THREADS
 
-  // All ranks are on this node, as far as the variables tell.
+  // Whether all ranks are on this node, according to the variables.
   bool one_node() const;
 };
 

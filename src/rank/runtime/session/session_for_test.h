@@ -1,4 +1,4 @@
-// For tests: ranks as processes that a launcher might have started.
+// For tests: ranks as processes, with the environment that a launcher would set.
 #pragma once
 
 #include <unistd.h>
@@ -11,13 +11,13 @@
 
 namespace fulldeck::runtime {
 
-// Below the ports that the kernel gives out by itself, and another for each test.
+// Below the ephemeral port range of the kernel, and a different one for each test.
 inline int FreePort() {
   static int next = 0;
   return 20000 + (getpid() * 16 + next++) % 12000;
 }
 
-// In a rank: the variables of a launcher, and no others of ours.
+// In a rank: sets the variables of a launcher and clears fulldeck's other ones.
 inline void SetVariables(const torch_backend::RankOfTest& self, int port) {
   for (const char* name :
        {"FULLDECK_DEVICE", "FULLDECK_CARD_SERIAL", "FULLDECK_SIMULATE", "FULLDECK_BACKEND", "FULLDECK_BOARD_FD",

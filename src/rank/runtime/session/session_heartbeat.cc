@@ -46,7 +46,7 @@ void Heartbeat::Beat() {
       try {
         check();
       } catch (const std::exception&) {
-        failed = true;  // the store is gone, and the run with it; the loop's own calls say so
+        failed = true;  // the store is gone, and the run has failed; the loop's own calls report it
       }
     }
     lock.lock();

@@ -1,6 +1,6 @@
-// The session's own thread, `fulldeck-beat`: once a second a sign of life on the rank board, and, where it is asked
-// to, a check whether another rank has aborted the group, so that this rank's wait in it ends too. That check is for
-// groups whose backend does not tell the others by itself.
+// The session's own thread, `fulldeck-beat`. It writes a heartbeat to the rank board once a second. On request it also
+// checks whether another rank has aborted the group, so that this rank's wait in it ends too: for groups whose backend
+// does not notify the other ranks by itself.
 #pragma once
 
 #include <condition_variable>
@@ -15,11 +15,11 @@ namespace fulldeck::runtime {
 class Heartbeat {
  public:
   explicit Heartbeat(fulldeck_board* board);
-  ~Heartbeat();  // joins
+  ~Heartbeat();  // joins the thread
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // Called four times a second from then on; what it throws ends the looking.
+  // `check` is called four times a second from then on, until it throws.
   void Watch(std::function<void()> check);
 
  private:

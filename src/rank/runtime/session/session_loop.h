@@ -1,5 +1,5 @@
-// Where the time of a training loop goes, and what of it the rank board is told. A few clock reads and one write to the
-// board a step.
+// Measures where the time of a training loop goes, and writes it to the rank board. A few clock reads and one write to
+// the board per step. It does not judge; the monitor does.
 #pragma once
 
 #include <atomic>
@@ -13,20 +13,20 @@
 
 namespace fulldeck::runtime {
 
-// Threads: the loop's, but for AddCommunication, which any may call.
+// Threads: the loop's, except that any thread may call AddCommunication.
 class LoopClock {
  public:
-  // `board` may be null, and lives longer.
+  // `board` may be null, and must outlive it.
   explicit LoopClock(fulldeck_board* board);
 
-  // After a step, at most five times a second: for what costs more than the clock itself.
+  // `work` runs after a step, at most five times a second: for work that costs more than the clock itself.
   void RunPeriodically(std::function<void()> work) { periodic_work_ = std::move(work); }
 
-  // The time until now counts for the phase before.
+  // The time until now is added to the previous phase.
   void Enter(Phase phase);
   void BeginStep();
   void Done(std::optional<double> loss, std::uint64_t samples);
-  // The step did not come to its end.
+  // The step was not completed.
   void Abandon();
   void AddCommunication(std::chrono::nanoseconds time);
 
@@ -44,9 +44,9 @@ class LoopClock {
   Clock::time_point since_ = Clock::now();
   std::function<void()> periodic_work_;
   Clock::time_point next_time_ = Clock::now();
-  std::uint64_t compute_ns_ = 0;        // with the waiting inside it
-  std::uint64_t communication_ns_ = 0;  // of the phase of that name
-  // Plain counting: nothing else is published with it.
+  std::uint64_t compute_ns_ = 0;        // including the waiting within it
+  std::uint64_t communication_ns_ = 0;  // of the communication phase
+  // Relaxed: a plain sum that publishes nothing else.
   std::atomic<std::uint64_t> waited_ns_{0};
 };
 

@@ -1,4 +1,4 @@
-// Sessions on simulated cards, and the door that their library comes through.
+// Sessions on simulated cards, and loading their library as a plugin.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ TEST(Plugin, IsCheckedForWhetherItCanWork) {
     setenv("FULLDECK_DEVICE", "mlu:0", 1);
     const std::string text = MUST_THROW(Session::FromEnvironment());
     MUST(Has(text, "libplugin_for_test.so cannot work here: the driver has version 6, and 7 is needed"));
-    // It can, and yet brings no device of that name.
+    // It loads, but provides no device of that name.
     unsetenv("FULLDECK_TEST_PLUGIN");
     MUST(Has(MUST_THROW(Session::FromEnvironment()), "nobody has taught torch that name; it knows cpu"));
     LoadTorchPlugin(kPlugin);
@@ -43,7 +43,7 @@ TEST(Plugin, IsNotNeededForTheHost) {
   });
 }
 
-// In a rank: cards as the launcher gives them out.
+// In a rank: sets the cards as the launcher assigns them.
 void GiveCard(const std::string& cards, int card, const std::string& folder) {
   setenv("FULLDECK_SIMULATE", cards.c_str(), 1);
   setenv("FULLDECK_SIMULATE_DIR", folder.c_str(), 1);
@@ -172,7 +172,7 @@ TEST(SimulatedSession, CachesAreReleasedAboveTheWatermarkAndItIsLoggedOnce) {
     testing::internal::CaptureStderr();
     std::string log;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    // Looked at after a step, now and then.
+    // Checked after a step, at intervals.
     for (int steps = 0; log.empty() && std::chrono::steady_clock::now() < deadline; ++steps) {
       session->BeginStep().Done(1.0, 1);
       usleep(10'000);

@@ -41,13 +41,13 @@ bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
-// Where all ranks are on this host, nobody else needs to reach the store.
+// If all ranks are on this node, no other node needs to reach the store.
 std::string AddressOf(const LaunchFacts& facts) {
   if (facts.store_is_launchers || !facts.one_node() || IsLoopback(facts.master_address)) return facts.master_address;
   return "127.0.0.1";
 }
 
-// Bound to this address alone: torch's own server would take every interface.
+// Binds to this address only: torch's own server would listen on all interfaces.
 base::UniqueFd Bind(const std::string& host, std::uint16_t port) {
   const Addresses addresses = Resolve(host, port);
   int error = 0;
@@ -57,7 +57,7 @@ base::UniqueFd Bind(const std::string& host, std::uint16_t port) {
       error = errno;
       continue;
     }
-    // The launcher keeps the port for this rank by a socket that is bound and does not listen.
+    // The launcher reserves the port for this rank with a socket that is bound but does not listen.
     const int on = 1;
     setsockopt(descriptor.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(descriptor.get(), at->ai_addr, at->ai_addrlen) == 0 && listen(descriptor.get(), 1024) == 0) {
@@ -73,7 +73,7 @@ base::UniqueFd Bind(const std::string& host, std::uint16_t port) {
                    : ". Check MASTER_ADDR and MASTER_PORT."));
 }
 
-// Torch's own client waits a second or more between its tries.
+// Torch's own client waits a second or more between attempts.
 void WaitForListener(const std::string& host, std::uint16_t port, int rank, steady_clock::time_point deadline) {
   const Addresses addresses = Resolve(host, port);
   int error = 0;
@@ -108,7 +108,7 @@ c10::intrusive_ptr<c10d::Store> Connect(const LaunchFacts& facts, bool serves, m
   }
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
-    static_cast<void>(listener.Release());  // the store's server closes it
+    static_cast<void>(listener.Release());  // the store's server now owns and closes it
     return store;
   } catch (const std::exception& error) {
     const std::string text = error.what();

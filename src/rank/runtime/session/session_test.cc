@@ -193,7 +193,7 @@ TEST(Cards, TwoRanksOnOneCardAreFound) {
   using Pair = std::pair<int, int>;
   EXPECT_EQ(FindSharedCard({a}), Pair(-1, -1));
   EXPECT_EQ(FindSharedCard({a, a}), Pair(0, 1));
-  // The serial tells, whatever the ranks call it.
+  // The serial decides, whatever names the ranks use.
   EXPECT_EQ(FindSharedCard({a, with(a, [](CardClaim& c) { c.device = "gcu:1"; })}), Pair(0, 1));
   EXPECT_EQ(FindSharedCard({a, with(a, [](CardClaim& c) { c.serial = "S-2"; })}), Pair(-1, -1));
   EXPECT_EQ(FindSharedCard({a, with(a, [](CardClaim& c) { c.node = "host b"; })}), Pair(-1, -1));
@@ -203,7 +203,7 @@ TEST(Cards, TwoRanksOnOneCardAreFound) {
   EXPECT_EQ(FindSharedCard({nameless, with(nameless, [](CardClaim& c) { c.device = "gcu:1"; })}), Pair(-1, -1));
   EXPECT_EQ(FindSharedCard({nameless, with(nameless, [](CardClaim& c) { c.visible = "CUDA_VISIBLE_DEVICES=1 "; })}),
             Pair(-1, -1));
-  // Processors can be shared.
+  // The CPU can be shared.
   const CardClaim on_cpu = {"host a", "", "", ""};
   EXPECT_EQ(FindSharedCard({on_cpu, on_cpu, a, on_cpu}), Pair(-1, -1));
   EXPECT_EQ(FindSharedCard({on_cpu, a, on_cpu, a}), Pair(1, 3));
@@ -264,9 +264,9 @@ TEST(BackendChoice, WhatIsRequestedIsDoneOrRefusedWithWhatIsPossible) {
   EXPECT_THAT([&] { ChooseBackend(facts); }, ThrowsMessage<Error>(HasSubstr("Possible here: fulldeck.")));
 }
 
-// ---- the proof ----
+// ---- the probe ----
 
-// In a rank: the node's matrix product from now on.
+// In a rank: replaces the CPU's matrix product from now on.
 template <typename Product>
 torch::Library WithProduct(Product product) {
   torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
@@ -298,7 +298,7 @@ TEST(DeviceProof, NamesACardThatFails) {
 
 TEST(DeviceProof, ACardThatHangsIsNamedAndDoesNotBlockTheExit) {
   torch_backend::RanksOptions options;
-  options.exit_statuses = {1};  // the end of the program does not wait, and is never a success
+  options.exit_statuses = {1};  // exit does not wait, and the exit code is never 0
   options.through_exit = true;
   options.limit = std::chrono::seconds(60);
   RunRanks(
@@ -308,7 +308,7 @@ TEST(DeviceProof, ACardThatHangsIsNamedAndDoesNotBlockTheExit) {
           while (true) pause();
           return a;
         });
-        // What a vendor's library might do at the end of a process.
+        // What a vendor's library might do in an exit handler.
         std::atexit([] {
           while (true) pause();
         });
@@ -364,7 +364,7 @@ TEST(Session, IsMadeOnceAndTheSecondCallGivesTheSame) {
     SessionOptions other;
     other.threads = 2;
     MUST(Has(MUST_THROW(Session::FromEnvironment(other)), "made with other options"));
-    // After it is gone, another may be made.
+    // After it is destroyed, another may be created.
     session.reset();
     MUST(Session::FromEnvironment(other)->settings().find("threads 2") != std::string::npos);
   });
@@ -397,7 +397,7 @@ TEST(Session, RefusesAnotherNumberOfRanksThanTheProgramRequests) {
 
 TEST(Session, ListensOnLoopbackAloneWhereThereIsOneNode) {
   RunSession(2, [](const RankOfTest& self) {
-    // Also where the launcher gave another name of this node.
+    // Also when the launcher uses another name for this node.
     char node[256] = {};
     gethostname(node, sizeof node - 1);
     setenv("MASTER_ADDR", node, 1);
@@ -581,9 +581,9 @@ TEST(Session, TheLoopsTimesGoToTheirPhases) {
   EXPECT_EQ(figures.has_loss, 0u);
 }
 
-// ---- no CUDA where there is none (S0.1) ----
+// ---- no CUDA on machines without it (S0.1) ----
 
-// Libraries of NVIDIA's that are in this process.
+// NVIDIA libraries that this process has loaded.
 std::string CudaLibrariesHere() {
   std::ifstream maps("/proc/self/maps");
   std::string found;
@@ -595,7 +595,7 @@ std::string CudaLibrariesHere() {
   return found;
 }
 
-// Only in the process that the test below starts.
+// Runs only in the process that the test below starts.
 TEST(CudaTrap, DISABLED_ASessionLoadsNothingOfCuda) {
   const std::string planted = getenv("FULLDECK_PLANTED_CALL") == nullptr ? "" : getenv("FULLDECK_PLANTED_CALL");
   ASSERT_EQ(CudaLibrariesHere(), "");
@@ -619,7 +619,7 @@ TEST(CudaTrap, FailsWhereSomethingOfCudaIsCalledAndPassesForASession) {
   if (HasCudaCards()) GTEST_SKIP() << "this machine has cards that torch calls cuda";
   char folder[] = "/tmp/fulldeck-trap-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
-  // Whoever calls CUDA loads one of these: the loader finds them, and they stay visible in the process.
+  // A call to CUDA loads one of these: the loader finds the fake ones, and they stay visible in the process.
   std::string source;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line) && source.empty();) {

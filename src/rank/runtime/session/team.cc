@@ -27,13 +27,21 @@ std::string WhereKey(int rank) {
   return "where/" + std::to_string(rank);
 }
 
-// One barrier: the n-th of this kind and name. Keys of the store:
-//   meet/KIND/NAME/round/RANK   how often the rank has come here: stays, one a rank and name
-//   meet/KIND/NAME/N/RANK       what the rank brought
-//   meet/KIND/NAME/N/come       how many have come
-//   meet/KIND/NAME/N/all        all have: what the others wait for
-//   meet/KIND/NAME/N/left       how many have gone; the last one takes all of these away
-//   where/RANK                  where the rank waits, for the others' messages
+// A rendezvous through the store: the n-th of this kind and name. Keys, below one prefix per kind and name (`base`):
+//   round/RANK   number of calls by the rank; kept, one key per rank and name
+//   N/RANK       the rank's text
+//   N/come       number of ranks that have arrived
+//   N/all        exists once all have arrived; the others wait for it
+//   N/left       number of ranks that have left; the last one deletes all keys of N
+// and outside it:
+//   where/RANK   where the rank waits, for the other ranks' messages
+//
+// Invariants:
+//   - N is a rank's own count of its calls, and all ranks make the same calls, so the n-th calls share keys, and a fast
+//     rank in call n + 1 does not touch the keys of call n.
+//   - A rank sets its text before it increments `come`. So once `all` exists, every rank's text is readable.
+//   - A rank increments `left` only after its last read of N. So the last one deletes keys that no rank will read.
+//     A rank whose wait timed out never leaves, so the keys remain.
 class StoreBarrier {
  public:
   StoreBarrier(const Team& team, const char* kind, const char* title, std::string_view name,
@@ -54,7 +62,7 @@ class StoreBarrier {
 
   void Arrive(std::string_view text) {
     team_.store->set(WhereKey(team_.rank), Bytes(title_));
-    // Not every store keeps an empty value.
+    // Not every store can hold an empty value, so a '=' is prepended.
     std::vector<std::uint8_t> brought(1 + text.size(), '=');
     std::copy(text.begin(), text.end(), brought.begin() + 1);
     team_.store->set(KeyOf(team_.rank), brought);
@@ -63,7 +71,7 @@ class StoreBarrier {
 
   void WaitForAll() { WaitFor(key_ + "all"); }
 
-  // For a key that rank 0 alone brings.
+  // For a key that only rank 0 sets.
   void WaitForMain() { WaitFor(KeyOf(0)); }
 
   std::string ValueOf(int rank) const { return Text(team_.store->get(KeyOf(rank))).substr(1); }
@@ -116,7 +124,7 @@ class StoreBarrier {
   std::string title_;
 };
 
-// What rank 0 brings when its work went wrong begins so, and when it went well it is empty.
+// Prefix of rank 0's text if its work failed; the text is empty if it succeeded.
 constexpr char kFailed[] = "failed: ";
 
 void DoOnMain(const Team& team, const char* title, std::string_view name, const std::function<void()>& work,
@@ -187,8 +195,8 @@ void MainFirst(const Team& team, std::string_view name, const std::function<void
 double MeanOverRanks(const Team& team, const at::Tensor& value) {
   if (value.numel() != 1)
     throw Error("the mean over the ranks is of one number, and this tensor has " + std::to_string(value.numel()) + ".");
-  // On the team's device, because the group has a backend for that; not every card has doubles. A copy, because the
-  // caller keeps its own number.
+  // On the team's device, for which the group has a backend; not every card supports double. A copy, because the
+  // caller's tensor must not change.
   at::Tensor sum = value.detach().to(team.device, team.device.is_cpu() ? at::kDouble : at::kFloat).reshape({1}).clone();
   std::vector<at::Tensor> tensors = {sum};
   team.group->allreduce(tensors)->wait();

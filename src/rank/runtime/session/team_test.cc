@@ -44,7 +44,7 @@ TEST(Team, ABarrierLeavesNothingInTheStoreButItsCounts) {
     for (int i = 0; i < 5; ++i) Barrier(team, "often");
     GatherTexts(team, "some", "text");
     Barrier(team, "last");
-    // Whoever leaves last takes the meeting's keys away.
+    // The last rank to leave deletes the keys.
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     const auto is_clean = [&] {
       for (const std::string key : {"meet/barrier/often/5/0", "meet/barrier/often/5/all", "meet/barrier/often/5/left",
@@ -63,7 +63,7 @@ TEST(Team, ABarrierThatTimesOutSaysWhoIsMissingAndWhereTheyWait) {
     const Team team = TeamOf(self);
     Barrier(team, "begin");
     if (self.rank < 2) {
-      // Once the others are where they are to be.
+      // Once the other ranks wait where they should.
       team.store->wait({"where/2"});
       const std::string text = MUST_THROW(Barrier(team, "epoch end", milliseconds(500)));
       MUST(Has(text, "barrier \"epoch end\": rank " + std::to_string(self.rank) + " waited 0.5 s; missing: "));

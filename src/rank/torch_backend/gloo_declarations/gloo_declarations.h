@@ -1,8 +1,8 @@
-// What ProcessGroupGloo.hpp needs of Gloo's headers, which torch's wheels do not ship: names of types that it holds by
-// pointer alone, and the two classes of which it uses members. Gloo itself is inside libtorch_cpu; nothing here is ever
-// defined.
+// The declarations of Gloo that ProcessGroupGloo.hpp needs, because torch's wheels do not ship Gloo's headers: the
+// types that it holds only by pointer, and the two classes whose members it uses. Gloo itself is inside libtorch_cpu;
+// nothing is ever defined here.
 //
-// The files beside this one stand in for Gloo's own names. That the layout is right is checked where it counts: see
+// The files next to this one replace Gloo's headers of the same names. The layout is checked where it matters: see
 // gloo_groups.cc.
 #pragma once
 

@@ -12,7 +12,7 @@
 namespace fulldeck::torch_backend {
 namespace {
 
-// Both written once, before the handler is installed.
+// Both are written once, before the handler is installed.
 std::terminate_handler handler_before = nullptr;
 pthread_t ending_thread;
 
@@ -24,14 +24,14 @@ bool PythonEnds() {
 #endif
 }
 
-// pthread_exit() unwinds without an exception that anybody could catch.
+// pthread_exit() unwinds without a catchable exception.
 bool ThisThreadIsLate() {
   return PythonEnds() && std::current_exception() == nullptr && pthread_equal(pthread_self(), ending_thread) == 0;
 }
 
 void HangIfLate() {
   if (ThisThreadIsLate()) {
-    // Signals are for the thread that is still at work.
+    // Leave signals to the thread that is still running.
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, nullptr);

@@ -1,6 +1,6 @@
-// The extension `fulldeck._C`: torch_backend/backend.h for Python. python/fulldeck/backend.py is its only user, and
-// loads it when the first group is made. Every function that may wait lets go of the interpreter's lock: making a group
-// waits for other processes, and shutting down waits for threads that may want the lock.
+// The extension `fulldeck._C`: torch_backend/backend.h for Python. Its only user is python/fulldeck/backend.py, which
+// loads it when the first group is created. Every function that may block releases the GIL: creating a group waits for
+// other processes, and shutting down waits for threads that may need the GIL.
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -28,8 +28,8 @@ std::string MinorOf(const std::string& version) {
   return version.substr(0, version.find('.', version.find('.') + 1));
 }
 
-// The classes that the backend derives from differ between minors. backend.py has compared already; this is for whoever
-// loads the module past it.
+// The layout of the backend's base classes differs between minor versions. backend.py has already compared them; this
+// covers loading the module without it.
 void RefuseAnotherTorch() {
   const auto running = py::str(py::module_::import("torch").attr("__version__")).cast<std::string>();
   if (MinorOf(running) == MinorOf(BuiltForTorch())) return;
@@ -68,7 +68,7 @@ std::tuple<bool, int, std::uint64_t, std::uint64_t> LastNonfinite(const BackendP
 PYBIND11_MODULE(_C, module) {
   using namespace fulldeck::torch_backend;  // NOLINT: the names of this file
   RefuseAnotherTorch();
-  // The classes of stores and backends are bound there.
+  // This module binds the classes of stores and backends.
   py::module_::import("torch._C._distributed_c10d");
   module.attr("BUILT_FOR_TORCH") = BuiltForTorch();
   module.attr("LACKING_IN_THIS_TORCH") = LackingInThisTorch();
