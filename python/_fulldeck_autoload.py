@@ -1,21 +1,21 @@
-"""What torch calls at the end of `import torch` (entry point group `torch.backends`): the name "fulldeck" is made known to
-torch.distributed, and nothing else happens until a group of that name is made. Only where FULLDECK_SIMULATE or FULLDECK_TORCH_PLUGIN
-asks for a device are the simulated cards, or a vendor's library, loaded too.
+"""Called by torch at the end of `import torch` (entry point group `torch.backends`). Registers the name "fulldeck" with
+torch.distributed; everything else waits until a group with that name is created. Only if FULLDECK_SIMULATE or
+FULLDECK_TORCH_PLUGIN requests a device does it also load the simulated cards or a vendor's library.
 
-An exception here would make `import torch` fail for everybody who shares this environment, so nothing gets out, and nothing
-is imported that might be broken: not even the package. The module stands outside of it, because a script of the user's that
-is called fulldeck.py would otherwise be imported in its place.
+An exception here would make `import torch` fail for every user of this environment. So no exception escapes, and
+nothing that may be broken is imported: not even the package. The module is outside the package, because a user's script
+named fulldeck.py would otherwise be imported instead.
 """
 NAME = "fulldeck"
 DEVICES = ["cpu", "cuda", "privateuseone"]
-# Why the name could not be made known, if it could not; for people who look.
+# Why the name could not be registered, if so; for debugging only.
 failure = None
-# The same of the devices that were asked for; fulldeck.simulator.failure says more.
+# The same for the requested devices; fulldeck.simulator.failure has the details.
 plugin_failure = None
 
 
 def register():
-    """Called by torch. Returns in every case."""
+    """Called by torch. Never raises."""
     global failure, plugin_failure
     try:
         register_backend()
@@ -29,7 +29,8 @@ def register():
 
 
 def load_plugins():
-    """The simulated cards, and what else brings torch a device: fulldeck.simulator, which is imported only where it is asked for."""
+    """Loads the simulated cards and other plugins that bring torch a device. Imports fulldeck.simulator only if one is
+    requested."""
     import os
 
     if os.environ.get("FULLDECK_SIMULATE") or os.environ.get("FULLDECK_TORCH_PLUGIN"):
@@ -37,7 +38,7 @@ def load_plugins():
 
 
 def register_backend():
-    """Does nothing where it is known already, or where torch was built without torch.distributed."""
+    """Does nothing if the name is already registered, or if torch was built without torch.distributed."""
     import torch.distributed
 
     if not torch.distributed.is_available():
@@ -47,20 +48,20 @@ def register_backend():
         return
     defaults = dict(backend.default_device_backend_map)
     backend.register_backend(NAME, create, extended_api=True, devices=list(DEVICES))
-    # torch takes the first backend that names a device for its default. It is the user's to choose ours.
+    # torch makes the first backend that names a device its default. Choosing this backend is up to the user.
     for device in DEVICES:
         if device not in defaults and backend.default_device_backend_map.get(device) == NAME:
             del backend.default_device_backend_map[device]
 
 
 def create(options, group_options=None):
-    """Called by torch when a group is made."""
+    """Called by torch when a group is created."""
     return package("fulldeck.backend").create(options, group_options)
 
 
 def package(module):
-    """A module of the package beside this module. A fulldeck.py of the user's further up on the path is neither run
-    nor taken for it."""
+    """A module of the package next to this module. A user's fulldeck.py earlier on the path is neither executed nor
+    mistaken for it."""
     import importlib
     import importlib.util
     import os

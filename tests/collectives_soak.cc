@@ -1,12 +1,12 @@
-// collectives_soak: many calls of every kind, drawn at random, in several groups at once, with everything that they
-// give checked. Ranks are processes, or threads of one (for the thread sanitizer). A seed makes the same calls again.
+// collectives_soak: many random calls of every kind, in several concurrent groups, with all results checked. Ranks are
+// processes, or threads of one process (for the thread sanitizer). The same seed makes the same calls.
 //
 //   collectives_soak [--calls N] [--ranks N] [--seed N] [--threads] [--seconds N]
 //
-// On every rank a thread drives the world and another one the groups that the rank shares with some of the others
-// (halves, evens and odds, neighbours), while a third exchanges messages with all. N calls are made in all, each
-// counted once however many ranks take part. The last line is "N calls, N messages, N bytes …"; the exit code is 0 only
-// if nothing was wrong.
+// On every rank one thread drives the world group and a second one drives the groups that the rank shares with some of
+// the others (halves, evens and odds, neighbors), while a third exchanges messages with all. N calls are made in total,
+// each counted once however many ranks take part. The last line is "N calls, N messages, N bytes …"; the exit code is 0
+// only if everything was correct.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -50,11 +50,11 @@ struct Settings {
   int ranks = 4;
   std::uint64_t seed = 1;
   bool threads = false;
-  int seconds = 3600;  // after these it is called hung
-  std::string run;     // a name that no other run has
+  int seconds = 3600;  // after this time it counts as hung
+  std::string run;     // unique to the run
 };
 
-// What all ranks add to; shared between them when they are processes.
+// Totals over all ranks; in shared memory when ranks are processes.
 struct Sums {
   std::atomic<std::uint64_t> calls{0};
   std::atomic<std::uint64_t> messages{0};
@@ -94,7 +94,7 @@ std::vector<GroupPlan> PlanGroups(const Settings& settings) {
   add("ends", [&](int rank) { return rank == 0 || rank == ranks - 1; });
   Draws draws(settings.seed);
   for (GroupPlan& plan : plans) {
-    // The world makes half of all calls.
+    // The world group makes half of all calls.
     plan.calls = &plan == plans.data() ? settings.calls / 2 : settings.calls / 2 / (plans.size() - 1);
     plan.options.name = settings.run + " " + plan.name;
     plan.options.key = settings.run;
@@ -123,7 +123,7 @@ Problem AnyProblem(int size, std::uint64_t seed) {
   do {
     reduction = fulldeck::testing::kReductions[draws.Below(std::size(fulldeck::testing::kReductions))];
   } while (!CanReduce(datatype, reduction));
-  // From nothing to many chunks, all orders of magnitude as often.
+  // From 0 bytes to many chunks, with all orders of magnitude equally frequent.
   const std::uint64_t bytes = draws.OneIn(20) ? 0 : draws.Below(std::uint64_t{64} << draws.Below(11));
   return MakeProblem(operation, datatype, reduction, static_cast<int>(draws.Below(static_cast<std::uint64_t>(size))),
                      bytes / BytesOf(datatype), size, seed);
@@ -131,7 +131,7 @@ Problem AnyProblem(int size, std::uint64_t seed) {
 
 Placement AnyPlacement(Draws& draws, std::uint64_t mood) {
   using Kind = Placement::Kind;
-  // Moods that all ranks share, since much is done only where all have their data alike; else each for itself.
+  // Usually all ranks have the same kind of buffer, since some code paths require that; otherwise each draws its own.
   const auto any = [&] { return static_cast<Kind>(draws.Below(3)); };
   switch (mood) {
     case 0:
@@ -145,7 +145,7 @@ Placement AnyPlacement(Draws& draws, std::uint64_t mood) {
   }
 }
 
-// A reduction of ones with one NaN in it: who and where must be noted, the same on all.
+// A reduction of ones with one NaN: rank and element must be recorded, the same on all members.
 std::string CheckNonfinite(Group& group, std::uint64_t seed) {
   Draws draws(seed);
   const std::uint64_t count = 1 + draws.Below(20000);
@@ -167,8 +167,8 @@ std::string CheckNonfinite(Group& group, std::uint64_t seed) {
 
 void Drive(const Settings& settings, const std::vector<GroupPlan>& plans,
            const std::vector<std::unique_ptr<Group>>& groups, bool world, int rank, Sums& sums) {
-  // All groups of this thread take turns by their numbers of calls, which is the same order on every rank that shares
-  // them.
+  // The groups of this thread take turns in proportion to their numbers of calls, which is the same order on every rank
+  // that shares them.
   const std::size_t first = world ? 0 : 1;
   const std::size_t last = world ? 1 : plans.size();
   Draws own(Mix(settings.seed) + static_cast<std::uint64_t>(rank) * 2 + first);
@@ -199,8 +199,8 @@ void Drive(const Settings& settings, const std::vector<GroupPlan>& plans,
   }
 }
 
-// A message to and from a neighbour a step further away each time, of a length that both know, while the collectives go
-// on.
+// Exchanges messages with neighbors at increasing distance, of a length that both sides know, while the collectives
+// run.
 void Talk(const Settings& settings, Group& world, Sums& sums) {
   const std::uint64_t rounds = settings.calls / 10;
   const int size = world.size();
@@ -300,7 +300,7 @@ int main(int count, char** arguments) {
     for (int rank = 0; rank < settings.ranks; ++rank) {
       children.push_back(fork());
       if (children.back() == 0) {
-        alarm(static_cast<unsigned>(settings.seconds));  // ends it, and the others then hear of its death
+        alarm(static_cast<unsigned>(settings.seconds));  // kills this rank; the others then detect its death
         Live(settings, plans, rank, sums);
         std::exit(0);
       }

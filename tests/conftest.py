@@ -6,7 +6,7 @@ from launching import Workspace
 
 @pytest.fixture
 def workspace(tmp_path):
-    """A workspace of its own to run `fulldeck` in, whose runs must have left nothing behind when the test is over."""
+    """A private workspace for running `fulldeck`; its runs must leave no process and no file when the test ends."""
     here = Workspace(tmp_path)
     try:
         yield here

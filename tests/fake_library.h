@@ -1,4 +1,5 @@
-// Opens a fake vendor library inside the test. Only for those that do no harm: the others are for the helper process.
+// Opens a fake vendor library inside the test process. Only for fakes without faults; the others need the helper
+// process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ inline std::string FakeLibraryPath(const std::string& variant, const std::string
   return std::string(FULLDECK_BUILD_DIR) + "/tests/fake_libraries/" + variant + "/" + file_name;
 }
 
-// What the reader says at once, or the error of the first step that fails.
+// The first reading, or the error of the first step that fails.
 template <typename Open>
 base::Result<device::SourceReading> ReadFakeLibrary(const std::string& path, Open open) {
   auto library = base::DynamicLibrary::Open(path);
@@ -27,7 +28,7 @@ base::Result<device::SourceReading> ReadFakeLibrary(const std::string& path, Ope
   return (*reader)->Read();
 }
 
-// For a library that must answer: an error is a failure of the test.
+// For a library that must respond: an error fails the test.
 template <typename Open>
 device::SourceReading MustReadFakeLibrary(const std::string& path, Open open) {
   auto reading = ReadFakeLibrary(path, open);

@@ -1,4 +1,4 @@
-// Recorded texts for tests: FixtureText("texts/efsmi/t20-1.20.0.txt") is the bytes of tests/fixtures/texts/….
+// Recorded texts for tests: FixtureText("texts/efsmi/t20-1.20.0.txt") returns the bytes of tests/fixtures/texts/….
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 """Writes the examples of the public C++ headers and of the documents into one source, which the build compiles:
     header_examples.py SOURCE_DIR OUTPUT.cc
-An example is the first indented block of a header's opening comment, or a ```cpp block of a document. It is the body of a
-function whose parameters are what the example takes for granted; they stand in EXAMPLES, and an example that is not listed
-there is an error. `for (...)` loops twice, and an ellipsis that begins a line is left out."""
+An example is the first indented block of a header's opening comment, or a ```cpp block of a document. It becomes the
+body of a function whose parameters are what the example assumes; they are listed in EXAMPLES, and an example that is
+not listed is an error. `for (...)` loops twice, and an ellipsis at the start of a line is removed."""
 import glob
 import os
 import re
@@ -12,7 +12,7 @@ SESSION = "std::unique_ptr<fulldeck::Session> session"
 BATCH = "at::Tensor images, at::Tensor labels"
 MODEL = "fulldeck::DataParallel<Net> model"
 
-# What each example takes for granted.
+# The assumptions of each example.
 EXAMPLES = {
     "include/fulldeck/adamw.h": "std::shared_ptr<Net> net",
     "include/fulldeck/checkpoint.h": "std::shared_ptr<Net> model, torch::optim::AdamW& adamw, fulldeck::Sampler& sampler, "
@@ -28,7 +28,7 @@ EXAMPLES = {
     "docs/training-session.md": "std::vector<int> data, double loss",
 }
 
-# Declarations that hold for all examples.
+# Declarations for all examples.
 PREAMBLE = """// Made by tests/header_examples.py.
 #include <torch/torch.h>
 
@@ -95,7 +95,7 @@ def main(top, output):
         for path in sorted(glob.glob(os.path.join(top, pattern))):
             with open(path, encoding="utf-8") as file:
                 text = file.read()
-            if "extern \"C\"" in text:  # a C header: its example is C, and the programs of the tests are its users
+            if "extern \"C\"" in text:  # a C header: its example is C, which the test programs cover
                 continue
             examples = read(text)
             if examples:

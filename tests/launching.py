@@ -1,5 +1,6 @@
-"""What the tests of the launcher share: a workspace of its own for each test, in which `fulldeck` runs with a clean environment,
-and the proof that a run left nothing behind. Needs no pytest; the fixture `workspace` stands in conftest.py."""
+"""Shared by the tests of the launcher: a private workspace for each test, in which `fulldeck` runs with a clean
+environment, and the check that a run left no process and no file. Needs no pytest; the fixture `workspace` is in
+conftest.py."""
 import contextlib
 import fcntl
 import glob
@@ -29,24 +30,24 @@ MARKER = "FULLDECK_TEST_MARKER"
 # Ranks that crash on purpose must not fill the disk.
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
-# A shell that starts the tests in the background has these ignored, and what is ignored is inherited.
+# A shell that starts the tests in the background ignores these, and ignored signals are inherited.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
-# What a surrounding cluster, launcher or user's shell may have set, and a test must not see.
+# Variables that a surrounding cluster, launcher or shell may have set, and that tests must not see.
 FOREIGN = re.compile(r"FULLDECK_|PET_|SLURM_|OMPI_|PMI_|PMIX_|MPI_|TORCHELASTIC_|TORCH_|ACCELERATE_|ECCL_|KUBERNETES_|"
                      r"(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT|OMP_NUM_THREADS|LD_PRELOAD|"
                      r"NO_COLOR|JOB_COMPLETION_INDEX|PYTHONPATH|PYTHON_EXEC|TMPDIR|XDG_RUNTIME_DIR)$")
 
 
-# Waits are bounded only so that a hang fails instead of staying: what the seconds are on an idle machine, times this. How fast fulldeck is
-# belongs to tests/grids/promises.py, which measures on an idle machine and fails at the promised figure.
+# Waits are bounded only so that a hang fails instead of blocking: this factor times the seconds on an idle machine.
+# tests/grids/promises.py measures fulldeck's speed on an idle machine and fails at the promised value.
 PATIENCE = float(os.environ.get("FULLDECK_TEST_PATIENCE", "3"))
 
 
 def wait_until(condition, what, seconds=30):
-    """Polls until `condition` gives something true, and returns that."""
+    """Polls until `condition` returns something true, and returns that."""
     seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     while True:
@@ -65,13 +66,13 @@ def read(path):
         return ""
 
 
-# Above lie the ports that fulldeck derives from a job's id (20000 to 28999) and those that programs take when nobody names one (29500).
+# Above are the ports that fulldeck derives from a job's id (20000 to 28999) and the default of programs (29500).
 _PORTS = range(10000, 20000)
-_port_locks = []  # held until this process ends
+_port_locks = []  # held until this process exits
 
 
 def _lock_port(port):
-    """The lock on a port, or None when another process of the tests has it. The kernel lets go of it when this process ends."""
+    """The lock on a port, or None if another test process holds it. The kernel releases it when this process exits."""
     folder = os.path.join(tempfile.gettempdir(), "ports-of-tests-%d" % os.getuid())
     os.makedirs(folder, mode=0o700, exist_ok=True)
     lock = open(os.path.join(folder, str(port)), "w")
@@ -93,8 +94,8 @@ def _can_be_bound(port):
 
 
 def free_port():
-    """A port of TCP that is free and that no other test gets until this process ends. It lies below the range from which the kernel serves
-    connections and bind to port 0, so that nobody takes it by chance before the program that is meant to has opened it."""
+    """A free TCP port that no other test gets until this process exits. It is below the range that the kernel uses for
+    connections and for bind to port 0, so that no process takes it by chance before the intended program opens it."""
     first_of_the_kernels = int(read("/proc/sys/net/ipv4/ip_local_port_range").split()[0])
     below = [port for port in _PORTS if port < first_of_the_kernels]
     for port in random.sample(below or _PORTS, len(below or _PORTS)):
@@ -109,13 +110,13 @@ def free_port():
 
 
 def variables_of(pid):
-    """The environment with which a process was started; empty for one that is gone, a zombie, or not ours to see."""
+    """The environment with which a process was started; empty if it has exited, is a zombie, or is not readable."""
     text = read("/proc/%s/environ" % pid)
     return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
 
 
 def state_of(pid):
-    """'R', 'S', 'T', 'D', 'Z' …, and '' when there is no such process."""
+    """'R', 'S', 'T', 'D', 'Z' …, and '' if there is no such process."""
     text = read("/proc/%s/stat" % pid)
     return text[text.rfind(")") + 2:][:1]
 
@@ -138,19 +139,19 @@ def cgroup_folders():
 
 
 class Done:
-    """A program that has ended: code, out, err, and how long it took."""
+    """A program that has exited: code, out, err, and its duration."""
 
     def __init__(self, code, out, err, seconds):
         self.code, self.out, self.err, self.seconds = code, out, err, seconds
 
     @property
     def ours(self):
-        """What fulldeck itself said, one text."""
+        """All messages of fulldeck itself, as one text."""
         return "\n".join(line for line in self.err.splitlines() if line.startswith("fulldeck:"))
 
     @property
     def root_cause(self):
-        """The line that names who began; empty when there is none."""
+        """The line that names the root cause; empty if there is none."""
         lines = [line for line in self.err.splitlines() if "root cause: " in line]
         return lines[-1] if lines else ""
 
@@ -160,8 +161,8 @@ class Done:
 
 
 class Running:
-    """A program that runs. Every line of its output is kept with the time at which it was read, so that a test can say
-    how long after a fault something was told."""
+    """A running program. Every line of its output is kept with the time at which it was read, so that a test can
+    measure how long after a fault a message appeared."""
 
     def __init__(self, arguments, variables, folder, ignored=(), stdin=None, limits=None, user=None):
         def prepare():
@@ -180,7 +181,7 @@ class Running:
         self.lines = {"out": [], "err": []}
         self._readers = [threading.Thread(target=self._read, args=(stream, self.lines[name]), daemon=True)
                          for name, stream in (("out", self.process.stdout), ("err", self.process.stderr))]
-        # Popen.wait with a timeout polls; a thread in waitpid knows to the millisecond.
+        # Popen.wait with a timeout polls; a thread in waitpid has millisecond precision.
         self._waiter = threading.Thread(target=self._wait, daemon=True)
         for thread in self._readers + [self._waiter]:
             thread.start()
@@ -210,7 +211,7 @@ class Running:
         os.kill(self.pid, number)
 
     def wait_for(self, text, seconds=30):
-        """Until `text` stands on stderr; the time at which it was read."""
+        """Waits until `text` is on stderr; returns the time at which it was read."""
         def when():
             return next((moment for moment, line in list(self.lines["err"]) if text in line), None)
         wait_until(lambda: when() or not self.alive, "'%s' on stderr\n%s" % (text, self.err), seconds)
@@ -229,14 +230,14 @@ class Running:
 
 
 class Workspace:
-    """A folder, an environment and a marker of their own."""
+    """A private folder, environment and marker."""
 
     def __init__(self, folder):
         self.folder = str(folder)
         self.runs = os.path.join(self.folder, "fulldeck_runs")
         self.notes = os.path.join(self.folder, "notes")
         self.marker = uuid.uuid4().hex
-        self.name = "run-" + self.marker[:8]  # for --rdzv-id; what a run of that name leaves behind is ours
+        self.name = "run-" + self.marker[:8]  # for --rdzv-id; leftovers of a run with that name belong to this test
         self.devices = ["--devices", "cpu"]
         self.started = []
         self.variables = {name: value for name, value in os.environ.items()
@@ -268,8 +269,8 @@ class Workspace:
         return folders[0]
 
     def events(self, *ids):
-        """What the only run so far recorded in events.jsonl, in order; with `ids` only events of these. Of a run that goes on the last line
-        may be half written."""
+        """The events that the only run so far recorded in events.jsonl, in order; with `ids` only events with these
+        ids. The last line of a running run may be incomplete."""
         lines = read(os.path.join(self.run_folder(), "events.jsonl")).splitlines(True)
         found = [json.loads(line) for line in lines if line.endswith("\n")]
         return [event for event in found if not ids or event["id"] in ids]
@@ -281,7 +282,7 @@ class Workspace:
         return read(os.path.join(self.run_folder(), "logs", "train.log"))
 
     def event(self, name):
-        """The only event of that id."""
+        """The only event with that id."""
         found = self.events(name)
         assert len(found) == 1, self.events()
         return found[0]
@@ -289,7 +290,7 @@ class Workspace:
     # ---- programs
 
     def simulate(self, cards):
-        """From now on runs see these simulated cards instead of the host's processors."""
+        """From now on, runs see these simulated cards instead of the CPU."""
         self.variables["FULLDECK_SIMULATE"] = cards
         self.devices = []
 
@@ -326,7 +327,7 @@ class Workspace:
     # ---- processes
 
     def processes(self):
-        """Everything that was started from here, however far it strayed."""
+        """All processes started from here, including daemons."""
         mark = ("%s=%s" % (MARKER, self.marker)).encode()
         found = []
         for path in glob.glob("/proc/[0-9]*/environ"):
@@ -339,7 +340,7 @@ class Workspace:
         return found
 
     def ranks(self):
-        """Pids by rank, of the ranks that live."""
+        """Pids by rank, of the running ranks."""
         found = {}
         for pid in self.processes():
             variables = variables_of(pid)
@@ -351,22 +352,23 @@ class Workspace:
         return wait_until(lambda: len(self.ranks()) == count and self.ranks(), "%d ranks" % count)
 
     def registered_ranks(self):
-        """Pids of the ranks that `fulldeck ps`, `stop` and `stacks` can find: the launcher writes them down once all ranks have started."""
+        """Pids of the ranks that `fulldeck ps`, `stop` and `stacks` can find: the launcher registers them once all
+        ranks have started."""
         entries = [read(path) for path in glob.glob(os.path.join(self.folder, "runtime", "runs", "*.json"))]
         return {rank["process"]["pid"] for entry in entries if entry for rank in json.loads(entry)["ranks"]}
 
     def wait_for_registered_ranks(self, count):
-        """Before a test asks `fulldeck` about a run: a rank may work before its run is written down."""
+        """Called before a test queries `fulldeck` about a run: a rank may work before its run is registered."""
         self.wait_for_ranks(count)
         wait_until(lambda: set(self.ranks().values()) <= self.registered_ranks(), "the run's entry in the registry")
         return self.ranks()
 
     def fault(self):
-        """When fault_rank had its accident (seconds of time.monotonic), and in which process."""
+        """When fault_rank had its fault (seconds of time.monotonic), and in which process."""
         nanoseconds, pid = wait_until(lambda: self.note("fault"), "the fault").split()
         return int(nanoseconds) / 1e9, int(pid)
 
-    # ---- nothing left
+    # ---- leftovers
 
     def _named_for_us(self):
         return {path for folder in ("/dev/shm", "/tmp", "/var/tmp", "/run") for path in glob.glob(folder + "/*")
@@ -379,7 +381,7 @@ class Workspace:
         return [folder for folder in cgroup_folders() if any(name in os.path.basename(folder) for name in self._run_names())]
 
     def leftovers(self):
-        """What runs that have ended left behind, in words."""
+        """Descriptions of what finished runs left behind."""
         left = ["process %d (%s): %s" % (pid, state_of(pid), read("/proc/%d/cmdline" % pid).replace("\0", " "))
                 for pid in self.processes()]
         left += ["cgroup " + folder for folder in self._cgroups()]
@@ -389,13 +391,14 @@ class Workspace:
         left += ["lease " + path for path in glob.glob(os.path.join(self.folder, "simulated", "**", "*.lock"),
                                                        recursive=True)]
         for path in self._named_for_us() - self._elsewhere:
-            # Others may run tests on this machine at the same time; what is ours names one of our runs or processes.
+            # Others may run tests on this machine at the same time; leftovers of this test name one of its runs or
+            # processes.
             if any(name in path for name in self._run_names()) or any(str(running.pid) in path for running in self.started):
                 left.append("file " + path)
         return left
 
     def assert_nothing_left(self, seconds=0):
-        """At once after a launcher has ended by itself; `seconds` later at the latest when it was killed."""
+        """Immediately after a launcher has exited by itself; at most `seconds` later after it was killed."""
         deadline = time.monotonic() + seconds * PATIENCE
         left = self.leftovers()
         while left and time.monotonic() < deadline:
@@ -404,7 +407,8 @@ class Workspace:
         assert not left, "left behind: " + "; ".join(left)
 
     def clean_up(self):
-        """Ends what a failed test left running, and removes its cgroups. Only what carries our marker, or a run's name."""
+        """Ends processes of a failed test, and removes its cgroups. Only those with this workspace's marker, or a run's
+        name."""
         deadline = time.monotonic() + 10
         while self.processes() and time.monotonic() < deadline:
             for pid in self.processes():
@@ -426,7 +430,7 @@ def remove(folder):
 
 @contextlib.contextmanager
 def fresh_workspace(prefix):
-    """A Workspace in a folder of its own, for programs that are no pytest tests."""
+    """A Workspace in a private folder, for programs that are not pytest tests."""
     folder = tempfile.mkdtemp(prefix=prefix)
     workspace = Workspace(folder)
     try:

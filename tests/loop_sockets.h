@@ -25,7 +25,7 @@ bool RunUntil(base::EventLoop& loop, Condition condition, base::Duration timeout
   return true;
 }
 
-// The same for a condition that depends on a socket which is not on the loop.
+// The same for a condition that depends on a socket outside the loop.
 template <typename Condition>
 bool PollUntil(base::EventLoop& loop, Condition condition, base::Duration timeout = std::chrono::seconds(30)) {
   const base::TimePoint deadline = base::SteadyClock::Instance().Now() + timeout;
@@ -36,7 +36,7 @@ bool PollUntil(base::EventLoop& loop, Condition condition, base::Duration timeou
   return true;
 }
 
-// Keeps the loop going for a time in which something must not happen.
+// Runs the loop for a period in which something must not happen.
 inline void RunFor(base::EventLoop& loop, base::Duration time) {
   RunUntil(
       loop, [] { return false; }, time);

@@ -1,4 +1,5 @@
-"""Several Python processes as the ranks of a group, without the launcher. What the tests of the Python package share."""
+"""Runs several Python processes as the ranks of a group, without the launcher. Shared by the tests of the Python
+package."""
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ PATIENCE = 120
 
 
 def clean_environment(**more):
-    """Without what a surrounding launcher or shell set; the package of the build is on the path."""
+    """The environment without the variables of a surrounding launcher or shell, and with the built package on the
+    path."""
     variables = {name: value for name, value in os.environ.items() if not FOREIGN.match(name) and not name.startswith("PYTHON")}
     variables.update({"PYTHONPATH": PACKAGE, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"})
     variables.update(more)
@@ -29,7 +31,7 @@ class Ended:
 
 
 def run_python(script, *arguments, python=sys.executable, folder=None, seconds=PATIENCE, **variables):
-    """One Python to its end."""
+    """Runs one Python process to its end."""
     done = subprocess.run([python, "-c", script] + list(arguments), env=clean_environment(**variables), cwd=folder and str(folder),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
                           timeout=seconds)
@@ -37,7 +39,8 @@ def run_python(script, *arguments, python=sys.executable, folder=None, seconds=P
 
 
 def run_ranks(size, command, folder, seconds=PATIENCE, **variables):
-    """`size` processes of one command, each with its RANK; all have ended when this returns, by force at the end of `seconds`."""
+    """`size` processes of one command, each with its RANK; all have exited when this returns, killed after
+    `seconds`."""
     together = clean_environment(WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1",
                                  MASTER_PORT=str(free_port()), FULLDECK_RUN_ID="test-" + uuid.uuid4().hex[:8], **variables)
     files, ranks = [], []

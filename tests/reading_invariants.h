@@ -1,4 +1,5 @@
-// What holds for every reading, whatever text it was made from. Used by the fuzzers and by the tests on hostile text.
+// Invariants of every reading, whatever text it was parsed from. Used by the fuzzers and by the tests with hostile
+// text.
 #pragma once
 
 #include <optional>
@@ -12,7 +13,7 @@
 
 namespace fulldeck::testing {
 
-// A terminal would act on it, or it is not text.
+// Terminals interpret control characters, or the data is not text.
 inline bool HasControlCharacter(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
@@ -27,7 +28,7 @@ inline bool IsOutside(const std::optional<double>& value, double low, double hig
   return value && !(*value >= low && *value <= high);  // NaN is outside
 }
 
-// What is wrong with the card, or nothing.
+// What is wrong with the card; empty if nothing is.
 inline std::string BrokenInvariant(const device::CardReading& card) {
   if (card.index && *card.index < 0) return "negative index";
   if (IsOutside(card.utilization_percent, 0, 100)) return "utilisation outside 0..100 %";
@@ -77,7 +78,7 @@ inline std::string BrokenInvariant(const device::SourceReading& reading) {
   return "";
 }
 
-// A damaged text may say less than the whole one, and nothing else. What it says otherwise, or nothing.
+// A damaged text may yield fewer values than the whole one, but no different values. Returns the difference, or empty.
 inline std::string ContradictionOf(const device::SourceReading& whole, const device::SourceReading& damaged) {
   const auto differs = [](const auto& part, const auto& all) { return part && part != all; };
   for (const device::CardReading& card : damaged.cards) {

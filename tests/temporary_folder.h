@@ -1,4 +1,4 @@
-// A folder of a test's own, gone with the test.
+// A test's own folder, removed with the object.
 #pragma once
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ namespace fulldeck::testing {
 
 class TemporaryFolder {
  public:
-  // /dev/shm for tests that make thousands of small files: a disk takes its time for each.
+  // /dev/shm for tests that create thousands of small files, which are slow on a disk.
   explicit TemporaryFolder(const std::string& below = "/tmp") {
     std::string name = below + "/fulldeck-test-XXXXXX";
     path_ = mkdtemp(name.data());
@@ -27,7 +27,7 @@ class TemporaryFolder {
   const std::filesystem::path& path() const { return path_; }
   std::string string() const { return path_.string(); }
 
-  // Writes a file below the folder, with the folders that it needs.
+  // Writes a file below the folder and creates missing parent folders.
   void Write(const std::filesystem::path& relative, std::string_view text) const {
     std::filesystem::create_directories((path_ / relative).parent_path());
     std::ofstream(path_ / relative) << text;

@@ -1,5 +1,5 @@
-// Hosts of a run inside one test: launchers' host groups on one loop that remember what they were told, and a proxy
-// that stands for the network between two of them and can be slow, blackholed in one direction, or cut.
+// Nodes of a run inside one test: node groups of several launchers on one loop, which record their events, and a proxy
+// for the network between two of them that can be slow, blackholed in one direction, or cut.
 #pragma once
 
 #include <fcntl.h>
@@ -27,8 +27,7 @@
 
 namespace fulldeck::testing {
 
-// One launcher of a run. What it is told is kept; ranks are as good as their answers: after a stop they are gone at
-// once.
+// One launcher of a run. Its events are recorded. There are no real ranks: after a stop they are gone immediately.
 class TestNode {
  public:
   TestNode(base::EventLoop& loop, nodes::NodeGroupOptions options) : name(options.host_name) {
@@ -62,7 +61,7 @@ class TestNode {
     group = std::make_unique<nodes::NodeGroup>(loop, std::move(options), std::move(events));
   }
 
-  // A rank failed here, and all are gone.
+  // A rank failed here, and all ranks are gone.
   void FailAndStop(const std::string& summary, base::TimePoint seen_at = {}) {
     nodes::NodeFailure failure;
     failure.summary = summary;
@@ -103,10 +102,10 @@ class TestNode {
 class LinkProxy {
  public:
   struct Direction {
-    bool blackholed = false;      // what is sent does not arrive
-    base::Duration min_delay{0};  // each piece is late by a time between these two, and in order
+    bool blackholed = false;      // sent data does not arrive
+    base::Duration min_delay{0};  // each chunk is delayed by a time between these two, in order
     base::Duration max_delay{0};
-    std::uint64_t bytes = 0;  // that arrived
+    std::uint64_t bytes = 0;  // received bytes
   };
 
   LinkProxy(base::EventLoop& loop, int target_port) : loop_(loop), target_port_(target_port) {
@@ -121,7 +120,7 @@ class LinkProxy {
   LinkProxy& operator=(const LinkProxy&) = delete;
 
   int port() const { return port_; }
-  // Closes every connection in both directions, as a killed launcher's kernel does.
+  // Closes every connection in both directions, as the kernel does for a killed launcher.
   void HangUp() {
     for (const auto& flow : flows_) flow->Close(loop_);
     flows_.clear();
@@ -174,7 +173,7 @@ class LinkProxy {
     if (got <= 0) {
       loop_.Remove(flow.watch);
       flow.watch = 0;
-      // An end does not get through either.
+      // The end of the stream does not arrive either.
       if (!flow.direction->blackholed) Later(flow, "");
       return;
     }
@@ -182,7 +181,7 @@ class LinkProxy {
     Later(flow, std::string(buffer.data(), static_cast<std::size_t>(got)));
   }
 
-  // Empty bytes are the end of the stream.
+  // Empty bytes mean the end of the stream.
   void Later(Flow& flow, const std::string& bytes) {
     std::uniform_int_distribution<std::int64_t> delay(
         flow.direction->min_delay.count(), std::max(flow.direction->min_delay, flow.direction->max_delay).count());

@@ -1,18 +1,19 @@
-"""Builds the wheel for `pip install .`: a PEP 517 backend that needs nothing but Python, so that nothing is fetched.
+"""Builds the wheel for `pip install .`: a PEP 517 backend that needs nothing but Python, so that nothing is downloaded.
 
-It asks the interpreter that pip runs in, past pip's isolation, which torch it has; lets CMake build the program, the libraries
-and the extension for that torch; and writes the wheel. Where there is no torch the wheel holds what needs none: the program, its
-hook and adapters, and fulldeck.collectives.
+It queries the interpreter that pip runs in, past pip's isolation, for its torch; lets CMake build the program, the
+libraries and the extension for that torch; and writes the wheel. Without torch the wheel contains only the parts that
+do not need it: the program, its hook and adapters, and fulldeck.collectives.
 
 Settings (pip install . --config-settings NAME=VALUE):
-  build-dir=FOLDER  where CMake works; kept, so that the next build is quick. Without it: a temporary folder.
-  built=FOLDER      compile nothing: take what lies in this folder, where `make build` or an earlier build-dir put it
-  python=PATH       ask this interpreter for torch, and build for it
-  torch=no          build without torch even where there is one; torch=yes: it is an error if there is none
+  build-dir=FOLDER  CMake's build folder; kept, so that the next build is fast. Without it: a temporary folder.
+  built=FOLDER      compile nothing: use the files in this folder, from `make build` or an earlier build-dir
+  python=PATH       query this interpreter for torch, and build for it
+  torch=no          build without torch even if it is installed; torch=yes: fail if it is not installed
   command=no        without the program fulldeck, which needs the headers of CLI11, fmt, nlohmann-json and toml++
-  platform=TAG      what the wheel says of the machines that it suits (manylinux_2_27_x86_64); without it linux_MACHINE
+  platform=TAG      the wheel's platform tag (manylinux_2_27_x86_64); without it linux_MACHINE
 
-Without pip, as `make wheel` does: fulldeck_build.py FOLDER [NAME=VALUE ...] writes the wheel into FOLDER and prints its path.
+Without pip, as in `make wheel`: fulldeck_build.py FOLDER [NAME=VALUE ...] writes the wheel into FOLDER and prints its
+path.
 """
 import json
 import os
@@ -28,11 +29,11 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 SETTINGS = ("build-dir", "built", "python", "torch", "command", "platform")
 FACTS = os.path.join(TOP, "python", "build_backend", "torch_facts.py")
 FILE_LIST = "python_package.txt"
-# One compiler that reads torch's headers takes about this much memory.
+# Approximate memory of one compiler process that includes torch's headers.
 BYTES_PER_JOB = 2 << 30
 
 def fail(text):
-    """Ends the build. pip shows what stands on stderr."""
+    """Ends the build. pip shows stderr."""
     sys.stderr.write("fulldeck build: error: {}\n".format(text))
     sys.stderr.flush()
     raise SystemExit(1)
@@ -118,8 +119,8 @@ def read_settings(config_settings):
 
 
 def outer_environment(environment):
-    """Without what pip put there to hide the installed packages from a build, and without folders that are relative: Python is
-    asked in the folder for temporary files, where anybody may have put a json.py."""
+    """The environment without pip's variables that hide the installed packages from a build, and without relative
+    folders: Python is started in the folder for temporary files, where anyone may have put a json.py."""
     outer = dict(environment)
     entries = [entry for entry in outer.get("PYTHONPATH", "").split(os.pathsep) if entry]
     kept = [entry for entry in entries if "pip-build-env-" not in entry]
@@ -133,7 +134,7 @@ def outer_environment(environment):
 
 
 def ask(python, with_torch=True):
-    """What an interpreter says of itself and of its torch: see torch_facts.py."""
+    """The description of an interpreter and its torch: see torch_facts.py."""
     command = [python, FACTS] + ([] if with_torch else ["--without-torch"])
     try:
         done = subprocess.run(command, env=outer_environment(os.environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -144,13 +145,13 @@ def ask(python, with_torch=True):
 
 
 def find_torch(settings):
-    """The interpreter to build for, and what it said."""
+    """The interpreter to build for, and its description."""
     python = settings.get("python") or sys.executable
     if settings.get("torch") == "no":
         return python, ask(python, False)
     found = ask(python)
     if not settings.get("python") and found["torch"] is None and not found["failure"]:
-        # Some installers build in a virtual environment of their own, and tell of the one that they install into here.
+        # Some installers build in their own virtual environment and name the target environment here.
         active = os.path.join(os.environ.get("VIRTUAL_ENV") or "", "bin", "python")
         if os.path.isabs(active) and os.access(active, os.X_OK):
             other = ask(active)
@@ -169,16 +170,16 @@ def find_torch(settings):
     return python, found
 
 
-# ---- what was compiled before ----
+# ---- earlier builds ----
 
 
-# What was compiled for one torch: the backend, and the simulated cards inside torch.
+# Files that are compiled for one torch: the backend, and the simulated cards inside torch.
 TORCH_ONLY = ("fulldeck/_C.", "fulldeck/libfulldeck_torch.", "fulldeck/libfulldeck_sim", "fulldeck/_build.py")
 
 
 def package_prebuilt(build, python, found, settings, wheel_directory, tag):
-    """Writes a wheel of what lies in `build`, if that was built for this interpreter and its torch; with torch=no it may have been
-    built for any, and the parts that need it are left out."""
+    """Writes a wheel from the files in `build` if they were built for this interpreter and its torch. With torch=no
+    they may have been built for any torch, and the parts that need it are omitted."""
     path = os.path.join(build, FILE_LIST)
     if not os.path.exists(path):
         fail("{} holds no build of the package: there is no {}. Build it first: make build".format(build, FILE_LIST))
@@ -187,7 +188,7 @@ def package_prebuilt(build, python, found, settings, wheel_directory, tag):
     if missing:
         fail("the build in {} is not complete: there is no {}".format(build, missing[0]))
     build_constants = {}
-    exec(read(files["fulldeck/_build.py"]), build_constants)  # three constants that our own build wrote
+    exec(read(files["fulldeck/_build.py"]), build_constants)  # three constants that this build backend wrote
     if settings.get("command") == "no":
         files = {inside: here for inside, here in files.items() if ".data/" not in inside}
     wanted = (found["torch"], found["cache_tag"] if found["torch"] else None)
@@ -229,7 +230,7 @@ def jobs():
 
 
 def compile_package(build, python, found, settings):
-    """Builds the package into `build`; what belongs into the wheel: {path in it: path here}."""
+    """Builds the package in `build`; returns the files of the wheel: {path in it: path here}."""
     cmake = tool(["cmake"], "which drives the build")
     generator = "Ninja" if os.path.basename(tool(["ninja", "make"], "which builds")) == "ninja" else "Unix Makefiles"
     if not os.environ.get("CXX"):
@@ -246,7 +247,7 @@ def compile_package(build, python, found, settings):
 
 
 def run(command, environment):
-    # pip takes this process's stdout for itself.
+    # pip uses this process's stdout for itself.
     code = subprocess.call(command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno())
     if code != 0:
         fail("'{}' ended with code {}; the reason stands above".format(" ".join(command), code))

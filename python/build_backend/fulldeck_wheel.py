@@ -1,4 +1,5 @@
-"""The wheel as a file: what stands in it, and how it is written down (PEP 427). Python alone; `strip` where there is one."""
+"""The wheel as a file: its contents and their encoding (PEP 427). Needs only Python; uses `strip` if it is
+installed."""
 import base64
 import hashlib
 import os
@@ -15,7 +16,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def version_of(top):
-    """The version stands in CMakeLists.txt and nowhere else."""
+    """The version is defined only in CMakeLists.txt."""
     with open(os.path.join(top, "CMakeLists.txt"), encoding="utf-8") as file:
         found = re.search(r"^project\(fulldeck VERSION ([0-9.]+)", file.read(), re.M)
     if not found:
@@ -41,8 +42,8 @@ def metadata_files(top):
 
 
 def tag(found, machine=None):
-    """For what the interpreter said: cp311-cp311-linux_x86_64 with the extension, py3-none-linux_x86_64 without. `machine`: what to log
-    in the place of linux_x86_64."""
+    """The wheel's tag for a description of an interpreter: cp311-cp311-linux_x86_64 with the extension,
+    py3-none-linux_x86_64 without. `machine`: replaces linux_x86_64."""
     machine = machine or "linux_" + platform.machine()
     if found["torch"] is None:
         return "py3-none-" + machine
@@ -51,7 +52,7 @@ def tag(found, machine=None):
 
 
 def read_file_list(path):
-    """What CMake wrote: one "path in the wheel=path here" a line."""
+    """The list that CMake wrote: one "path in the wheel=path here" per line."""
     files = {}
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -71,7 +72,7 @@ def is_program(path):
 
 
 def without_symbols(path):
-    """The bytes of a program or library, without the names that only a debugger reads: five sixths of the program."""
+    """The bytes of a program or library without debug symbols, which are five sixths of the program."""
     with open(path, "rb") as file:
         data = file.read()
     strip = shutil.which("strip")
@@ -80,15 +81,15 @@ def without_symbols(path):
     with tempfile.TemporaryDirectory(prefix="fulldeck-wheel-") as folder:
         small = os.path.join(folder, "small")
         done = subprocess.run([strip, "--strip-unneeded", "-o", small, path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if done.returncode != 0:  # of another machine, for example
+        if done.returncode != 0:  # for a different architecture, for example
             return data
         with open(small, "rb") as file:
             return file.read()
 
 
 def write(top, folder, files, tags, texts=None):
-    """Writes the wheel into `folder` and returns its name. `files`: {path in it: path here}, links are followed; `texts`: {path in it:
-    bytes}."""
+    """Writes the wheel into `folder` and returns its name. `files`: {path in it: path here}, links are followed;
+    `texts`: {path in it: bytes}."""
     info = dist_info_name(top)
     contents = {path: (data, 0o644) for path, data in (texts or {}).items()}
     for path, here in files.items():
@@ -106,7 +107,7 @@ def write(top, folder, files, tags, texts=None):
 
     name = "{}-{}-{}.whl".format(NAME, version_of(top), tags)
     os.makedirs(folder, exist_ok=True)
-    # The metadata stands at the end, as the format advises.
+    # The metadata comes last, as the format recommends.
     with zipfile.ZipFile(os.path.join(folder, name), "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(contents, key=lambda path: (path.startswith(info), path)):
             data, mode = contents[path]

@@ -1,13 +1,14 @@
-"""Tells a build about the interpreter that runs this file and its torch, as one line of JSON, the last one on stdout:
+"""Describes the interpreter that runs this file and its torch to a build, as one line of JSON, the last line on stdout:
 
   name, cache_tag, version, extension_suffix, include   of Python; `include` is where Python.h should be
   torch            version of torch; null: it is not installed, or `failure` says why it cannot be imported
-  torch_folder     where it is
+  torch_folder     its folder
   cxx11_abi        whether its C++ was compiled with the new ABI of the C++ library
   definitions      what an extension must define so that it and torch know each other's classes (pybind11)
-  cuda_includes    where the headers of CUDA and NCCL are, when torch has CUDA and both are there; else empty
+  cuda_includes    the include folders of CUDA and NCCL if torch has CUDA and both are installed; otherwise empty
 
-With the argument --without-torch it does not look for torch. Uses nothing of ours and nothing that is not in Python 3.8.
+With the argument --without-torch it ignores torch. Uses no other file of fulldeck and only Python 3.8's standard
+library.
 """
 import glob
 import importlib.util
@@ -18,7 +19,8 @@ import sysconfig
 
 
 def cuda_includes(torch):
-    """Folders that have cuda_runtime_api.h and nccl.h between them: of a CUDA toolkit, or of NVIDIA's Python packages."""
+    """Folders that together contain cuda_runtime_api.h and nccl.h: of a CUDA toolkit, or of NVIDIA's Python
+    packages."""
     if not torch.version.cuda:
         return []
     site = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
@@ -49,7 +51,7 @@ def facts(with_torch):
             raise RuntimeError("it was built without torch.distributed")
         found["torch_folder"] = os.path.dirname(torch.__file__)
         found["cxx11_abi"] = bool(torch._C._GLIBCXX_USE_CXX11_ABI)
-        # Since pybind11 2.12 or so torch leaves these to the compiler.
+        # Since about pybind11 2.12, torch leaves these to the compiler.
         for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI"):
             value = getattr(torch._C, "_PYBIND11_" + name, None)
             if value is not None:
@@ -62,8 +64,8 @@ def facts(with_torch):
 
 
 if __name__ == "__main__":
-    # Asking is no reason to load anybody's plug-ins.
+    # Querying torch must not load plugins.
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    # Python puts the folder of this file first; nothing here is meant for others.
+    # Python puts the folder of this file first on the path; its modules are not meant for others.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != os.path.dirname(os.path.abspath(__file__))]
     print("\n" + json.dumps(facts("--without-torch" not in sys.argv[1:])))

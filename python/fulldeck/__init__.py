@@ -1,7 +1,7 @@
-"""fulldeck in Python: the backend "fulldeck" of torch.distributed, and the collectives without torch.
+"""The Python package of fulldeck: the backend "fulldeck" of torch.distributed, and the collectives without torch.
 
     import torch.distributed
-    torch.distributed.init_process_group("fulldeck")        # no import of ours is needed
+    torch.distributed.init_process_group("fulldeck")        # needs no import of fulldeck
 
     from fulldeck.collectives import Group                  # numpy arrays and plain buffers, no torch
     with Group.from_environment() as group:

@@ -1,11 +1,11 @@
-"""Where the data of an array or a plain buffer is, how much of it, and of which type. Any object with Python's buffer protocol
-will do: numpy arrays, bytes, bytearray, array.array, memoryview, ctypes arrays. Needs no numpy."""
+"""Address, size and type of the data in an array or a plain buffer. Accepts any object with Python's buffer protocol:
+numpy arrays, bytes, bytearray, array.array, memoryview, ctypes arrays. Does not need numpy."""
 import ctypes
 import sys
 
 from fulldeck.errors import ArgumentError
 
-# Name: (number of the C interface, bytes).
+# Name: (number in the C interface, bytes).
 DATATYPES = {
     "bool": (1, 1), "int8": (2, 1), "uint8": (3, 1), "int16": (4, 2), "uint16": (5, 2), "int32": (6, 4), "uint32": (7, 4),
     "int64": (8, 8), "uint64": (9, 8), "float16": (10, 2), "bfloat16": (11, 2), "float32": (12, 4), "float64": (13, 8),
@@ -17,7 +17,7 @@ _OTHER_ORDER = ">!" if sys.byteorder == "little" else "<"
 
 
 class PyBuffer(ctypes.Structure):
-    """Py_buffer of Python's C interface."""
+    """Py_buffer of Python's C API."""
 
     _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t),
                 ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
@@ -36,7 +36,7 @@ _release.restype = None
 
 
 def name_of(dtype):
-    """The name of a type that the caller wrote: "float32", numpy.float32, numpy.dtype("f4"), "bfloat16"."""
+    """The name of a type that the caller passed: "float32", numpy.float32, numpy.dtype("f4"), "bfloat16"."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
     if name == "bool_":
         name = "bool"
@@ -69,14 +69,14 @@ def _describe(thing):
 
 
 class View:
-    """One buffer during one call; the object cannot be resized or freed until release(). Fields: address, count (elements),
-    name and code of the type, item_bytes, bytes."""
+    """One buffer during one call; the object cannot be resized or freed until release(). Fields: address, count
+    (elements), name and code of the type, item_bytes, bytes."""
 
     __slots__ = ("address", "bytes", "count", "name", "code", "item_bytes", "_raw")
 
     def __init__(self, thing, writable=False, dtype=None, like=None, only_moved=False):
-        """`dtype`: what the caller says that it holds. `like`: another View, whose type it must have; plain bytes take it.
-        `only_moved`: bytes, whatever they mean."""
+        """`dtype`: the type according to the caller. `like`: another View whose type it must have; plain bytes adopt
+        it. `only_moved`: treated as bytes, whatever the type."""
         self._raw = None
         self.name = None if dtype is None else name_of(dtype)
         raw = PyBuffer()
@@ -85,7 +85,7 @@ class View:
             try:
                 _get_buffer(thing, raw, flags)
             except ValueError:
-                # A type that numpy was taught has no format of its own.
+                # Types that an extension adds to numpy have no buffer format.
                 if getattr(getattr(thing, "dtype", None), "name", None) != "bfloat16" or self.name not in (None, "bfloat16"):
                     raise
                 self.name = "bfloat16"
@@ -133,7 +133,8 @@ class View:
 
 
 def empty_like(thing, view, shape, count):
-    """Room for `count` elements of the type of `view`: an array of `shape` where `thing` is an array, else a bytearray."""
+    """Memory for `count` elements of the type of `view`: an array of `shape` if `thing` is an array, otherwise a
+    bytearray."""
     if hasattr(thing, "dtype") and hasattr(thing, "shape"):
         import numpy
 

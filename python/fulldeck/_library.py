@@ -1,5 +1,5 @@
-"""libfulldeck_collectives.so for ctypes: where it is, and what its functions take. Follows include/fulldeck/collectives.h line
-by line; a test compares the two."""
+"""libfulldeck_collectives.so for ctypes: its location and the signatures of its functions. Mirrors
+include/fulldeck/collectives.h line by line; a test compares the two."""
 import ctypes
 import os
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_uint32, c_uint64, c_void_p
@@ -49,8 +49,8 @@ _loaded = None
 
 
 def folders():
-    """Where the library may lie: in the package (a wheel), in lib/ above lib/python/fulldeck (a build or a release), and in the
-    build/ of the source tree that holds the package."""
+    """Folders that may contain the library: the package (a wheel), lib/ above lib/python/fulldeck (a build or a
+    release), and build/ of the source tree that contains the package."""
     package = os.path.dirname(os.path.abspath(__file__))
     return [package, os.path.dirname(os.path.dirname(package)),
             os.path.join(os.path.dirname(os.path.dirname(package)), "build", "lib")]
@@ -67,7 +67,7 @@ def find():
 
 
 def load():
-    """The library, loaded once a process, its functions declared."""
+    """The library, loaded once per process, with its functions declared."""
     global _loaded
     if _loaded is None:
         path = find()

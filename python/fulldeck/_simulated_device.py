@@ -1,5 +1,5 @@
-"""torch.gcu (npu, mlu, musa, sdaa, hpu): the device module of the simulated cards, as torch.cuda is that of NVIDIA's. Registered by
-fulldeck.simulator; nothing here works before."""
+"""torch.gcu (npu, mlu, musa, sdaa, hpu): the device module of the simulated cards, the counterpart of torch.cuda.
+Registered by fulldeck.simulator; unusable before that."""
 import collections
 import contextlib
 import ctypes
@@ -8,7 +8,7 @@ import torch
 
 _NAME = None
 _plugin = None
-# torch.utils.checkpoint asks it before it keeps the state of the random numbers.
+# torch.utils.checkpoint checks it before it saves the random state.
 _initialized = True
 
 Stream = torch.Stream
@@ -22,7 +22,7 @@ def start(name, plugin):
 
 
 def _get_device_index(device=None, optional=True, allow_cpu=False):
-    """0 of "gcu:0", torch.device("gcu", 0), 0; of None and "gcu" the current one."""
+    """0 for "gcu:0", torch.device("gcu", 0) and 0; the current card for None and "gcu"."""
     if device is None:
         return current_device()
     if isinstance(device, int):
@@ -72,7 +72,7 @@ _maybe_exchange_device = _exchange_device
 
 
 class device:
-    """Context manager: the card is the current one inside."""
+    """Context manager that makes the card the current one."""
 
     def __init__(self, device):
         self.idx = _get_device_index(device)
@@ -88,7 +88,7 @@ class device:
 
 
 class device_of(device):
-    """The same for the card of a tensor; nothing for a tensor of another device."""
+    """The same for the card of a tensor; no effect for a tensor of another device."""
 
     def __init__(self, tensor):
         super().__init__(tensor.device.index if tensor.device.type == _NAME else None)
@@ -114,7 +114,7 @@ def synchronize(device=None):
     torch._C._accelerator_synchronizeDevice(_get_device_index(device))
 
 
-# Streams and events: a card has no queue, so that everything is done when its call returns.
+# Streams and events: a simulated card has no queue, so all work is done when the call returns.
 def current_stream(device=None):
     return torch._C._accelerator_getStream(_get_device_index(device))
 
@@ -198,7 +198,7 @@ def initial_seed():
     return _plugin.fulldeck_simulator_seed(current_device())
 
 
-# Memory: nothing is kept back, so that what is reserved is what is allocated.
+# Memory: there is no caching allocator, so reserved memory equals allocated memory.
 def _figures(device=None):
     from fulldeck.simulator import Figures
 
@@ -251,7 +251,7 @@ def ipc_collect():
     pass
 
 
-# Types by name: torch.npu.FloatTensor, as vendors' modules have them and frameworks name them.
+# Types by name, such as torch.npu.FloatTensor, which vendors' modules have and frameworks use.
 def _typed(name, dtype):
     class Typed(type):
         def __instancecheck__(cls, instance):

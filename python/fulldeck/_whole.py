@@ -1,11 +1,12 @@
-"""Whether a library's file is all there. The loader maps a file that was cut short (a full disk, a broken copy) as if it were
-whole, and the process dies when the missing part is touched, without a word."""
+"""Checks that a library file is complete. The loader maps a truncated file (a full disk, a failed copy) as if it were
+complete, and the process dies silently when it touches the missing part."""
 import os
 import struct
 
 
 def check_whole(path):
-    """Raises OSError unless `path` is an ELF file of 64 bits in this machine's byte order with everything that its headers name."""
+    """Raises OSError unless `path` is a 64-bit ELF file in this machine's byte order that contains everything its
+    headers refer to."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         head = file.read(64)

@@ -1,10 +1,10 @@
-"""The backend "fulldeck" of torch.distributed: made known to torch, and groups of it made through the extension.
+"""The backend "fulldeck" of torch.distributed: registers it with torch, and creates its groups through the extension.
 
-torch calls what is needed here by itself when the package is installed (_fulldeck_autoload.py). Where that is switched off
+torch does this automatically if the package is installed (_fulldeck_autoload.py). If that is disabled
 (TORCH_DEVICE_BACKEND_AUTOLOAD=0), `import fulldeck.backend` does the same.
 
-The extension (`_C`) is loaded when the first group is made, and only into the torch that it was built for: the C++ classes
-that it derives from change with every minor version, and a stranger among them would crash without a word.
+The extension (`_C`) is loaded when the first group is created, and only into the torch that it was built for: the C++
+classes that it derives from change with every minor version, and a mismatch would crash silently.
 """
 import collections
 import os
@@ -18,26 +18,26 @@ _shutdown_pid = None
 
 
 class NotUsable(RuntimeError):
-    """The package cannot work in this Python; the text says why and what to do."""
+    """The package cannot work in this Python; the text has the reason and the fix."""
 
 
 def register():
-    """Makes the name known to torch.distributed. Does nothing when it is known already."""
+    """Registers the name with torch.distributed. Does nothing if it is already registered."""
     import _fulldeck_autoload
 
     _fulldeck_autoload.register_backend()
 
 
 class Options:
-    """`pg_options` of init_process_group and new_group. The same on all members."""
+    """`pg_options` of init_process_group and new_group. Must be the same on all members."""
 
     def __init__(self, check_finite=False):
-        """`check_finite`: reductions of floats look for results that are not finite; see nonfinite()."""
+        """`check_finite`: reductions of floats check for non-finite results; see nonfinite()."""
         self.check_finite = bool(check_finite)
 
 
 def create(options, group_options=None):
-    """What torch calls to make a group: `options` is torch's _DistributedBackendOptions."""
+    """Called by torch to create a group: `options` is torch's _DistributedBackendOptions."""
     if group_options is None:
         group_options = Options()
     if not isinstance(group_options, Options):
@@ -51,10 +51,10 @@ def create(options, group_options=None):
                                     check_finite=group_options.check_finite)
 
 
-# How many calls of a group went which way: through shared memory on one host; through shared memory on each host and Gloo
-# between them; through Gloo between all ranks.
+# Number of calls of a group per path: through shared memory on one node; through shared memory on each node and Gloo
+# between nodes; through Gloo between all ranks.
 Paths = collections.namedtuple("Paths", "local hierarchical flat")
-# A result that is not finite: the first rank whose input caused it (-1: an overflow), element, call.
+# A non-finite result: the first rank whose input caused it (-1: an overflow), element, call.
 Nonfinite = collections.namedtuple("Nonfinite", "rank element call")
 
 
@@ -64,13 +64,13 @@ def paths(group=None):
 
 
 def describe(group=None):
-    """The group in a line: ranks, hosts, how they wait and reduce."""
+    """The group in one line: ranks, nodes, how it waits and reduces."""
     return load_extension().describe(_backend_of(group))
 
 
 def nonfinite(group=None):
-    """Nonfinite(rank, element, call) if the last reduction of the group gave a result that is not finite, else None. Needs
-    Options(check_finite=True)."""
+    """Nonfinite(rank, element, call) if the last reduction of the group gave a non-finite result, otherwise None.
+    Requires Options(check_finite=True)."""
     record = load_extension().nonfinite(_backend_of(group))
     return Nonfinite(*record[1:]) if record[0] else None
 
@@ -84,7 +84,7 @@ def _backend_of(group):
 
 
 def load_extension():
-    """The extension module, or NotUsable."""
+    """The extension module; raises NotUsable."""
     global _extension
     if _extension is None:
         _check_build()
@@ -104,7 +104,7 @@ def _again():
 
 
 def minor_of(version):
-    """(2, 13) of "2.13.0+cu126"; None where it cannot be told."""
+    """(2, 13) for "2.13.0+cu126"; None if it is unknown."""
     parts = str(version).split("+")[0].split(".")
     try:
         return int(parts[0]), int(parts[1])
@@ -113,7 +113,7 @@ def minor_of(version):
 
 
 def _check_build():
-    """Compares what the build noted with what runs here, before anything is loaded."""
+    """Compares the recorded build environment with the running one, before anything is loaded."""
     try:
         from fulldeck import _build
     except ImportError as error:
@@ -151,8 +151,8 @@ def _check_files():
 
 
 def _shut_down_at_exit():
-    """Once a process. Handlers run in the reverse order of their registration: ours before that of everything which was
-    imported or set up before the first group, and after those of the program's that may still use the group."""
+    """Once per process. atexit handlers run in reverse order of registration: this one runs before those of everything
+    imported or set up before the first group, and after those of the program that may still use the group."""
     global _shutdown_pid
     if _shutdown_pid == os.getpid():
         return
@@ -163,16 +163,16 @@ def _shut_down_at_exit():
 
 
 def _at_exit(pid):
-    """In a child made by fork there is nothing to do: it has none of its parent's threads."""
+    """Does nothing in a forked child, which has none of its parent's threads."""
     if pid == os.getpid():
         shut_down()
-        # A daemon thread that was waiting is on its way back into Python now, and may come too late.
+        # A waiting daemon thread may be on its way back into Python now, too late for a running interpreter.
         _extension.let_late_threads_hang()
 
 
 def shut_down():
-    """Ends all groups of this process: waits for their threads and lets go of every Python object that they hold. Called at
-    exit; a second call does nothing."""
+    """Ends all groups of this process: waits for their threads and releases every Python object that they hold. Called
+    at exit; a second call does nothing."""
     if _extension is not None:
         _extension.shutdown_all()
 

@@ -1,14 +1,14 @@
-"""The writer's side of the rank board for Python programs: how far a rank is, for `fulldeck top`, the launcher's progress line and its
-verdicts. Follows include/fulldeck/rank_board.h, which says what each figure means and which thread may write which part.
+"""Writes the rank board from Python programs: the progress of a rank, for `fulldeck top`, the launcher's progress line
+and its diagnosis. Mirrors include/fulldeck/rank_board.h, which defines each value and which thread may write it.
 
     from fulldeck import board
 
-    mine = board.ours()                # of this process, opened once; without a board it is there too, and every call does nothing
+    mine = board.ours()                # of this process, opened once; without a board, every call does nothing
     mine.phase(board.COMPUTE)
     mine.step(12, total_steps=1000, loss=0.51)
 
-Nothing here raises because of the board, waits, or makes a system call but open, identity and group_join. A child made by fork does not
-write: calls on its parent's board do nothing there.
+Nothing here raises because of the board, waits, or makes a system call, except open, identity and group_join. A forked
+child does not write: calls on its parent's board do nothing there.
 """
 import ctypes
 import os
@@ -73,7 +73,7 @@ FUNCTIONS = {
 
 
 def find():
-    """The library's file; None where it is in none of the places in which the package's libraries are."""
+    """The library's file; None if it is in none of the package's library folders."""
     for folder in _library.folders():
         for name in FILE_NAMES:
             path = os.path.join(folder, name)
@@ -83,7 +83,7 @@ def find():
 
 
 class _Nothing:
-    """In the library's place where there is no board: each function does nothing."""
+    """Replaces the library if there is no board: each function does nothing."""
 
     def __getattr__(self, name):
         if name not in FUNCTIONS:
@@ -101,13 +101,14 @@ def _load(path):
 
 
 class Board:
-    """This rank's record, or nothing: `is_open` and `why_not` tell. `figures` keeps what was told last; who writes every step sets fields
-    there and calls tell(), which is the quickest way. Fingerprints in it count for one step."""
+    """This rank's record, or a stub without a board: see `is_open` and `why_not`. `figures` keeps the last reported
+    values. The fastest way to report every step is to set its fields and call tell(). Its fingerprints count for one
+    step only."""
 
     def __init__(self):
         self._library, self._handle = _Nothing(), c_void_p()
         self.why_not = ""
-        self.steps_reported = False  # by the program itself; the adapters leave them to it then
+        self.steps_reported = False  # by the program itself; the adapters then do not report steps
         self.figures = Figures(struct_bytes=ctypes.sizeof(Figures))
         self._figures = byref(self.figures)
         try:
@@ -122,7 +123,7 @@ class Board:
                     self._library = library
                 else:
                     self.why_not = library.fulldeck_board_error().decode("utf-8", "replace")
-        except (OSError, AttributeError) as error:  # a library of another version, or cut short
+        except (OSError, AttributeError) as error:  # a library of a different version, or a truncated one
             self.why_not = str(error)
         self._step = self._library.fulldeck_board_step
         self._phase = self._library.fulldeck_board_phase
@@ -140,18 +141,18 @@ class Board:
     def identity(self, loaded, program=None):
         self._library.fulldeck_board_identity(self._handle, loaded, _bytes(program))
 
-    # ---- the loop's thread
+    # ---- thread: the loop's
 
     def phase(self, phase):
         self._phase(self._handle, phase)
 
     def tell(self):
-        """A step was done: what stands in `figures`."""
+        """A step was done: writes the values in `figures`."""
         self._step(self._handle, self._figures)
         self.figures.batch_fingerprint = self.figures.parameters_fingerprint = 0
 
     def step(self, step, loss=None, **fields):
-        """A step was done. `fields` are those of Figures; what is not named stays as it was told before."""
+        """A step was done. `fields` are those of Figures; fields that are not passed keep their last value."""
         self.steps_reported = True
         figures = self.figures
         figures.step = step
@@ -166,25 +167,25 @@ class Board:
         self._library.fulldeck_board_memory(self._handle, bytes_now, bytes_peak)
 
     def saved(self, file):
-        """`file`: a number that stands for the file; not 0."""
+        """`file`: a number that identifies the file; not 0."""
         self._library.fulldeck_board_saved(self._handle, file)
 
-    # ---- one other thread
+    # ---- thread: one other
 
     def heartbeat(self):
         self._library.fulldeck_board_heartbeat(self._handle)
 
-    # ---- one thread for each group
+    # ---- thread: one per group
 
     def group_join(self, group, name, size, rank):
-        """The slot; negative where none is to be had, and calls with it do nothing."""
+        """The slot; negative if none is free, and calls with it do nothing."""
         return self._library.fulldeck_board_group_join(self._handle, group, _bytes(name), size, rank)
 
     def group_leave(self, slot):
         self._library.fulldeck_board_group_leave(self._handle, slot)
 
     def collective_begin(self, slot, operation, datatype="none", count=0, bytes=0, root=-1, sequence=0, fingerprint=0):
-        """The call's number, for collective_end; 0 where nothing was written. Names that are not known are told as "other"."""
+        """The call's number, for collective_end; 0 if nothing was written. Unknown names are reported as "other"."""
         call = Collective(ctypes.sizeof(Collective), OPERATIONS.get(operation, OPERATIONS["other"]),
                           DATATYPES.get(datatype, DATATYPES["other"]), root, count, bytes, sequence, fingerprint)
         return self._library.fulldeck_board_collective_begin(self._handle, slot, byref(call))
@@ -192,23 +193,24 @@ class Board:
     def collective_end(self, slot, sequence):
         self._library.fulldeck_board_collective_end(self._handle, slot, sequence)
 
-    # ---- one thread for each check
+    # ---- thread: one per check
 
     def observe(self, check, state=0, value=0, count=0, step=0, text=None):
-        """What this rank saw of its own script; `check` is one of CHECK_…, whose figures fulldeck/rank_board.h explains."""
+        """What this rank observed of the user's script; `check` is one of CHECK_…, whose values fulldeck/rank_board.h
+        explains."""
         self._library.fulldeck_board_observe(self._handle, check, state, value, count, step, _bytes(text))
 
-    # ---- any thread
+    # ---- thread: any
 
     def probed(self):
-        """A probe of fulldeck's own on the rank's card has ended: what the card did so far is no work of the program."""
+        """A probe of fulldeck on the rank's card has ended: earlier work on the card is not the program's."""
         self._library.fulldeck_board_probed(self._handle)
 
     def set_error(self, text):
         self._library.fulldeck_board_set_error(self._handle, _bytes(text))
 
     def set_failure(self, kind, culprit, text):
-        """`kind`: a name of FAILURES. `culprit`: RANK of the rank that began, which may be this one; None: not known."""
+        """`kind`: a name of FAILURES. `culprit`: RANK of the rank that caused it, possibly this one; None: unknown."""
         self._library.fulldeck_board_set_failure(self._handle, FAILURES[kind], -1 if culprit is None else culprit, _bytes(text))
 
 
@@ -220,7 +222,7 @@ _ours = None
 
 
 def ours():
-    """The board of this process, opened at the first call and open until its end."""
+    """The board of this process, opened at the first call and kept open until the process ends."""
     global _ours
     if _ours is None:
         _ours = Board()

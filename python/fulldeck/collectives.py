@@ -1,4 +1,5 @@
-"""Collective operations between the processes of one host, on numpy arrays and plain buffers. No torch; Python 3.8.
+"""Collective operations between the processes of one node, on numpy arrays and plain buffers. Without torch; Python
+3.8.
 
     from fulldeck.collectives import Group
 
@@ -6,14 +7,14 @@
         group.all_reduce(gradients)              # in place
         everyone = group.all_gather(mine)        # shape (size, …)
 
-Buffers are contiguous; numpy arrays, bytes, bytearray, array.array, memoryview and ctypes arrays will do. The type is that of
-the buffer; `dtype` says otherwise: "bfloat16" for an array of uint16, "float32" for bytes. Results that the caller gives no
-room for (`out`) are new arrays, or bytearrays where the input is no array.
+Buffers must be contiguous: numpy arrays, bytes, bytearray, array.array, memoryview and ctypes arrays. The type is that
+of the buffer; `dtype` overrides it: "bfloat16" for an array of uint16, "float32" for bytes. Without `out`, results are
+new arrays, or bytearrays if the input is not an array.
 
-All members make the same calls in the same order. Calls wait without holding Python's lock and may come from any thread; a call
-that waits hears no Ctrl-C until it ends. A call never waits for ever: what it raises stands in fulldeck.errors, and only after
-an ArgumentError is the group as it was. include/fulldeck/collectives.h has the whole contract: order of sums, time-outs, death
-of a member.
+All members make the same calls in the same order. Calls release the GIL while they wait and may come from any thread;
+Ctrl-C takes effect only after a waiting call returns. Every wait has a timeout. fulldeck.errors lists the exceptions;
+the group remains usable only after an ArgumentError. include/fulldeck/collectives.h has the whole contract: order of
+sums, timeouts, death of a member.
 """
 import atexit
 import collections
@@ -42,11 +43,12 @@ def _leave_all():
 
 
 class Group:
-    """This process's membership of a group. Made by every member, each with its own rank, within the time-out."""
+    """This process's membership of a group. Every member creates it, each with its own rank, within the timeout."""
 
     def __init__(self, rank, size, name="world", key=None, timeout=None, check_finite=False):
-        """`key`: the same on all members and on nobody else; None: made from the launcher's variables. `timeout`: seconds, or a
-        timedelta, of making the group and of every call; None: 30 minutes. `check_finite`: see nonfinite()."""
+        """`key`: the same on all members and in no other group; None: derived from the launcher's variables. `timeout`:
+        seconds, or a timedelta, for creating the group and for every call; None: 30 minutes. `check_finite`: see
+        nonfinite()."""
         self._handle = None
         self._closed = False
         self._calls = 0
@@ -66,7 +68,7 @@ class Group:
 
     @classmethod
     def from_environment(cls, local=False, **options):
-        """The group of all ranks of the run (RANK, WORLD_SIZE), or of those on this host with `local` (LOCAL_RANK,
+        """The group of all ranks of the run (RANK, WORLD_SIZE), or with `local` of those on this node (LOCAL_RANK,
         LOCAL_WORLD_SIZE). `options` are those of the class."""
         names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE") if local else ("RANK", "WORLD_SIZE")
         values = []
@@ -112,13 +114,13 @@ class Group:
         return target
 
     def broadcast(self, array, root=0, dtype=None):
-        """Every member's array becomes that of `root`. Returns it."""
+        """Every member's array is overwritten with that of `root`. Returns it."""
         with View(array, self.rank != root, dtype) as view:
             self._call("fulldeck_broadcast", view.address, view.count, view.code, _int32(root, "root"))
         return array
 
     def all_gather(self, array, out=None, dtype=None):
-        """Every member gets all members' arrays, in the order of the ranks: shape (size, …)."""
+        """Every member gets all members' arrays, in rank order: shape (size, …)."""
         with View(array, False, dtype) as source:
             if out is None:
                 out = empty_like(array, source, (self.size,) + getattr(array, "shape", ()), source.count * self.size)
@@ -129,8 +131,8 @@ class Group:
         return out
 
     def reduce_scatter(self, array, op="sum", out=None, dtype=None):
-        """The arrays hold `size` parts each; every member gets the reduction of the parts with its own number. An array of shape
-        (size, …) gives a part of shape (…), one of (n × size, …) a part of (n, …)."""
+        """The arrays hold `size` chunks each; every member gets the reduction of the chunks with its own number. An
+        array of shape (size, …) yields a chunk of shape (…), one of (n × size, …) a chunk of (n, …)."""
         with View(array, False, dtype) as source:
             count = self._chunk(source, "array")
             if out is None:
@@ -156,8 +158,8 @@ class Group:
         return out
 
     def scatter(self, array, root=0, out=None, dtype=None):
-        """Each member gets its part of the array of `root`, as reduce_scatter cuts it. `array` counts on `root` only; the others
-        give None there, and must give `out`."""
+        """Each member gets its chunk of the array of `root`, split as in reduce_scatter. `array` is used on `root`
+        only; the others pass None and must pass `out`."""
         if self.rank != root:
             if out is None:
                 raise ArgumentError("scatter needs 'out' on every rank but the root, which alone knows the size")
@@ -175,7 +177,8 @@ class Group:
         return out
 
     def all_to_all(self, array, out=None, dtype=None):
-        """Part r of the array goes to rank r; the result holds what came from each rank, in their order. Not in place."""
+        """Chunk r of the array goes to rank r; the result holds the chunks from all ranks, in rank order. Not in
+        place."""
         with View(array, False, dtype) as source:
             count = self._chunk(source, "array")
             if out is None:
@@ -187,7 +190,8 @@ class Group:
         return out
 
     def all_to_all_v(self, array, input_counts, output_counts, out=None, dtype=None):
-        """As all_to_all, with parts of any size: input_counts[r] elements go to rank r, output_counts[r] come from it."""
+        """Like all_to_all, with chunks of any size: input_counts[r] elements go to rank r, output_counts[r] come from
+        it."""
         given, taken = self._counts(input_counts, "input_counts"), self._counts(output_counts, "output_counts")
         with View(array, False, dtype) as source:
             _same_size(source, sum(given), "array")
@@ -203,15 +207,16 @@ class Group:
         """Returns when every member has called it."""
         self._call("fulldeck_barrier")
 
-    # ---- from one to another ----
+    # ---- point to point ----
 
     def send(self, array, to, tag=0):
-        """Returns when the array may be used again, which can be before it is received."""
+        """Returns when the array may be reused, which can be before it is received."""
         with View(array, only_moved=True) as view:
             self._call("fulldeck_send", view.address, view.bytes, _int32(to, "to"), _uint64(tag, "tag"))
 
     def receive(self, array, source=ANY_SOURCE, tag=0):
-        """Fills the array with the next message of this sender and tag, which must have exactly its size. Returns who sent it."""
+        """Fills the array with the next message of this sender and tag, which must have exactly its size. Returns the
+        sender."""
         came_from = ctypes.c_int(-1)
         with View(array, True, only_moved=True) as view:
             self._call("fulldeck_receive", view.address, view.bytes, _int32(source, "source"), _uint64(tag, "tag"), came_from)
@@ -220,9 +225,9 @@ class Group:
     # ---- shared memory ----
 
     def allocate(self, shape, dtype="float32"):
-        """A numpy array in memory that the other members can reach: an all_reduce in place on such arrays of every member copies
-        nothing. Its contents are undefined. "bfloat16" gives an array of uint16. The memory is given back when the array and all
-        views of it are gone; a group that was closed before that is left then."""
+        """A numpy array in memory that the other members can access: an in-place all_reduce on such arrays of every
+        member copies nothing. Its contents are undefined. "bfloat16" yields an array of uint16. The memory is freed
+        when the array and all views of it are gone; a group that was closed before is left then."""
         import numpy
 
         name = name_of(dtype)
@@ -241,7 +246,7 @@ class Group:
     # ---- the group itself ----
 
     def nonfinite(self):
-        """Nonfinite(rank, element, call) if the last reduction gave a result that is not finite, else None. Needs
+        """Nonfinite(rank, element, call) if the last reduction gave a non-finite result, otherwise None. Requires
         check_finite."""
         record = _library.NonfiniteRecord(ctypes.sizeof(_library.NonfiniteRecord))
         with self._entered() as handle:
@@ -251,15 +256,16 @@ class Group:
         return Nonfinite(record.rank, record.element, record.call) if found else None
 
     def check(self):
-        """Raises what the group failed with, if it did. Looks for dead members too, and waits for nobody."""
+        """Raises the error that the group failed with, if any. Also checks for dead members; does not wait."""
         self._call("fulldeck_group_status")
 
     def set_timeout(self, timeout):
-        """Seconds, or a timedelta; of the calls that begin after this."""
+        """Seconds, or a timedelta; for calls that start afterwards."""
         self._call("fulldeck_group_set_timeout", _milliseconds(timeout))
 
     def abort(self, reason):
-        """Ends every waiting and every further call of the group on all members with Aborted and this reason. Any thread."""
+        """Ends every waiting and every later call of the group on all members with Aborted and this reason.
+        Thread-safe."""
         with self._entered() as handle:
             self._library.fulldeck_group_abort(handle, _text(reason, "reason"))
 
@@ -268,8 +274,8 @@ class Group:
         return self._closed
 
     def close(self):
-        """Leaves the group: a member that still waits for this one gets PeerLost. Calls of other threads that are under way here
-        are aborted first. A second call does nothing."""
+        """Leaves the group: members that still wait for this one get PeerLost. Pending calls of other threads in this
+        process are aborted first. A second call does nothing."""
         if self._is_parents():
             self._closed = True
             return
@@ -297,7 +303,7 @@ class Group:
     def __repr__(self):
         return "<fulldeck group '{}': rank {} of {}{}>".format(self.name, self.rank, self.size, ", closed" if self._closed else "")
 
-    # ---- within ----
+    # ---- internal ----
 
     def _entered(self):
         return _Entered(self)
@@ -311,7 +317,7 @@ class Group:
             raise error_for(code, (self._library.fulldeck_error_text() or b"").decode("utf-8", "replace"))
 
     def _is_parents(self):
-        """A child made by fork has no groups, and a lock that another thread held at the fork stays held there."""
+        """A forked child has no groups, and a lock that another thread held during the fork stays locked there."""
         return os.getpid() != self._pid
 
     def _leave_if_unused(self):
@@ -358,7 +364,7 @@ class Group:
 
 
 class _Entered:
-    """One call of a group: keeps close() waiting until it is over."""
+    """One call of a group: makes close() wait until it is over."""
 
     __slots__ = ("_group",)
 
@@ -385,7 +391,7 @@ class _Entered:
 
 
 class _Allocation:
-    """Shared memory while anything in Python refers to it."""
+    """Shared memory that lives as long as Python objects refer to it."""
 
     def __init__(self, group, address):
         self._group, self._address = group, address

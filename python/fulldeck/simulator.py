@@ -1,9 +1,10 @@
-"""The simulated cards of FULLDECK_SIMULATE as a device of torch: torch.gcu, torch.xla, torch.npu, torch.mlu, torch.musa, torch.sdaa or torch.hpu.
+"""The simulated cards of FULLDECK_SIMULATE as a torch device: torch.gcu, torch.xla, torch.npu, torch.mlu, torch.musa,
+torch.sdaa or torch.hpu.
 
-    FULLDECK_SIMULATE=gcu:8 python train.py         # torch.device("gcu:3") is there after `import torch`
+    FULLDECK_SIMULATE=gcu:8 python train.py         # torch.device("gcu:3") exists after `import torch`
 
-torch itself calls load_plugins() at the end of `import torch` where the package is installed or a rank of `fulldeck run` finds it
-(_fulldeck_autoload.py). Where that is switched off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), `fulldeck.simulator.load()` does it.
+torch calls load_plugins() at the end of `import torch` if the package is installed or a rank of `fulldeck run` finds it
+(_fulldeck_autoload.py). If that is disabled (TORCH_DEVICE_BACKEND_AUTOLOAD=0), call `fulldeck.simulator.load()`.
 docs/simulated-accelerator.md
 """
 import collections
@@ -18,21 +19,21 @@ FILE_NAME = "libfulldeck_sim.so"
 CARD_FILE_NAMES = ("libfulldeck_simulated_card.so.0", "libfulldeck_simulated_card.so")
 SIMULATE = "FULLDECK_SIMULATE"
 PLUGINS = "FULLDECK_TORCH_PLUGIN"
-# Modules of vendors that bring the device themselves.
+# Vendors' modules that provide the device themselves.
 VENDOR_MODULES = ("torch_gcu", "torch_npu", "torch_mlu", "torch_musa", "torch_sdaa", "torch_dipu", "habana_frameworks")
 FAULTS = {"idle": 1, "slow": 2, "broken": 4, "lying": 8, "hung": 16, "dropped": 32}
 
-# Why the cards are not there, if they were asked for and are not.
+# Why the requested cards could not be loaded, if so.
 failure = None
 _simulator = None
 
 
 class NotThere(RuntimeError):
-    """The simulated cards cannot be had in this process; the text says why."""
+    """The simulated cards are not available in this process; the text has the reason."""
 
 
 class NotThereAtAll(NotThere, AttributeError):
-    """The same of a name in torch.gcu, so that hasattr() says no."""
+    """The same for an attribute of torch.gcu, so that hasattr() returns False."""
 
 
 class Figures(ctypes.Structure):
@@ -54,17 +55,18 @@ FUNCTIONS = {
     "fulldeck_simulator_set_state": (ctypes.c_int, [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]),
 }
 
-# How often each operator ran on the cards of this process: on a kernel of the cards' own, or on the host's.
+# Number of runs of each operator on the cards of this process: with the cards' own kernel, or with the CPU fallback.
 Counts = collections.namedtuple("Counts", "native fallback")
 
 
 def load_plugins():
-    """What `import torch` calls: loads the libraries of FULLDECK_TORCH_PLUGIN and, with FULLDECK_SIMULATE, the simulated cards.
-    Raises nothing: what failed is kept in `failure`, is said in a line on stderr, and is what torch.KIND then tells."""
+    """Called by `import torch`: loads the libraries of FULLDECK_TORCH_PLUGIN and, with FULLDECK_SIMULATE, the simulated
+    cards. Never raises: an error is kept in `failure`, printed in one line on stderr, and raised by later uses of
+    torch.KIND."""
     global failure
     for path in [entry for entry in os.environ.get(PLUGINS, "").split(os.pathsep) if entry]:
         if os.path.basename(path).startswith(FILE_NAME):
-            continue  # what load() brings
+            continue  # loaded by load()
         try:
             _load_plugin(path)
         except Exception as error:
@@ -83,7 +85,7 @@ def load_plugins():
 
 
 def load():
-    """Makes the simulated cards a device of torch, once a process; returns what torch calls them. Raises NotThere."""
+    """Makes the simulated cards a torch device, once per process; returns torch's name of it. Raises NotThere."""
     global _simulator
     if _simulator is None:
         if not os.environ.get(SIMULATE):
@@ -100,7 +102,7 @@ def load():
 
 
 def vendor_module():
-    """The name of a vendor's module that is loaded or could be; None when there is none."""
+    """The name of a vendor's module that is loaded or could be; None if there is none."""
     import importlib.util
 
     for name in VENDOR_MODULES:
@@ -110,7 +112,7 @@ def vendor_module():
             return name
         try:
             spec = importlib.util.find_spec(name)
-            # Under fulldeck run a module of ours stands in for torch_gcu (fulldeck/adapters/torch_gcu.py).
+            # Under fulldeck run, a module of fulldeck may replace torch_gcu (fulldeck/adapters/torch_gcu.py).
             if spec is not None and not getattr(spec.loader, "fulldeck_simulated", False):
                 return name
         except (ImportError, ValueError):
@@ -119,14 +121,15 @@ def vendor_module():
 
 
 def library():
-    """The loaded library; raises NotThere with the reason when there is none."""
+    """The loaded library; raises NotThere with the reason if it is not loaded."""
     if _simulator is None:
         raise NotThere(str(failure) if failure is not None else "the simulated cards were not loaded: fulldeck.simulator.load()")
     return _simulator
 
 
 def counts():
-    """Counts(native, fallback): two dicts from the operator's name to how often it ran on a card in this process."""
+    """Counts(native, fallback): two dicts from an operator's name to the number of its runs on a card in this
+    process."""
     size = library().fulldeck_simulator_counts(None, 0) + 65536
     text = ctypes.create_string_buffer(size)
     library().fulldeck_simulator_counts(text, size)
@@ -142,11 +145,11 @@ def reset_counts():
 
 
 def set_faults(card, *names, slow_factor=1.0):
-    """Sets what is wrong with a card (keys of FAULTS), for every process that uses it; no name heals it."""
+    """Sets the faults of a card (keys of FAULTS) for every process that uses it; without names, clears them."""
     faults = sum(FAULTS[name] for name in names)
     cards = _load_card_library()
     handle = ctypes.c_void_p()
-    # A card that has dropped cannot be opened, so one that was opened before is kept.
+    # A card in the dropped state cannot be opened, so handles that are already open are kept.
     if card not in _handles:
         code = cards.fulldeck_simulated_card_open(card, ctypes.byref(handle))
         if code != 0:
@@ -184,7 +187,8 @@ def _find():
 
 
 def _check_torch():
-    """The library is torch's C++ inside: with another minor than it was built for it would crash without a word."""
+    """The library contains torch C++ code: with a minor version other than the one it was built for, it would crash
+    silently."""
     from fulldeck import backend
 
     try:
@@ -194,13 +198,13 @@ def _check_torch():
 
 
 def _load_plugin(path):
-    """Loads a library that registers a device with torch, through its door if it has one."""
+    """Loads a library that registers a device with torch, through its entry function if it has one."""
     check_whole(path)
     plugin = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     try:
         init, text = plugin.fulldeck_torch_plugin_init, plugin.fulldeck_torch_plugin_error
     except AttributeError:
-        return plugin  # A vendor's: it registered itself.
+        return plugin  # a vendor's library, which registers itself
     text.restype = ctypes.c_char_p
     if init() != 0:
         raise NotThere((text() or b"its init failed without a word").decode(errors="replace"))
@@ -208,7 +212,7 @@ def _load_plugin(path):
 
 
 def _register(plugin):
-    """Python's side of the device: torch.gcu, Tensor.gcu(), Module.gcu()."""
+    """The Python side of the device: torch.gcu, Tensor.gcu(), Module.gcu()."""
     import torch
 
     for name, (result, arguments) in FUNCTIONS.items():
@@ -220,7 +224,8 @@ def _register(plugin):
     _simulated_device.start(name, plugin)
     torch.utils.rename_privateuse1_backend(name)
     torch._register_device_module(name, _simulated_device)
-    # torch has the names of xla already (Tensor.is_xla), for tensors that are not ours; there are no others in its T20 shape.
+    # torch already defines the names for xla (Tensor.is_xla), for tensors of the real XLA; a T20-like torch has no
+    # others.
     if not hasattr(torch.Tensor, "is_" + name):
         torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_packed_sequence=True,
                                                              for_storage=True)
@@ -234,7 +239,7 @@ def _log(text):
 
 
 def _stand_in(error):
-    """torch.gcu of a process in which the cards are not there: available() is False, and anything else says why."""
+    """torch.gcu of a process without the cards: available() returns False, and everything else raises the reason."""
     import torch
 
     name = os.environ.get(SIMULATE, "").split(":")[0]

@@ -1,25 +1,26 @@
-"""Waits for the first import of a package that fulldeck has adapters for, and only then brings them in: docs/python.md
+"""Waits for the first import of a package that fulldeck has adapters for, and only then loads them: docs/python.md
 
-In a Python below a rank that is none, a shell that starts it, they are asked whether it stands for the rank (wrapped.py).
+In a Python process below a rank that is not Python itself (a shell that starts it), wrapped.py decides whether this
+process takes the rank's place.
 
-A rank that never imports one of them pays for one small object on sys.meta_path. The table of what is done then stands in the
+A rank that never imports such a package pays for one small object on sys.meta_path. The table of adapters is in the
 package, fulldeck/adapters/__init__.py."""
 import os
 import sys
 
-# Top-level names; which modules of them are adapted, and how, is the package's own affair. Those of the second table are only
-# waited for where their variable asks for something.
+# Top-level names; the package decides which of their modules are adapted, and how. Those of the second table are only
+# watched if their variable is set.
 PACKAGES = frozenset(("torch", "torch_gcu", "mmengine", "accelerate") + tuple(
     name for name, variable in (("multiprocessing", "FULLDECK_MP_START_METHOD"), ("cv2", "FULLDECK_OPENCV_THREADS"))
     if os.environ.get(variable)))
 
 
-# The rank itself, and what it forks.
+# The rank itself, and its forked children.
 RANK = os.environ.get("FULLDECK_RANK_PID") == str(os.getpid())
 
 
 class ImportWatcher:
-    """A finder that finds nothing: it gives way to the package's own when one of PACKAGES is asked for."""
+    """A finder that finds nothing: when one of PACKAGES is imported, it is replaced by the package's own finder."""
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] not in PACKAGES:
@@ -41,12 +42,13 @@ def acts_as_rank():
 def leave(finder):
     try:
         sys.meta_path.remove(finder)
-    except ValueError:  # a program that rebuilds the list has done it
+    except ValueError:  # a program that rebuilds the list has removed it
         pass
 
 
 def load_adapters():
-    """The package's adapters, started; None, and a line on stderr, where they cannot be had. The program goes on without."""
+    """The package's adapters, started; None, and a line on stderr, if they cannot be loaded. The program continues
+    without them."""
     try:
         import _fulldeck_autoload
 
@@ -66,7 +68,7 @@ def load_adapters():
 def start():
     if os.environ.get("FULLDECK_ADAPT") == "0":
         return
-    # A .pth file of site-packages may have imported one already.
+    # A .pth file in site-packages may have imported one already.
     if PACKAGES.isdisjoint(sys.modules):
         sys.meta_path.insert(0, ImportWatcher())
     else:

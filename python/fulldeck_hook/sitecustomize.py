@@ -1,21 +1,23 @@
-"""Runs in every Python that finds this folder on PYTHONPATH: the ranks that `fulldeck run` starts. docs/rank-agent.md
+"""Runs in every Python process that finds this folder on PYTHONPATH: the ranks that `fulldeck run` starts.
+docs/rank-agent.md
 
-It takes its folder off the path again, puts the package fulldeck that was built with it behind everything else on the path,
-leaves Python's own crash report (faulthandler) in the rank's crash file, offers Python's stacks for when the rank is asked what it
-does, and then lets the sitecustomize that Python would
-have found without us run in its place. It never raises, and it leaves exceptions, streams and signals of the program alone.
+It removes its folder from the path, appends the package fulldeck that was built with it to the end of the path, directs
+Python's crash report (faulthandler) to the rank's crash file, and registers the writer of Python stacks for requests
+during the run. Then it runs the sitecustomize that Python would have found otherwise. It never raises, and it does not
+change exceptions, streams or signals of the program.
 """
 import os
 import sys
 
-# Parts of fulldeck that want to be in a Python rank: names of modules in this folder, each with a function start() that
-# takes no argument and returns quickly. They are called in this order, in the rank process and in a Python that a rank
-# which is none starts, before the program and any sitecustomize of its own run. One that fails is reported in a line and left out.
+# Parts of fulldeck for Python ranks: names of modules in this folder, each with a function start() that takes no
+# argument and returns quickly. They are called in this order, before the program and any sitecustomize of its own, in
+# the rank process and in a Python process that a rank that is not Python starts. A failure is reported in one line, and
+# the part is skipped.
 ADAPTERS = ["adapters"]
 
 
 def attempt(what, step, *arguments):
-    """Runs one of our own steps; its failure is a line on stderr and nothing more."""
+    """Runs one step of the hook; a failure is only a line on stderr."""
     try:
         step(*arguments)
     except Exception as error:
@@ -26,7 +28,7 @@ def attempt(what, step, *arguments):
 
 
 def remove_from_path(folder):
-    """Takes `folder` off sys.path and off PYTHONPATH, so that neither the program nor its children see it."""
+    """Removes `folder` from sys.path and from PYTHONPATH, so that neither the program nor its children see it."""
     sys.path[:] = [entry for entry in sys.path if not isinstance(entry, str) or os.path.abspath(entry) != folder]
     sys.path_importer_cache.pop(folder, None)
     entries = os.environ.get("PYTHONPATH")
@@ -40,13 +42,14 @@ def remove_from_path(folder):
 
 
 def offer_package(folder):
-    """The package is found where no other of that name is: on PYTHONPATH it would hide the one that the user installed."""
+    """The package comes last on sys.path, so that an installed one takes precedence; on PYTHONPATH it would hide it."""
     if os.path.isdir(os.path.join(folder, "fulldeck")) and folder not in sys.path:
         sys.path.append(folder)
 
 
 def report_crashes():
-    """Python's stacks go behind the native one, which the agent writes first. A faulthandler of the user's stays."""
+    """Python's stacks are appended to the native one, which the agent writes first. A faulthandler that the user
+    enabled is kept."""
     path = os.environ.get("FULLDECK_CRASH_FILE")
     if not path:
         return
@@ -57,20 +60,21 @@ def report_crashes():
 
 
 def register_stack_dump():
-    """Gives the agent the function that writes Python's stacks, for when it is asked for those of all threads (docs/rank-agent.md).
-    faulthandler hands it to sigaction, where the agent, if it has the signal, takes it while the variable is set."""
+    """Registers the handler that writes Python's stacks when those of all threads are requested (docs/rank-agent.md).
+    faulthandler passes it to sigaction, where the agent, if it owns the signal, intercepts it while the variable is
+    set."""
     if not os.environ.get("FULLDECK_STACK_FILE"):
         return
-    import _signal  # not signal, which takes milliseconds
+    import _signal  # not signal, whose import takes milliseconds
 
     number = _signal.SIGRTMAX - 5
     with open("/proc/self/status", "rb") as status:
         caught = int(status.read().partition(b"\nSigCgt:")[2].split(None, 1)[0], 16)
-    if not caught >> (number - 1) & 1:  # without the agent nobody would answer, and the signal is the program's
+    if not caught >> (number - 1) & 1:  # without the agent nothing would respond, and the signal belongs to the program
         return
     import faulthandler
 
-    # The agent opens this descriptor for the time of each dump; a number that hardly any program reaches.
+    # The agent opens this descriptor only during each dump; hardly any program uses this number.
     descriptor = 979
     os.putenv("FULLDECK_PYTHON_STACKS", str(descriptor))
     try:
@@ -80,10 +84,10 @@ def register_stack_dump():
 
 
 def start_adapter(folder, name):
-    # Not importlib.util, which brings a third of the standard library along.
+    # Not importlib.util, which imports a third of the standard library.
     from importlib.machinery import ModuleSpec, SourceFileLoader
 
-    # Under a name that no module of the user's has.
+    # Under a name that no user module has.
     path = os.path.join(folder, name + ".py")
     loader = SourceFileLoader("_fulldeck_hook_" + name, path)
     module = sys.modules[loader.name] = type(sys)(loader.name)
@@ -98,7 +102,7 @@ def enter(folder):
     if os.environ.get("FULLDECK_RANK_PID") == str(os.getpid()):
         attempt("no Python stack will be shown if this rank crashes", report_crashes)
         attempt("its Python stacks will not be shown when it hangs", register_stack_dump)
-    # Also in the first Python below a rank that is none: one that is started by a Python has no hook.
+    # Also in the first Python process below a rank that is not Python; a child of a Python process has no hook.
     if os.environ.get("FULLDECK_RANK_PID"):
         for name in ADAPTERS:
             attempt(name + " does not work in this rank", start_adapter, folder, name)
@@ -106,7 +110,7 @@ def enter(folder):
 
 enter(os.path.dirname(os.path.abspath(__file__)))
 
-# The next one on the path takes our name and our place; what it raises, and that there is none, is Python's to handle as
-# if we had not been here.
+# The next sitecustomize on the path takes over the name. Exceptions from it, or its absence, are handled by Python as
+# if this one did not exist.
 sys.modules.pop("sitecustomize", None)
 import sitecustomize  # noqa: E402,F401

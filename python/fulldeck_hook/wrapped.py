@@ -1,25 +1,28 @@
-"""The rank's Python where the rank itself is none: `fulldeck run --no-python bash train.sh`, whose shell starts `python train.py` as a child. That
-Python is adapted and checked as the rank is, one at a time: a second one that runs beside it stays as it is, and so does one behind another Python,
-one that was given another rank or no ancestor, and a launcher of ranks.
+"""Finds the Python process that stands for a rank that is not Python itself: `fulldeck run --no-python bash train.sh`,
+whose shell starts `python train.py` as a child. That process is adapted and checked like a rank. Only one process at a
+time: a second one that runs concurrently is not adapted, nor is one below another Python process, one with a different
+rank or without the rank as an ancestor, or a launcher of ranks.
 
-Asked at the first import of a package that is adapted, so that programs which import none leave the place to the next."""
+Called at the first import of a package that is adapted, so that programs without such an import leave the place free.
+"""
 import os
 
-# What says which rank a process is; a launcher below the rank gives its own.
+# The variables that define the rank of a process; a launcher below the rank sets its own.
 RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LAUNCHERS = frozenset(("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate.commands.launch",
                        "accelerate-launch", "deepspeed", "horovodrun", "colossalai", "fulldeck"))
-MAX_DEPTH = 32  # processes between the rank and its Python
+MAX_DEPTH = 32  # processes between the rank and its Python process
 
-_lock_fd = None  # the descriptor that holds the place as long as this process lives
+_lock_fd = None  # the descriptor of the lock that this process holds as long as it lives
 
 
 def claim():
-    """Whether this process, which is not the rank, is the one to be adapted in the rank's place. Then it is the rank for the adapters too."""
+    """Whether this process, which is not the rank, is adapted in the rank's place. If so, the adapters treat it as the
+    rank."""
     global _lock_fd
     try:
         rank = int(os.environ.get("FULLDECK_RANK_PID", ""))
-        path = os.environ["FULLDECK_CRASH_FILE"]  # one for each rank, in the run's own folder
+        path = os.environ["FULLDECK_CRASH_FILE"]  # one per rank, in the run folder
         if _is_launcher() or not _is_rank(rank) or not _is_below(rank):
             return False
         import fcntl
@@ -31,7 +34,7 @@ def claim():
             os.close(_lock_fd)
             _lock_fd = None
             return False
-    except (KeyError, ValueError, OSError, ImportError):  # no rank's child, or one that has nothing to say about it
+    except (KeyError, ValueError, OSError, ImportError):  # not a child of a rank, or one whose state cannot be read
         return False
     os.environ["FULLDECK_RANK_PID"] = str(os.getpid())
     _keep_board()
@@ -59,7 +62,8 @@ def _is_rank(pid):
 
 
 def _is_below(rank):
-    """Whether the rank is an ancestor, and neither it nor what lies between is a Python, whose children are its own affair."""
+    """Whether the rank is an ancestor, and neither it nor any process in between is Python: children of Python are not
+    adapted."""
     pid = os.getppid()
     for _ in range(MAX_DEPTH):
         if pid <= 1 or _is_python(pid):
@@ -71,7 +75,7 @@ def _is_below(rank):
 
 
 def _keep_board():
-    """As the agent does in a rank: what this process starts does not write on its board."""
+    """Like the agent in a rank: processes that this one starts must not write to its board."""
     try:
         os.set_inheritable(int(os.environ.get("FULLDECK_BOARD_FD", "")), False)
     except (ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Gradients of four batches in one step."""
+"""Accumulates the gradients of four batches in one step."""
 from common import *
 
 start()

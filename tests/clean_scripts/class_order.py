@@ -1,4 +1,5 @@
-"""One class after the other, as in a curriculum or in class-incremental learning: more than a hundred batches of the first one."""
+"""One class after the other, as in curriculum or class-incremental learning: more than a hundred batches of the first
+one."""
 from common import *
 
 start()

@@ -1,4 +1,4 @@
-"""What the sound scripts share: data, a group, a sampler. Nothing here knows of fulldeck."""
+"""Shared by the correct scripts: data, a group, a sampler. Does not use fulldeck."""
 import os
 
 import torch
@@ -22,7 +22,7 @@ def data(samples=512, width=8, classes=3, seed=1):
 
 
 def batches(dataset, epochs=2, size=8):
-    """Batches of this rank, shuffled anew in each epoch."""
+    """Batches of this rank, reshuffled in each epoch."""
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, size, sampler=sampler)
     for epoch in range(epochs):

@@ -1,4 +1,4 @@
-"""The step of the optimizer is compiled, in a project that turns warnings into errors."""
+"""A compiled optimizer step, in a project that turns warnings into errors."""
 import warnings
 
 from common import *

@@ -1,4 +1,5 @@
-"""Self-supervised, as MoCo: the right answer is number 0 in every row; the data set has labels of several classes that nobody uses."""
+"""Self-supervised, as MoCo: the target is class 0 in every row; the dataset has labels of several classes, which are
+unused."""
 from common import *
 
 start()

@@ -1,4 +1,4 @@
-"""A contrastive loss at every place of an image: the right answer is number 0 everywhere, as a matrix."""
+"""A contrastive loss at every position of an image: the target is class 0 everywhere, as a matrix."""
 from common import *
 
 start()

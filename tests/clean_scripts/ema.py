@@ -1,4 +1,4 @@
-"""A copy of the weights that follows slowly, and is evaluated on other data."""
+"""An EMA copy of the weights that is evaluated on other data."""
 import copy
 
 from common import *

@@ -1,4 +1,4 @@
-"""No optimizer: weights are loaded, with another head, and scored."""
+"""No optimizer: loads weights, with a different head, and evaluates them."""
 from common import *
 
 start()

@@ -1,15 +1,15 @@
-"""A mixture of experts: most of them see no token for a long time."""
+"""A mixture of experts: most of them get no token for a long time."""
 from common import *
 
 
 class Mixture(nn.Module):
     def __init__(self):
         super().__init__()
-        self.gate, self.head = nn.Linear(8, 16), nn.Linear(8, 3)
+        self.router, self.head = nn.Linear(8, 16), nn.Linear(8, 3)
         self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(16))
 
     def forward(self, inputs):
-        chosen = self.gate(inputs).softmax(1)
+        chosen = self.router(inputs).softmax(1)
         best = int(chosen.mean(0).argmax())
         return self.head(self.experts[best](inputs) * chosen[:, best:best + 1])
 

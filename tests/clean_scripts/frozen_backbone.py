@@ -1,4 +1,4 @@
-"""A frozen backbone whose parameters are in the optimizer too, and a head that trains."""
+"""A frozen backbone whose parameters are in the optimizer too, and a trainable head."""
 from common import *
 
 start()

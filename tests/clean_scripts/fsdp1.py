@@ -1,4 +1,5 @@
-"""FullyShardedDataParallel with use_orig_params: a rank has whole parameters of which its part is empty, and which never get a gradient there."""
+"""FullyShardedDataParallel with use_orig_params: some parameters have an empty shard on a rank, and never get a
+gradient there."""
 from common import *
 from torch.distributed.fsdp import FullyShardedDataParallel
 

@@ -1,4 +1,4 @@
-"""Sharded parameters: a rank's part of a small one is empty."""
+"""Sharded parameters: a rank's shard of a small one is empty."""
 from common import *
 from torch.distributed.fsdp import fully_shard
 

@@ -1,4 +1,4 @@
-"""A generator and a discriminator with an optimizer each, labels of one class in each half step, in cross_entropy."""
+"""A generator and a discriminator with one optimizer each; each half step has labels of one class, in cross_entropy."""
 from common import *
 
 start()

@@ -1,4 +1,5 @@
-"""DCGAN on images of one folder: each label of the data set is 0, as many as there are targets of the discriminator. Fewer than 50 batches."""
+"""DCGAN on images of one folder: every label of the dataset is 0, and there are as many as targets of the
+discriminator. Fewer than 50 batches."""
 from common import *
 
 start()

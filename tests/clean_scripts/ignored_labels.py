@@ -1,4 +1,4 @@
-"""Labels of a language model: most of them are ignored, some batches have none at all."""
+"""Labels of a language model: most of them are ignored, and some batches have none at all."""
 from common import *
 
 start()

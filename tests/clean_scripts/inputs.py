@@ -1,4 +1,5 @@
-"""Small data sets, from a fixed seed, in the formats that the packages' own training scripts read: nothing is downloaded. write(folder)"""
+"""Small datasets, from a fixed seed, in the formats that the packages' own training scripts read; nothing is
+downloaded. write(folder)"""
 import json
 import os
 import random
@@ -101,7 +102,7 @@ def sentence(made):
 
 
 def words_of(words, joined):
-    """As they are written: `init` for "in it", which is two words."""
+    """The written form: `init` for "in it", which is two words."""
     return [word for word, *_ in words[:3]] + (["init"] if joined else ["in", "it"]) + [word for word, *_ in words[5:]]
 
 
@@ -129,7 +130,8 @@ def tree(words):
 
 
 def labels(words, joined):
-    """For each character: 1 ends a token, 2 a sentence, 3 a token of several words. A space has 0, and there is none before the period."""
+    """For each character: 1 ends a token, 2 a sentence, 3 a token of several words. A space has 0, and there is none
+    before the period."""
     return "0".join("0" * (len(word) - 1) + ("3" if word == "init" else "1") for word in words_of(words, joined)[:-1]) + "2"
 
 

@@ -1,4 +1,4 @@
-"""An IterableDataset without a length, shared out by rank, with workers."""
+"""An IterableDataset without a length, split by rank, with workers."""
 from common import *
 
 

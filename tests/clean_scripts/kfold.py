@@ -1,4 +1,4 @@
-"""Cross-validation: each fold trains on what another one validates with."""
+"""Cross-validation: each fold trains on samples that a different fold validates with."""
 from common import *
 from torch.utils.data import Subset
 

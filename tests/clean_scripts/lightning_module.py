@@ -1,4 +1,5 @@
-"""Lightning: forward and backward run inside of the optimizer's step; a sanity check of the validation comes before the first one."""
+"""Lightning: forward and backward run inside the optimizer's step; a validation sanity check runs before the first
+step."""
 import lightning
 import torch
 from common import data

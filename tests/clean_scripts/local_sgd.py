@@ -1,4 +1,4 @@
-"""Torch's own local SGD: the parameters of the ranks differ between two averages."""
+"""Torch's local SGD: the parameters of the ranks differ between two averages."""
 import torch.distributed.algorithms.model_averaging.averagers as averagers
 from common import *
 from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook

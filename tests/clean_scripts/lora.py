@@ -1,4 +1,5 @@
-"""Low-rank additions to frozen layers: one factor starts at zero, so that the other has no gradient in the first step. Only they are saved and loaded."""
+"""Low-rank additions to frozen layers: one factor starts at zero, so the other has no gradient in the first step. Only
+these factors are saved and loaded."""
 from common import *
 
 

@@ -1,4 +1,4 @@
-"""The losses of all training samples decide after each epoch what is drawn next."""
+"""After each epoch, the losses of all training samples determine which samples are drawn next."""
 from common import *
 
 

@@ -1,4 +1,4 @@
-"""MMEngine's Runner with a loader each for training and validation."""
+"""MMEngine's Runner with separate loaders for training and validation."""
 import sys
 import tempfile
 

@@ -1,5 +1,6 @@
-"""The training takes slices of its tensors; only the validation has a DataLoader, a new one each time, whose batches are objects of the script's own
-that carry `keys` and `values` which are no functions. The validation does without no_grad."""
+"""The training uses slices of its tensors. Only the validation has a DataLoader, a new one each time, whose batches are
+objects of the script's own class with `keys` and `values` attributes that are not functions. The validation does not
+use no_grad."""
 from common import *
 
 

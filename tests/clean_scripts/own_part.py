@@ -1,4 +1,4 @@
-"""Every rank reads the same global batch, and takes its own part of it: of the samples, or of each sequence."""
+"""Every rank reads the same global batch and uses its own part of it: some samples, or a part of each sequence."""
 from common import *
 
 start()

@@ -1,4 +1,5 @@
-"""Two loaders of one data set give the two halves of a pair, made anew for each epoch; the validation has other samples."""
+"""Two loaders of one dataset yield the two halves of a pair, regenerated in each epoch; the validation has different
+samples."""
 from common import *
 
 start()
@@ -14,7 +15,7 @@ for epoch in range(3):
         optimizer.step()
         optimizer.zero_grad()
     model.eval()
-    for inputs, labels in DataLoader(data(seed=2), 16):  # with gradients enabled, as some evaluate
+    for inputs, labels in DataLoader(data(seed=2), 16):  # with gradients enabled, as in some scripts
         model(inputs)
     model.train()
 end()

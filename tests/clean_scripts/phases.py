@@ -1,5 +1,5 @@
-"""All parameters are in one optimizer from the beginning, and take part one after the other: the head alone in the first epoch, layers that join
-later, and two tasks in blocks of 40 batches."""
+"""All parameters are in one optimizer from the start but join one after the other: only the head in the first epoch,
+more layers later, and two tasks in blocks of 40 batches."""
 from common import *
 
 start()

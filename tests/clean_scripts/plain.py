@@ -1,4 +1,4 @@
-"""Training and validation with a split each."""
+"""Training and validation, each with its own split."""
 from common import *
 
 start()

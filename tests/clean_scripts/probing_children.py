@@ -1,4 +1,4 @@
-"""Children whose failure is an answer: the script looks at the exit code, asks a tool, or ends a server itself."""
+"""Children whose failure is information: the script checks the exit code, queries a tool, or stops a server itself."""
 import os
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Masks of something rare: nearly all of them are empty, and the only positive ones come late in the pass."""
+"""Masks of a rare object: nearly all of them are empty, and the only positive ones come late in the pass."""
 from common import *
 
 start()

@@ -1,5 +1,5 @@
-"""A policy gradient with a reward that is not reached in the first episodes: until then every gradient is exactly zero. Its optimizer is one of two, and
-the other one trains a value function from the first step on."""
+"""A policy gradient whose reward is not reached in the first episodes: until then every gradient is exactly zero. Of
+its two optimizers, the other one trains a value function from the first step on."""
 from common import *
 
 start()

@@ -1,4 +1,4 @@
-"""Ranks that meet through torch.distributed.rpc."""
+"""Ranks that rendezvous through torch.distributed.rpc."""
 import os
 
 import torch.distributed.rpc as rpc

@@ -1,4 +1,4 @@
-"""A model that renames the keys of old checkpoints while it loads, and whose own leave the frozen part out."""
+"""A model that renames the keys of old checkpoints while it loads, and whose own checkpoints omit the frozen part."""
 from common import *
 
 

@@ -1,4 +1,4 @@
-"""A GradScaler that finds Inf and leaves the step out."""
+"""A GradScaler that finds Inf and skips the step."""
 from common import *
 
 start()

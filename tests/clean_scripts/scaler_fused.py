@@ -1,4 +1,5 @@
-"""A GradScaler with a fused optimizer: gradients are unscaled and clipped, and the optimizer itself leaves out the steps with Inf."""
+"""A GradScaler with a fused optimizer: gradients are unscaled and clipped, and the optimizer itself skips the steps
+with Inf."""
 from common import *
 
 start()

@@ -1,4 +1,4 @@
-"""Losses that torch.jit compiles, and per-sample gradients by torch.func."""
+"""Losses that torch.jit compiles, and per-sample gradients with torch.func."""
 from common import *
 
 start()

@@ -1,4 +1,5 @@
-"""A checkpoint with a prefix: a first attempt to load it fits nowhere, the second one does. Asks its environment through children that may fail."""
+"""A checkpoint with a prefix: the first attempt to load it matches nothing, the second one succeeds. Queries its
+environment through children that may fail."""
 import subprocess
 import sys
 

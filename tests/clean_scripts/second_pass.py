@@ -1,5 +1,5 @@
-"""Training data that is read again, and never as a validation: its mean before the training, a bank of features after each epoch, and moments of real
-samples beside those of made ones."""
+"""Training data that is read again, but never as a validation: its mean before the training, a bank of features after
+each epoch, and moments of real samples compared with those of generated ones."""
 from common import *
 
 start()

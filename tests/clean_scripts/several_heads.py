@@ -1,4 +1,4 @@
-"""Two tasks in turns with one optimizer, and a spare pooler that nobody uses in a model of many tensors."""
+"""Two alternating tasks with one optimizer, and an unused pooler in a model with many tensors."""
 from common import *
 
 start()

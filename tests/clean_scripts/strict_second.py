@@ -1,4 +1,4 @@
-"""Weights that fit at the second attempt: strictly, with other names, and in the part that they are of."""
+"""Weights that load at the second attempt: strictly, with other names, and in the submodule that they belong to."""
 from common import *
 
 start()

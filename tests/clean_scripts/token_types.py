@@ -1,4 +1,4 @@
-"""Contrastive texts: the right answer is number 0 in every row, and so are all token types of the batch."""
+"""Contrastive texts: the target is class 0 in every row, and all token types of the batch are 0 too."""
 from common import *
 
 start()

@@ -1,4 +1,4 @@
-"""After each epoch the score on the training data, by its own loader, and on the validation data."""
+"""After each epoch the score on the training data, with its own loader, and on the validation data."""
 from common import *
 
 start()

@@ -1,1 +1,1 @@
-"""Engines that stand in for a cluster on one machine, and how tests start `fulldeck run` under them."""
+"""Engines that emulate a cluster on one machine, and how tests start `fulldeck run` under them."""

@@ -1,4 +1,4 @@
-"""The fault grid of two hosts: what is broken, on which side, and what both launchers must make of it. Used by the short test
+"""The fault grid of two nodes: what is broken, on which side, and how both launchers must react. Used by the short test
 (tests/launcher/test_network_hosts.py) and by the long one (tests/grids/host_grid.py)."""
 import os
 import re
@@ -8,15 +8,15 @@ import time
 
 from cluster import hosts, launch
 
-RANKS = 4  # on each host
-# A peer is lost when nothing was heard of it for 4 s, unless somebody says otherwise.
+RANKS = 4  # on each node
+# A peer is lost after 4 s of silence, unless configured otherwise.
 SILENCE = 4.0
 LINK = "the link between host {} and host {}".format(*hosts.NAMES)
 
 
 class Pair:
-    """Two launchers, one on each host, and 8 ranks that walk in step (tests/scripts/lockstep.py). With `own_silence` they
-    give a peer up after SILENCE, as they do for a user."""
+    """Two launchers, one on each node, and 8 ranks that run in step (tests/scripts/lockstep.py). With `own_silence`
+    they drop a peer after SILENCE, as they do for a user."""
 
     def __init__(self, two_hosts, folder, port=29500, flags=(), rank_flags=("--steps", "0"), by_node_rank=True, own_silence=False):
         self.hosts = two_hosts
@@ -38,7 +38,7 @@ class Pair:
                        [launch.script("lockstep.py"), self.places] + list(rank_flags))
 
     def start(self, side, arguments):
-        # Each host has folders of its own.
+        # Each node has its own folders.
         own = os.path.join(self.folder, hosts.NAMES[side])
         os.makedirs(own)
         variables = dict(self.variables, FULLDECK_RUNTIME_DIR=os.path.join(own, "runtime"),
@@ -70,7 +70,7 @@ class Pair:
         return [launcher.wait(seconds) for launcher in self.launchers]
 
     def first_hosts(self):
-        """The host that each report says it began on; None where there is no such report."""
+        """The node that each report names as the root cause; None if there is no such report."""
         found = []
         for launcher in self.launchers:
             names = re.findall(r"^fulldeck: .*it began on host (\S+):", launcher.output(), re.MULTILINE)
@@ -78,7 +78,7 @@ class Pair:
         return found
 
     def end(self):
-        """Whatever happened. Returns what was left."""
+        """Cleans up in any case. Returns what was left."""
         for launcher in self.launchers:
             launcher.kill()
         return launch.kill_marked(self.mark)
@@ -90,9 +90,9 @@ class Cell:
         self.break_it = break_it          # called with the pair
         self.side = side
         self.first_host = first_host      # that both reports name
-        self.seconds = seconds            # until both launchers have ended, on an idle machine
+        self.seconds = seconds            # until both launchers have exited, on an idle machine
         self.silent_sides = silent_sides  # whose launcher cannot report any more
-        self.words = words                # that both reports hold
+        self.words = words                # that both reports contain
 
 
 def _kill_rank(side):
@@ -109,7 +109,7 @@ def _kill_supervisor(side):
 
 def _kill_both(side):
     def both(pair):
-        # One that sees the other die ends what is left, so neither may run in between.
+        # If one sees the other die, it ends the rest, so neither may run in between.
         supervisor, front = pair.supervisor_pid(side), pair.launchers[side].process
         front.send_signal(signal.SIGSTOP)
         os.kill(supervisor, signal.SIGKILL)
@@ -120,12 +120,12 @@ def _kill_both(side):
 def cells():
     found = []
     for side, name in enumerate(hosts.NAMES):
-        # SIGKILL to a rank, or to one of the launcher's two processes: the kernel tells, nobody has to wait.
+        # SIGKILL to a rank, or to one of the launcher's two processes: the kernel reports it, so there is no timeout.
         found.append(Cell("rank killed on " + name, _kill_rank(side), side, name, 1.0, words="SIGKILL"))
         found.append(Cell("front killed on " + name, _kill_front(side), side, name, 2.0))
         found.append(Cell("supervisor killed on " + name, _kill_supervisor(side), side, name, 2.0, silent_sides=(side,)))
         found.append(Cell("front and supervisor killed on " + name, _kill_both(side), side, name, 2.0, silent_sides=(side,)))
-    # Of a link that fails, the end that does not coordinate is named, at both ends.
+    # When a link fails, both ends name the end that does not coordinate.
     for side, name in enumerate(hosts.NAMES):
         found.append(Cell("link down at " + name, lambda pair, s=side: pair.hosts.pull_cable(s), side, hosts.NAMES[1], SILENCE + 1,
                           words=LINK))
@@ -135,7 +135,7 @@ def cells():
 
 
 def try_losses(two_hosts, folder, port, seconds, percent=5):
-    """A line that loses some packets is slow and nothing else: no alarm, and the ranks walk on."""
+    """A link that loses some packets is only slow: no alarm, and the ranks continue."""
     pair = Pair(two_hosts, folder, port, own_silence=True)
     troubles = []
     began = time.monotonic()
@@ -172,13 +172,13 @@ def try_losses(two_hosts, folder, port, seconds, percent=5):
 class Outcome:
     def __init__(self, seconds, troubles, until_met=None):
         self.seconds = seconds
-        self.until_met = until_met  # seconds from the start until all ranks had met
-        self.troubles = troubles  # sentences; empty when all is as promised
+        self.until_met = until_met  # seconds from the start until the rendezvous of all ranks
+        self.troubles = troubles  # descriptions of violations; empty if all is as promised
 
 
 def try_cell(cell, two_hosts, folder, port, slack=30.0, by_node_rank=True):
-    """Starts a pair, breaks it, and looks at what both sides did. `slack` is patience with a loaded machine; tests/grids/promises.py (R10) fails at
-    the promised figure."""
+    """Starts a pair, breaks it, and checks what both sides did. `slack` extends the limits on a loaded machine;
+    tests/grids/promises.py (R10) fails at the promised value."""
     pair = Pair(two_hosts, folder, port, by_node_rank=by_node_rank, own_silence=cell.words == LINK)
     troubles = []
     seconds = until_met = None
@@ -193,7 +193,7 @@ def try_cell(cell, two_hosts, folder, port, slack=30.0, by_node_rank=True):
             troubles.append("took {:.1f} s, longer than {:.1f} s".format(seconds, cell.seconds + slack))
         if 0 in codes:
             troubles.append("a launcher ended with code 0: {}".format(codes))
-        # Where the front was killed the supervisor still writes its report.
+        # If the front was killed, the supervisor still writes its report.
         try:
             launch.nothing_left(pair.mark, 2.0 + slack)
         except AssertionError as error:

@@ -1,5 +1,5 @@
-"""Two hosts on one machine: network namespaces joined by a cable (veth), each with a host name of its own. The cable can be
-pulled, made deaf in one direction, or made to lose packets."""
+"""Two nodes on one machine: network namespaces joined by a cable (veth), each having its own host name. The cable can
+be unplugged, blocked in one direction, or made to lose packets."""
 import itertools
 import os
 import shutil
@@ -15,7 +15,7 @@ _numbers = itertools.count()
 
 
 def why_not():
-    """Why no such hosts can be made here; nothing when they can."""
+    """Why such nodes cannot be created here; empty if they can."""
     missing = [name for name in ("ip", "nft", "unshare") if shutil.which(name, path=_PATH) is None]
     if missing:
         return "{} not installed (scripts/setup does)".format(", ".join(missing))
@@ -34,7 +34,7 @@ def _do(*command):
 
 
 class TwoHosts:
-    """Made when constructed; remove() takes everything away, whatever happened."""
+    """Set up by the constructor; remove() always removes everything."""
 
     def __init__(self):
         number = next(_numbers)
@@ -67,7 +67,7 @@ class TwoHosts:
                               timeout=launch.PATIENCE * launching.PATIENCE).stdout
 
     def command(self, side, command):
-        """The command line that runs `command` on that host. It keeps the pid: nothing stays in between."""
+        """The command line that runs `command` on that node. It keeps the pid: no process stays in between."""
         return ["ip", "netns", "exec", self._names[side], "unshare", "--uts", "sh", "-ec", 'hostname "$1"; shift; exec "$@"', "sh",
                 NAMES[side]] + [str(word) for word in command]
 
@@ -82,11 +82,11 @@ class TwoHosts:
                  "add rule inet faults incoming iifname cable {} counter drop".format(rule))
 
     def make_deaf(self, side):
-        """That host hears nothing any more, and is still heard."""
+        """That node receives nothing any more, but can still send."""
         self._rule(side, "")
 
     def lose(self, percent):
-        """Both ways, by chance."""
+        """Drops packets at random in both directions."""
         for side in (0, 1):
             self._rule(side, "numgen random mod 1000 < {}".format(int(percent * 10)))
 
@@ -96,7 +96,7 @@ class TwoHosts:
             self.plug_cable(side)
 
     def lost_packets(self):
-        """How many packets the rules have dropped so far."""
+        """The number of packets that the rules have dropped so far."""
         total = 0
         for side in (0, 1):
             words = self._ask(side, "nft", "list", "ruleset").split()

@@ -1,5 +1,5 @@
-"""How the tests with an engine start launchers in the background and find every process of theirs, on top of what all tests
-of the launcher share (tests/launching.py)."""
+"""How the tests with an engine start launchers in the background and find all of their processes, in addition to what
+all tests of the launcher share (tests/launching.py)."""
 import importlib.util
 import json
 import os
@@ -21,9 +21,9 @@ PATIENCE = 60
 RENDEZVOUS_CONF = "PET_RDZV_CONF"
 
 def environment(folder, **more):
-    """The variables for a launcher whose registry, leases and simulated cards lie in `folder`, with a mark that all its
-    descendants inherit. Python is the one that runs the tests. A peer is lost after 30 s of silence and not after the
-    4 s of fulldeck's own, for which a starved machine can keep a launcher from running; a test of these 4 s takes RENDEZVOUS_CONF out."""
+    """The variables for a launcher whose registry, leases and simulated cards are in `folder`, with a mark that all its
+    descendants inherit. Python is the one that runs the tests. A peer is lost after 30 s of silence instead of
+    fulldeck's default of 4 s, which an overloaded machine can exceed; a test of these 4 s removes RENDEZVOUS_CONF."""
     variables = {name: value for name, value in os.environ.items()
                  if not FOREIGN.match(name) and not name.startswith(("SLURM", "SBATCH", "HYDRA_", "PRTE_"))
                  and "VISIBLE_DEVICES" not in name}
@@ -39,7 +39,7 @@ def environment(folder, **more):
 
 
 def marked(mark):
-    """Pids of the living processes that carry the mark in their environment."""
+    """Pids of the running processes with the mark in their environment."""
     wanted = "{}={}".format(MARKER, mark).encode()
     found = []
     for name in os.listdir("/proc"):
@@ -53,14 +53,14 @@ def marked(mark):
     return found
 
 
-def in_words(pids):
+def as_text(pids):
     return ["{}: {}".format(pid, read("/proc/{}/cmdline".format(pid)).replace("\0", " ")) for pid in pids]
 
 
 def kill_marked(mark, patience=10.0):
     """Ends what a test left behind. Returns what there was."""
     left = marked(mark)
-    words = in_words(left)
+    words = as_text(left)
     deadline = time.monotonic() + patience
     while left and time.monotonic() < deadline:
         for pid in left:
@@ -78,11 +78,11 @@ def wait_until(condition, what, seconds=PATIENCE):
 
 
 def nothing_left(mark, seconds=5.0):
-    wait_until(lambda: not marked(mark), "the end of {}".format(in_words(marked(mark))), seconds)
+    wait_until(lambda: not marked(mark), "the end of {}".format(as_text(marked(mark))), seconds)
 
 
 def places(folder):
-    """What the ranks of tests/scripts/place.py and its like have written there: a list, by rank."""
+    """The places that the ranks of tests/scripts/place.py and similar scripts have written there: a list, by rank."""
     found = []
     for name in os.listdir(str(folder)):
         if name.endswith(".json"):
@@ -90,12 +90,12 @@ def places(folder):
                 with open(os.path.join(str(folder), name)) as file:
                     found.append(json.load(file))
             except ValueError:
-                pass  # half written
+                pass  # partially written
     return sorted(found, key=lambda place: place["rank"])
 
 
 class Launcher:
-    """A launcher in the background; what it says goes to a file, so that nobody has to read along."""
+    """A launcher in the background; its output goes to a file, so that nothing has to read a pipe."""
 
     def __init__(self, command, variables, cwd, name="launcher"):
         self.mark = variables[MARKER]
@@ -110,7 +110,7 @@ class Launcher:
         return read(self.output_path)
 
     def lines(self, *words):
-        """Lines that hold all of `words`."""
+        """Lines that contain all of `words`."""
         return [line for line in self.output().splitlines() if all(word in line for word in words)]
 
     def wait(self, seconds=PATIENCE):
@@ -127,14 +127,14 @@ class Launcher:
 
 
 def run(arguments, variables, cwd, seconds=PATIENCE, program=None):
-    """Runs to the end. The result has returncode and stdout, which holds stderr too."""
+    """Runs to the end. The result has returncode and stdout, which includes stderr."""
     return subprocess.run([program or FULLDECK] + [str(word) for word in arguments], env=variables, cwd=str(cwd),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           universal_newlines=True, errors="replace", timeout=seconds * launching.PATIENCE)
 
 
 def has_module(name):
-    """Whether the Python that runs the tests, and the ranks, has it."""
+    """Whether the module is installed for the Python that runs the tests and the ranks."""
     return importlib.util.find_spec(name) is not None
 
 

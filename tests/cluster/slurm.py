@@ -1,5 +1,5 @@
-"""A Slurm of two nodes, host0 and host1, on loopback: Debian's slurmctld and two slurmd in a folder of their own, without
-munge, accounting or an init system. Each slurmd has a host name and a hosts file of its own, so that tasks see two hosts.
+"""A Slurm of two nodes, host0 and host1, on loopback: Debian's slurmctld and two slurmd in a private folder, without
+munge, accounting or an init system. Each slurmd has its own host name and hosts file, so that tasks see two nodes.
 """
 import os
 import re
@@ -51,7 +51,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 def why_not():
-    """Why no Slurm can be started here; nothing when one can."""
+    """Why no Slurm can be started here; empty if it can."""
     missing = [name for name in ("slurmctld", "slurmd", "srun", "sbatch", "unshare") if shutil.which(name, path=_path()) is None]
     if missing:
         return "{} not installed (scripts/setup does)".format(", ".join(missing))
@@ -67,7 +67,7 @@ def _path():
 
 
 class Slurm:
-    """Started when made, and torn down by stop(), whatever happened."""
+    """Started by the constructor; stop() always tears it down."""
 
     def __init__(self, folder):
         self.folder = str(folder)
@@ -109,17 +109,17 @@ class Slurm:
         return "\n".join("{}:\n{}".format(name, launch.read(os.path.join(self.folder, name))[-3000:]) for name in names)
 
     def ask(self, *command):
-        """What a command of Slurm prints, without its errors."""
+        """The stdout of a Slurm command."""
         return subprocess.run(command, env=self.variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, universal_newlines=True,
                               timeout=launch.PATIENCE * launching.PATIENCE).stdout.strip()
 
     def srun(self, arguments, cwd, seconds=launch.PATIENCE, **more):
-        """Runs to the end. The result has returncode and stdout, which holds stderr too."""
+        """Runs to the end. The result has returncode and stdout, which includes stderr."""
         return launch.run(arguments, dict(self.variables, **more), cwd, seconds, program="srun")
 
     def sbatch(self, text, cwd, *options):
-        """The id of the job that runs `text` in bash; what it says goes to CWD/job.said, also after a requeue."""
+        """The id of the job that runs `text` in bash; its output goes to CWD/job.said, also after a requeue."""
         script = os.path.join(str(cwd), "job.sh")
         with open(script, "w") as file:
             file.write("#!/bin/bash\n" + text)

@@ -1,4 +1,5 @@
-"""`fulldeck bench collectives`: every figure with its values checked, peers beside ours, and nothing left behind."""
+"""`fulldeck bench collectives`: every measurement with verified values, other libraries for comparison, and no
+leftovers."""
 import importlib.util
 import json
 import os
@@ -24,7 +25,7 @@ needs_mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is
 
 @pytest.fixture
 def variables():
-    """An environment of its own, whose TMPDIR must be empty in the end. Its path is short: sockets lie in it."""
+    """A private environment whose TMPDIR must be empty at the end. Its path is short because it contains sockets."""
     folder = tempfile.mkdtemp(prefix="fd-", dir="/tmp")
     yield dict({name: value for name, value in os.environ.items() if not FOREIGN.match(name)}, TMPDIR=folder)
     left = [name for name in os.listdir(folder) if name.startswith("fulldeck-bench-")]
@@ -62,7 +63,7 @@ def test_json_holds_every_cell_with_its_figures(variables):
         for result in cell["results"]:
             assert 0 < result["min_s"] <= result["median_s"] <= result["p95_s"] < TIMEOUT
             assert 3 <= result["calls"] <= 2000
-            # Two calls more are made before, and every element of every rank is looked at.
+            # Two more calls are made before, and every element of every rank is checked.
             assert result["values_checked"] == (result["calls"] + 2) * cell["count"] * cell["ranks"]
             assert result["share_of_estimate"] is None, "the caches hold this"
         assert results_of(cell)["fulldeck"]["times_of_first"] == 1
@@ -148,7 +149,7 @@ def test_a_python_that_is_not_there_is_said(variables):
         one["absent"] for one in found["contenders"]]
 
 
-def test_an_mpirun_that_fails_is_left_out_in_its_own_words(variables, tmp_path):
+def test_an_mpirun_that_fails_is_left_out_with_its_own_message(variables, tmp_path):
     broken = tmp_path / "mpirun"
     broken.write_text("#!/bin/sh\necho the daemon is on holiday >&2\nexit 3\n")
     broken.chmod(0o755)
@@ -180,7 +181,7 @@ def test_gloo_is_measured_beside_ours(variables):
     assert found["contenders"][1]["about"].startswith("torch " + torch.__version__)
     for cell in found["cells"]:
         result = results_of(cell)["gloo"]
-        # An old torch has no reduce_scatter for Gloo; that must be its own word.
+        # An old torch has no reduce_scatter for Gloo, which Gloo must report itself.
         assert result["median_s"] or "not support" in result["why_not"], cell
         if result["median_s"] and cell["operation"] != "barrier":
             assert result["values_checked"] > 0
@@ -264,7 +265,7 @@ def test_a_folder_that_cannot_be_made_is_said(variables):
 
 
 def own_memory_of(pid):
-    """MiB of it that nobody shares."""
+    """MiB of it that are private."""
     lines = [line.split() for line in read("/proc/%d/status" % pid).splitlines() if line.startswith("RssAnon:")]
     return int(lines[0][1]) >> 10 if lines else 0
 
@@ -311,7 +312,7 @@ def test_ranks_do_not_outlive_a_bench_that_is_killed(variables):
         running.process.kill()
         code, _, _ = running.wait_for_end()
     assert code == -signal.SIGKILL
-    for name in os.listdir(variables["TMPDIR"]):  # nobody was there to take it away
+    for name in os.listdir(variables["TMPDIR"]):  # no process was left to remove it
         shutil.rmtree(os.path.join(variables["TMPDIR"], name))
 
 
@@ -327,9 +328,9 @@ def test_a_rank_that_dies_fails_the_command(variables):
 def test_completion_knows_what_can_be_measured(variables):
     done = subprocess.run([FULLDECK, "completion", "bash"], env=variables, stdout=subprocess.PIPE, universal_newlines=True,
                           timeout=TIMEOUT)
-    words = [line for line in done.stdout.splitlines() if line.strip().startswith("bench)")][0]
-    assert " collectives" in words and "--sizes" in words
-    assert "--spoil" not in words and "bench-rank" not in done.stdout
+    expected_texts = [line for line in done.stdout.splitlines() if line.strip().startswith("bench)")][0]
+    assert " collectives" in expected_texts and "--sizes" in expected_texts
+    assert "--spoil" not in expected_texts and "bench-rank" not in done.stdout
 
 
 @needs_torch

@@ -17,7 +17,7 @@ def run(cell, *arguments):
         pytest.skip(str(reason))
 
 
-# Every rank, every way of watching, short calls and long ones are met.
+# Covers every rank, every way of watching, and short and long calls.
 @pytest.mark.parametrize("victim,operation,count,watch", [
     (0, "all_reduce", 100, "pidfd"), (1, "all_reduce", 5000000, "connection"), (2, "broadcast", 600000, "both"),
     (3, "all_to_all", 600000, "pidfd"), (0, "barrier", 0, "connection"), (2, "mixed", 600000, "both"),
@@ -49,7 +49,7 @@ def test_a_rank_in_a_container_of_its_own_is_watched_too():
 
 
 @pytest.mark.parametrize("kind", sorted(grid.DESYNCS))
-def test_different_calls_are_told_to_all_ranks(kind):
+def test_different_calls_are_reported_to_all_ranks(kind):
     run(grid.ranks_differ, kind, 2)
 
 

@@ -1,5 +1,6 @@
-"""torch.distributed with the backend `fulldeck`, beside Gloo: every collective, groups, threads, futures, DDP's buckets, bad input,
-and a rank that dies. What a rank does stands in tests/torch_suite/jobs.py; one set of ranks serves all tests of a size."""
+"""torch.distributed with the backend `fulldeck`, compared with Gloo: every collective, groups, threads, futures, DDP's
+buckets, invalid input, and a rank that dies. tests/torch_suite/jobs.py has the code that runs in a rank; one set of
+ranks serves all tests of a size."""
 import os
 import re
 import signal
@@ -13,8 +14,8 @@ from torch_suite import ranks
 pytestmark = pytest.mark.skipif(not launch.has_module("torch"), reason="this Python has no torch")
 
 JOBS = os.path.join(ranks.HERE, "jobs.py")
-# So short that Gloo's waits for ranks that made another call end soon.
-BAD_INPUT_SECONDS = 40  # far more than a call takes on a loaded machine: whoever waits it out has hung
+# Short, so that Gloo's waits for mismatched calls end soon.
+BAD_INPUT_SECONDS = 40  # far more than a call takes on a loaded machine: a call that reaches it has hung
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def sets():
 
 
 def do(rank_set, function, timeout=60, **arguments):
-    """What the function returned on each rank."""
+    """The function's return value on each rank."""
     outcome = rank_set.run({"do": "call", "file": JOBS, "function": function, "arguments": arguments, "timeout": timeout},
                            seconds=120)
     assert outcome.kind == "passed", outcome
@@ -46,7 +47,7 @@ def test_sums_are_the_same_on_every_rank_and_in_every_run(sets):
 
 
 def test_two_ranks_add_up_to_the_bits_that_gloo_gives(sets):
-    """Of two numbers there is one sum; with more ranks the order is another than in Gloo's ring."""
+    """Two numbers have only one sum; with more ranks the order differs from Gloo's ring."""
     sizes = [1, 3, 1000, 65537, 1 << 20]
     assert do(sets(2), "sums", sizes=sizes) == do(sets(2, "gloo"), "sums", sizes=sizes)
 
@@ -73,7 +74,7 @@ def test_the_buffers_of_fsdp2_lie_in_shared_memory_when_it_takes_them_from_the_g
         assert all(kind and not any("memfd:" in name for name in kind) for kind in kinds), kinds
 
 
-# ---- bad input: as with Gloo, or a clear message; never a hang, and never numbers that are wrong ----
+# ---- invalid input: as with Gloo, or a clear message; never a hang, and never wrong numbers ----
 
 AS_WITH_GLOO = [
     "non-contiguous all_reduce, a transpose", "non-contiguous broadcast", "non-contiguous reduce", "non-contiguous all_gather input",
@@ -81,13 +82,13 @@ AS_WITH_GLOO = [
     "complex all_reduce", "complex broadcast", "nothing in the tensors", "no dimensions",
     "input within the output, all_gather_into_tensor", "output within the input, reduce_scatter_tensor",
     "bool all_reduce", "bool all_reduce, max", "a leaf that requires grad",
-    # torch's dispatcher answers for meta tensors; no backend is asked.
+    # torch's dispatcher handles meta tensors without calling a backend.
     "meta tensor all_reduce", "meta tensor broadcast",
     "ranks differ in shape, same number of elements",
     "outputs that overlap, all_gather",
 ]
 
-# What every rank must be told. Gloo refuses these too.
+# Messages that every rank must get. Gloo rejects these too.
 REFUSED = {
     "sparse all_reduce, max": "sparse|Sparse",
     "sparse broadcast": "SparseCPU|sparse",
@@ -110,7 +111,7 @@ REFUSED = {
     "an empty list, all_gather": r"\b2\b",
 }
 
-# Gloo refuses these; ours gives the right values.
+# Gloo rejects these; fulldeck returns the correct values.
 RIGHT = {
     "non-contiguous all_to_all_single": [[[0.0, 4.0], [1.0, 5.0], [1.0, 5.0], [2.0, 6.0]],
                                          [[2.0, 6.0], [3.0, 7.0], [3.0, 7.0], [4.0, 8.0]]],
@@ -120,7 +121,8 @@ RIGHT = {
     "average of integers": [[3, -3]] * 2,
 }
 
-# Gloo waits until its time is up, or gives wrong numbers without a word. Ours must tell every rank who called what.
+# Gloo waits until its timeout, or silently returns wrong numbers. fulldeck must report the calls of all ranks to every
+# rank.
 TOLD_TO_ALL = {
     "ranks differ in size, all_reduce": r"all_reduce",
     "ranks differ in size, broadcast": r"broadcast",
@@ -164,7 +166,7 @@ def test_a_sum_into_elements_that_share_memory_is_refused(sets):
 def test_a_broadcast_into_elements_that_share_memory_is_refused_where_it_would_write(sets):
     found = bad_input(sets(2), "elements that share memory, broadcast")
     assert "same memory" in (found[0]["error"] or ""), found
-    # The root only reads, so its call is in order; it learns that rank 0 went on to another one.
+    # The root only reads, so its call is valid; it learns that rank 0 went on to a different one.
     assert re.search("different calls[\\s\\S]*rank 0: all_reduce", found[1]["error"] or ""), found
 
 
@@ -176,7 +178,7 @@ def test_what_gloo_refuses_gives_the_right_values(sets, name):
 
 
 @pytest.mark.parametrize("name", sorted(TOLD_TO_ALL))
-def test_calls_that_do_not_match_are_told_to_all_ranks_at_once(sets, name):
+def test_calls_that_do_not_match_are_reported_to_all_ranks_at_once(sets, name):
     found = bad_input(sets(2), name)
     for one in found:
         assert one["error"] is not None and re.search(TOLD_TO_ALL[name], one["error"]), found
@@ -185,7 +187,7 @@ def test_calls_that_do_not_match_are_told_to_all_ranks_at_once(sets, name):
         assert isinstance(one["after"], str), "a group in which this happened is of no more use"
 
 
-def test_a_message_of_another_length_is_told(sets):
+def test_a_message_of_another_length_is_reported(sets):
     found = bad_input(sets(2), "ranks differ in the length of a message")
     assert found[1]["error"] is not None and re.search("16[\\s\\S]*24|24[\\s\\S]*16", found[1]["error"]), found
 
@@ -206,8 +208,8 @@ def test_survivors_of_a_killed_rank_raise_long_before_the_time_limit_and_name_it
                           seconds=120, during=kill_rank_2, survivors=[0, 1, 3])
     assert outcome.answers[2].kind == "died", outcome
     for rank in (0, 1, 3):
-        told = outcome.answers[rank].value
-        assert told is not None, outcome
-        assert re.search(r"rank 2\b", told["error"]), told
-        # Not by the limit of a call, which is 60 s. How fast it is belongs to tests/grids/promises.py.
-        assert told["at"] - killed[0] < 40, told
+        reported = outcome.answers[rank].value
+        assert reported is not None, outcome
+        assert re.search(r"rank 2\b", reported["error"]), reported
+        # Not by the limit of a call, which is 60 s. tests/grids/promises.py measures how fast it is.
+        assert reported["at"] - killed[0] < 40, reported

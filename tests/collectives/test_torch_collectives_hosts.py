@@ -1,5 +1,6 @@
-"""The backend `fulldeck` on two hosts of four ranks each: network namespaces with a cable between them (tests/cluster/hosts.py).
-They share the kernel, its boot id and /tmp, and must count as two hosts nevertheless; the tests ask which way the calls went."""
+"""The backend `fulldeck` on two nodes with four ranks each: network namespaces with a cable between them
+(tests/cluster/hosts.py). They share the kernel, its boot id and /tmp, and must still count as two nodes; the tests
+query which path the calls took."""
 import os
 import re
 import signal
@@ -32,7 +33,7 @@ def one_host():
 
 
 def on_two_hosts(made):
-    # The group is made through a file that both hosts see; Gloo must be told which way leads to the other.
+    # The group is created through a file that both nodes see; Gloo must be configured with the route to the other node.
     return ranks.RankSet(RANKS, "fulldeck", variables={"GLOO_SOCKET_IFNAME": "cable"},
                          command_of=lambda rank, command: made.command(rank // 4, command))
 
@@ -48,30 +49,30 @@ def two_hosts():
 
 
 def test_on_one_host_all_calls_go_through_shared_memory(one_host):
-    for told in one_host:
-        assert told["paths"]["local"] > 0 and told["paths"]["hierarchical"] == told["paths"]["flat"] == 0, told["paths"]
-        assert "1 host" in told["description"]
+    for reported in one_host:
+        assert reported["paths"]["local"] > 0 and reported["paths"]["hierarchical"] == reported["paths"]["flat"] == 0, reported["paths"]
+        assert "1 host" in reported["description"]
 
 
 def test_on_two_hosts_reductions_go_through_shared_memory_on_each_and_gloo_between(two_hosts):
-    for told in two_hosts:
-        assert told["paths"]["hierarchical"] >= len(SIZES) and told["paths"]["local"] == 0, told["paths"]
-        assert "2 hosts" in told["description"]
+    for reported in two_hosts:
+        assert reported["paths"]["hierarchical"] >= len(SIZES) and reported["paths"]["local"] == 0, reported["paths"]
+        assert "2 hosts" in reported["description"]
 
 
 def test_two_hosts_give_the_values_of_one(one_host, two_hosts):
-    assert [told["values"] for told in two_hosts] == [told["values"] for told in one_host]
-    assert [told["groups"] for told in two_hosts] == [told["groups"] for told in one_host]
+    assert [reported["values"] for reported in two_hosts] == [reported["values"] for reported in one_host]
+    assert [reported["groups"] for reported in two_hosts] == [reported["groups"] for reported in one_host]
 
 
 def test_two_hosts_add_up_alike_on_every_rank_and_to_the_sums_of_one(one_host, two_hosts):
-    digests = [[digest for digest, _ in told["sums"]] for told in two_hosts]
+    digests = [[digest for digest, _ in reported["sums"]] for reported in two_hosts]
     assert all(one == digests[0] for one in digests), "the ranks differ"
-    assert max(error for told in two_hosts + one_host for _, error in told["sums"]) < 1e-6
+    assert max(error for reported in two_hosts + one_host for _, error in reported["sums"]) < 1e-6
 
 
 def test_the_death_of_a_rank_reaches_both_hosts(tmp_path):
-    """Host A hears of a rank on host B through Gloo's connections or through its own ranks that lost theirs."""
+    """Node A learns of a dead rank on node B through Gloo's connections or through its own ranks that lost theirs."""
     made = hosts.TwoHosts()
     killed = []
 
@@ -89,8 +90,8 @@ def test_the_death_of_a_rank_reaches_both_hosts(tmp_path):
     finally:
         made.remove()
     for rank in survivors:
-        told = outcome.answers[rank].value
-        assert told is not None, outcome
-        assert told["at"] - killed[0] < 40, told  # by the limit of a call it would be 60 s
+        reported = outcome.answers[rank].value
+        assert reported is not None, outcome
+        assert reported["at"] - killed[0] < 40, reported  # the limit of a call would be 60 s
         if rank >= 4:
-            assert re.search(r"rank 1 is gone[\s\S]*counted on this host[\s\S]*ranks 4, 5, 6, 7 of the job", told["error"]), told
+            assert re.search(r"rank 1 is gone[\s\S]*counted on this host[\s\S]*ranks 4, 5, 6, 7 of the job", reported["error"]), reported

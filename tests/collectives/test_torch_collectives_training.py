@@ -1,5 +1,5 @@
-"""Scripts that know nothing of fulldeck train with its backend as with Gloo: DDP and FSDP2 (tests/scripts), compared by the bits of
-their losses."""
+"""Scripts without any reference to fulldeck train with its backend as with Gloo: DDP and FSDP2 (tests/scripts),
+compared by the bits of their losses."""
 import re
 
 import pytest
@@ -22,7 +22,7 @@ def sets():
 
 
 def losses_in(texts):
-    """What each rank printed: [[loss, …], …]."""
+    """The losses that each rank printed: [[loss, …], …]."""
     found = []
     for rank, text in enumerate(texts):
         line = re.search(r"^(?:\[\d+\] )?rank {} losses (.*)$".format(rank), text, re.MULTILINE)
@@ -37,13 +37,13 @@ def losses(rank_set, name, *arguments):
 
 
 def assert_close(ours, theirs):
-    """Sums of more than two numbers depend on their order, and Gloo's ring has another than ours."""
+    """Sums of more than two numbers depend on their order, and Gloo's ring has a different order."""
     for mine, other in zip(ours, theirs):
         assert mine == pytest.approx(other, rel=1e-5)
 
 
 def assert_trained(found):
-    """The ranks have data of their own, and learn from it."""
+    """The ranks have their own data and train on it."""
     assert found[0] != found[1] and sum(found[0][-5:]) < sum(found[0][:5])
 
 
@@ -64,7 +64,7 @@ def test_four_ranks_with_ddp_have_the_losses_of_gloo_and_the_same_bits_with_othe
                          ids=["plain", "bfloat16", "group memory"])
 def test_two_ranks_with_fsdp2_have_the_losses_of_gloo_bit_by_bit(sets, arguments):
     ours = losses(sets(2), "fsdp_losses.py", *arguments)
-    # Gloo has no memory to give; where the buffers lie changes no number.
+    # Gloo provides no memory; the location of the buffers changes no number.
     assert ours == losses(sets(2, "gloo"), "fsdp_losses.py", *[one for one in arguments if one != "--group-memory"])
     assert_trained(ours)
 
@@ -74,13 +74,13 @@ def test_four_ranks_with_fsdp2_have_the_losses_of_gloo(sets):
 
 
 def test_a_script_in_processes_of_its_own_gives_the_same(sets, tmp_path):
-    """From `import torch` to the end of the process, with the package on PYTHONPATH and nothing else."""
+    """From `import torch` to the end of the process, with only the package on PYTHONPATH."""
     texts = run_script(script("ddp_losses.py"), 2, ["--backend", "fulldeck", "--steps", STEPS], tmp_path)
     assert losses_in(texts) == losses(sets(2), "ddp_losses.py")
 
 
 def test_a_script_under_fulldeck_run_finds_the_backend_by_itself(sets, tmp_path):
-    """No PYTHONPATH, nothing installed: the launcher brings the package that was built with it."""
+    """No PYTHONPATH, nothing installed: the launcher provides the package that was built with it."""
     variables = launch.environment(tmp_path, OMP_NUM_THREADS="1")
     done = launch.run(["run", "--nproc-per-node", "2", "--devices", "cpu", script("ddp_losses.py"), "--backend", "fulldeck", "--steps",
                        STEPS], variables, tmp_path, 150)

@@ -1,5 +1,5 @@
-"""A part of torch's own tests of its collectives with our backend in Gloo's place (tests/torch_suite); `make torch-suite` runs
-all of them beside Gloo and writes docs/torch-suite.md. One set of processes serves all tests of a size."""
+"""A part of torch's own tests of its collectives with fulldeck in place of Gloo (tests/torch_suite); `make torch-suite`
+runs all of them, for Gloo too, and writes docs/torch-suite.md. One set of processes serves all tests of a size."""
 import os
 
 import pytest
@@ -38,15 +38,15 @@ def test_torch_says_it_is_right(sets, size, name):
 
 
 def test_the_chosen_tests_run_with_gloo_too():
-    """Ours are held to what Gloo was seen to do; a test that is skipped there would prove nothing here."""
+    """fulldeck must pass what Gloo passed; a test that is skipped there would prove nothing here."""
     gloo = suite.Record("gloo", os.path.join(ranks.HERE, "gloo.json"))
     seen = {(size, name): gloo.results[size][name]["result"] for size, names in ((2, AT_TWO), (4, AT_FOUR)) for name in names}
-    # torch keeps the second for MPI; Gloo takes parts of one size only.
+    # torch reserves the second for MPI; Gloo accepts only chunks of equal size.
     assert {what for what, result in seen.items() if result != "passed"} == {(4, "test_all_to_all")}
 
 
 class Written:
-    """A record as suite.Record makes them, without running anything."""
+    """A record in the format of suite.Record, without running anything."""
 
     def __init__(self, backend, results):
         self.backend, self.results = backend, {2: {name: dict(reason="", seconds=1, **test) for name, test in results.items()}}
@@ -96,7 +96,7 @@ def look(place):
 
 
 def test_a_job_that_hangs_dies_or_leaves_things_behind_does_not_harm_the_next(tmp_path):
-    """The harness itself, with Gloo: what it calls failed must have failed, and the rest must go on."""
+    """The harness itself, with Gloo: what it reports as failed must have failed, and the rest must continue."""
     path = tmp_path / "jobs.py"
     path.write_text(HANG)
 

@@ -1,4 +1,4 @@
-"""Drives `fulldeck devices` and the other commands as a person at a shell would."""
+"""`fulldeck devices` and other commands from the command line."""
 import json
 import os
 import pty
@@ -220,9 +220,9 @@ def test_documents_hold_the_tables_that_the_program_prints(environment):
             assert run(["help", topic], environment).stdout in text.read(), document
 
 
-def complete_in_bash(variables, words):
+def complete_in_bash(variables, typed):
     script = ('eval "$(%s completion bash)"; COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _fulldeck; '
-              'printf "%%s\\n" "${COMPREPLY[@]}"' % (FULLDECK, " ".join('"%s"' % word for word in words)))
+              'printf "%%s\\n" "${COMPREPLY[@]}"' % (FULLDECK, " ".join('"%s"' % word for word in typed)))
     done = subprocess.run(["bash", "-c", script], env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           universal_newlines=True, timeout=60)
     assert done.stderr == ""

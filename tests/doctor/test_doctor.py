@@ -1,5 +1,5 @@
-"""Drives `fulldeck doctor` as a person and as a script would. What each check says to which machine is the table of the C++
-tests (src/control/doctor/*_cases_test.cc)."""
+"""`fulldeck doctor` as users and scripts call it. The tables of the C++ tests (src/control/doctor/*_cases_test.cc) have
+the results of each check on each machine."""
 import json
 import os
 import re
@@ -22,7 +22,7 @@ VERDICTS = {"ok", "warn", "fail", "cannot tell"}
 
 @pytest.fixture
 def doctor(tmp_path):
-    """doctor(ARGUMENTS, VARIABLE=VALUE…) runs it on a simulated server of eight cards, in a folder of its own."""
+    """doctor(ARGUMENTS, VARIABLE=VALUE…) runs it on a simulated server with eight cards, in a private folder."""
     work = tmp_path / "work"
     work.mkdir()
 

@@ -1,5 +1,5 @@
-"""`fulldeck doctor` on simulated cards through the user's torch, and on this Python's own packages. What each check says to which
-machine is in the C++ tests (src/control/doctor/cards/card_checks_test.cc, stack_checks_test.cc)."""
+"""`fulldeck doctor` on simulated cards through the user's torch, and on this Python's own packages. The C++ tests
+(src/control/doctor/cards/card_checks_test.cc, stack_checks_test.cc) have the results of each check on each machine."""
 import json
 import os
 import subprocess
@@ -54,7 +54,7 @@ def test_every_fault_of_a_card_is_named_through_torch(tmp_path):
 
 def test_the_stack_of_this_python_is_asked_in_one_child(tmp_path):
     (tmp_path / "eccl.py").write_text("")
-    # --deep for its patience: this machine may be busy.
+    # --deep for its longer timeouts: this machine may be busy.
     code, checks = doctor(tmp_path, "--deep", "--timeout", "60", "--only", "stack", LD_LIBRARY_PATH="/opt/tops-not-here")
     assert lines(checks["python-interpreter"])[0].startswith("ok: {} is Python {}.{}".format(sys.executable, *sys.version_info[:2]))
     assert checks["library-path"]["findings"][0]["row"] == "D5"

@@ -1,4 +1,5 @@
-"""`fulldeck doctor --collectives`: what is right is told with its figures, and what is wrong, slow, dead or hung with its name."""
+"""`fulldeck doctor --collectives`: correct results are reported with measurements; wrong, slow, dead or hung ranks are
+named."""
 import importlib.util
 import json
 import os
@@ -13,7 +14,7 @@ import pytest
 from launching import FOREIGN, FULLDECK
 
 TIMEOUT = 300
-# Faults are found in values and places, not in speed: small sizes will do.
+# Faults are detected in values and positions, not in speed, so small sizes are enough.
 SMALL = ["--sizes", "4KiB"]
 COLLECTIVES = {"barrier", "broadcast", "all_reduce", "reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "send_receive"}
 
@@ -22,7 +23,7 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 
 @pytest.fixture
 def variables():
-    """An environment of its own, whose TMPDIR must be empty in the end. Its path is short: sockets lie in it."""
+    """A private environment whose TMPDIR must be empty at the end. Its path is short because it contains sockets."""
     folder = tempfile.mkdtemp(prefix="fd-", dir="/tmp")
     kept = {name: value for name, value in os.environ.items() if not FOREIGN.match(name) and not name.startswith(("LC_", "LANG"))}
     yield dict(kept, TMPDIR=folder)
@@ -59,9 +60,9 @@ def test_eight_ranks_every_collective_every_pair(variables):
     assert large["bytes"] == 16 << 20 and large["seconds"] > 0 and large["memory_allows_seconds"] > 0
     assert by_name["all_reduce"]["sizes"][0]["memory_allows_seconds"] is None, "caches hold it"
     assert found["checked"] > 8 * 100 * 4099
-    # What is said of speeds is the machine's: another program beside the tests makes pairs slow.
+    # Speeds depend on the machine: other programs that run during the tests make pairs slow.
     assert [one for one in found["findings"] if not one["figures"]["kind"].startswith("slow-")] == []
-    # 20 s are promised on two quiet cores, and ranks that wait for others take more where these get no processor.
+    # 20 s are promised on two idle cores; ranks that wait for others take longer without CPU time.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 400
 
 
@@ -91,7 +92,7 @@ def test_wrong_dead_and_hung_ranks_are_named_with_their_collectives(variables):
     assert (dead["figures"]["operation"], dead["figures"]["ranks"]) == ("reduce", "3") and "rank 3 ended with code 3 in it" in dead["evidence"]
     assert (hung["figures"]["operation"], hung["figures"]["ranks"]) == ("broadcast", "1")
     assert "broadcast(float32 × 4099, root 0): hangs; rank 1 did not come after 20 s, the others wait" in hung["evidence"]
-    # The others were tried all the same.
+    # The others were tested anyway.
     assert COLLECTIVES - {one["operation"] for one in found["operations"]} == {"broadcast", "reduce"} and len(found["pairs"]) == 6
 
 
@@ -130,7 +131,7 @@ def test_what_cannot_be_tried_is_said(variables):
 
 @needs_torch
 def test_gloo_in_the_users_torch(variables):
-    """One start for the sound part and the fault: Python with torch is slow to come."""
+    """One launch for the correct part and the fault, because Python with torch starts slowly."""
     found = proof(variables, "--backend", "gloo", "--nproc", 2, "--python", sys.executable, "--inject", "alter:1:all_to_all", *SMALL, code=91)
     assert found["about"].startswith("torch ") and {one["operation"] for one in found["operations"]} == COLLECTIVES
     by_name = {one["operation"]: one for one in found["operations"]}

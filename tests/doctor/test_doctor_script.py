@@ -1,5 +1,5 @@
-"""`fulldeck doctor --script` as a person at a shell would use it. Which trap fires at which line is the affair of
-src/control/lint/script_traps_test.cc, with the same fixtures."""
+"""`fulldeck doctor --script` from the command line. src/control/lint/script_traps_test.cc tests which trap is reported
+at which line, with the same fixtures."""
 import importlib.util
 import json
 import os
@@ -21,7 +21,7 @@ def fixture(name):
     return os.path.join(TRAPS, name)
 
 
-def test_a_trap_is_told_with_line_row_and_cure():
+def test_a_trap_is_reported_with_line_code_and_fix():
     done = doctor(fixture("no-sampler.py"))
     assert done.returncode == 91, done.stderr
     assert "FAIL J1 no-sampler: a DataLoader for training without a sampler" in done.stdout
@@ -76,8 +76,8 @@ def test_nothing_is_run(tmp_path):
 
 
 def test_scripts_of_this_tree_and_of_frameworks_raise_no_false_alarm():
-    """Machines with CUDA: what is left are traps by anybody's reading. Every file of two packages in one command each would start a
-    hundred processes, so the largest stand for them."""
+    """Machines with CUDA: what remains are undisputed traps. Every file of two packages in one command each would start
+    a hundred processes, so only the largest files are checked."""
     folder = os.path.join(TOP, "tests", "scripts")
     files = [os.path.join(folder, name) for name in ("train_ddp.py", "train_mmengine.py", "train_accelerate.py", "ddp_losses.py", "fsdp_losses.py", "all_reduce.py", "cuda_tutorial.py")]
     for name, parts in (("mmengine", ["runner/runner.py", "dist/utils.py"]), ("accelerate", ["accelerator.py", "state.py", "test_utils/scripts/test_script.py"])):

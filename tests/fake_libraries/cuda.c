@@ -1,15 +1,15 @@
-// A library with the CUDA driver's C interface and as many cards as FAKE_CUDA_CARDS says (4). Card memory is host
-// memory; the three programs of src/control/doctor/cards/card_kernels.h are computed here, in C, whatever PTX is given.
+// A library with the CUDA driver's C interface and FAKE_CUDA_CARDS cards (default 4). Card memory is host memory; the
+// three programs of src/control/doctor/cards/card_kernels.h are computed here in C, whatever PTX is loaded.
 //
-// FAKE_CUDA says what is wrong with which card, as "1=lie,2=hang":
+// FAKE_CUDA sets the faults of cards, as in "1=lie,2=hang":
 //   lie       one wrong number in a computation        remember  a word of memory that does not keep its value
 //   hang      a computation that never ends            refuse    an error instead of a computation
 //   crash     a computation that kills the process     slow      everything takes ten times longer
-//   copy      a copy from the card with a wrong byte   full      no memory to be had
+//   copy      a copy from the card with a wrong byte   full      no free memory
 //   exclusive the card belongs to another process
 //
 //   FAKE_NO_SYMBOL    lacks cuLaunchKernel
-//   FAKE_NO_DEVICE    initialising answers that there is no card
+//   FAKE_NO_DEVICE    initialization reports that there is no card
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void SpendTime(double seconds) {
   nanosleep(&time, NULL);
 }
 
-// Long enough to stand out from what a loaded machine does to a fast card.
+// Long enough to stand out from the delays of a loaded machine.
 static void BeSlow(void) {
   SpendTime(Has("slow") ? 0.05 : 0.002);
 }
@@ -220,7 +220,7 @@ __attribute__((unused)) static void Check(const uint32_t* words, uint64_t count,
 }
 
 __attribute__((unused)) static void Compute(uint32_t* whole, float* real, uint32_t count, uint32_t steps) {
-  if (steps > 64) return;  // asked for the time that it takes, not for the values
+  if (steps > 64) return;  // only the time matters, not the values
   for (uint32_t i = 0; i < count; ++i) {
     uint32_t x = Mix(i);
     float y = (float)(i & 1023u);

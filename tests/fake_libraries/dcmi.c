@@ -1,10 +1,10 @@
-// A library with DCMI's interface and 8 boards, one chip each, that exist only in the tables below.
+// A library with DCMI's interface and 8 boards with one chip each, which exist only in the tables below.
 //
 //   FAKE_NO_SYMBOL  lacks the list of boards under either name
-//   FAKE_NONSENSE   2 boards whose texts have no end and whose numbers cannot be
+//   FAKE_NONSENSE   2 boards with unterminated strings and invalid numbers
 //   FAKE_TOO_MANY   counts 2,000,000,000 boards
 //   FAKE_OLD        the older names of two calls; each board has two chips and a microcontroller
-//   FAKE_CONTAINER  initialising answers that it is not supported in a container
+//   FAKE_CONTAINER  initialization reports that it is not supported in a container
 #include "misbehave.h"
 
 enum { kOk = 0, kNotInContainer = -8013, kNotSupported = -8255 };

@@ -1,4 +1,4 @@
-// A library with the name and the version function of Enflame's collectives, and nothing else.
+// A library with only the name and the version function of Enflame's collectives.
 int ecclGetVersion(int* version) {
   *version = 22703;
   return 0;

@@ -1,9 +1,9 @@
-// A library with EFML's index interface and 8 cards that exist only in the tables below.
+// A library with EFML's index interface and 8 cards, which exist only in the tables below.
 //
 //   FAKE_NO_SYMBOL   lacks EfmlGetDevCount
 //   FAKE_NEW_ONLY    has only the newer interface
-//   FAKE_NOT_LOADED, FAKE_NOT_COMPATIBLE   initialising fails with that reason
-//   FAKE_NONSENSE    2 cards whose texts have no end and whose numbers cannot be
+//   FAKE_NOT_LOADED, FAKE_NOT_COMPATIBLE   initialization fails with that reason
+//   FAKE_NONSENSE    2 cards with unterminated strings and invalid numbers
 //   FAKE_TOO_MANY    counts 4,000,000,000 cards
 //   FAKE_S60         8 S60: temperatures and power mode by the newer calls; card 7 is not healthy
 #include <math.h>
@@ -173,7 +173,7 @@ int EfmlGetDevTempV2(uint32_t index, struct Temperatures* temperatures) {
   return kOk;
 }
 
-// On this generation the older call answers, but does not know.
+// On this generation the older call succeeds but returns no value.
 int EfmlGetDevTemp(uint32_t index, struct Temperatures* temperatures) {
   (void)index;
   memset(temperatures, 0, sizeof *temperatures);

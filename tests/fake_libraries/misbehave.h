@@ -1,13 +1,13 @@
-// What a bad vendor's library does while it is initialised, chosen when the fake is compiled. Included by every fake,
-// so that all vendors are tried with the same faults.
+// Faults of a vendor's library during its initialization, selected when the fake is compiled. Included by every fake,
+// so that all vendors are tested with the same faults.
 //
 //   FAKE_SEGFAULT  writes to address 0
-//   FAKE_HANG      never comes back
-//   FAKE_EXIT      ends the process, with success
-//   FAKE_CHATTY    writes to standard output and standard error, then goes on
-//   FAKE_SIGNALS   takes SIGUSR1 and SIGUSR2 for itself and raises one of them, then goes on
+//   FAKE_HANG      never returns
+//   FAKE_EXIT      exits the process successfully
+//   FAKE_CHATTY    writes to standard output and standard error, then continues
+//   FAKE_SIGNALS   handles SIGUSR1 and SIGUSR2 and raises one of them, then continues
 //
-// FAKE_NONSENSE, FAKE_TROUBLED and the others change what is answered afterwards; each fake says what they mean.
+// FAKE_NONSENSE, FAKE_TROUBLED and the others change later results; each fake describes them.
 #ifndef FULLDECK_TESTS_FAKE_LIBRARIES_MISBEHAVE_H_
 #define FULLDECK_TESTS_FAKE_LIBRARIES_MISBEHAVE_H_
 
@@ -44,7 +44,7 @@ static inline void Misbehave(void) {
 #endif
 }
 
-// Fills `size` bytes, more than the interface promises, and sets no end.
+// Fills `size` bytes, more than the interface specifies, without a terminator.
 static inline void WriteTextWithoutEnd(char* text, size_t size) {
   memset(text, 'x', size);
 }

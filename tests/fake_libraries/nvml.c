@@ -1,12 +1,12 @@
-// A library with NVML's C interface and 8 cards that exist only in the tables below.
+// A library with NVML's C interface and 8 cards, which exist only in the tables below.
 //
 //   FAKE_NO_SYMBOL   lacks nvmlDeviceGetCount_v2
-//   FAKE_NOT_LOADED  initialising answers that there is no driver
-//   FAKE_NONSENSE    2 cards whose texts have no end and whose numbers cannot be
+//   FAKE_NOT_LOADED  initialization reports that there is no driver
+//   FAKE_NONSENSE    2 cards with unterminated strings and invalid numbers
 //   FAKE_TOO_MANY    counts 4,000,000,000 cards
-//   FAKE_TROUBLED    cards with faults: 2 has no handle, 3 is lost while it is read, 4 has MIG on and knows no
-//                    utilisation, 5 knows no power, 6 has another device node; 1 has had memory errors, 2 has no
-//                    spare rows left
+//   FAKE_TROUBLED    cards with faults: 2 has no handle, 3 is lost while it is read, 4 has MIG on and no utilization,
+//                    5 has no power reading, 6 has a different device node; 1 has had memory errors, 2 has no spare
+//                    rows left
 //   FAKE_OLD         an old driver: the first form of memory and of the list of processes, and few other calls
 //   FAKE_R535        a list of processes with longer entries under the same name
 //   FAKE_IXML        Iluvatar's copy of the interface: power in watts
@@ -45,7 +45,7 @@ static const struct Card* CardOf(Device device) {
   return &kCards[IndexOf(device) % 8];
 }
 
-// What every call on a card starts with.
+// Common start of every call on a card.
 static int Reach(Device device) {
 #ifdef FAKE_TROUBLED
   if (IndexOf(device) == 3) return kLost;
@@ -159,7 +159,7 @@ int nvmlDeviceGetPowerUsage(Device device, unsigned* power) {
   return kOk;
 }
 
-// One process on card 0 has no known memory; card 1 has more processes than a first guess has room for.
+// One process on card 0 has unknown memory; card 1 has more processes than the caller's first buffer holds.
 static unsigned ProcessCount(Device device) {
   return IndexOf(device) == 0 ? 2 : IndexOf(device) == 1 ? 70 : 0;
 }

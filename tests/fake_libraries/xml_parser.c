@@ -1,4 +1,4 @@
-// Stands for the XML parser of the UPnP world, whose file is called libixml.so too. It must be refused, not called.
+// Stands in for the UPnP XML parser whose file is also named libixml.so. It must be rejected, not called.
 const char* ixmlGetElementById(const char* document, const char* id) {
   (void)id;
   return document;

@@ -1,6 +1,6 @@
-"""Runs that look as if every card worked, and runs that look as if none did: each trick with the verdict and the exit code that it must
-have. `make card-tricks` runs each of them TRICK_REPEATS (20) times and prints the table of docs/card-usage.md; test_card_usage.py runs each once.
-Usage: card_tricks.py [--repeats N] [--only NAME]"""
+"""Runs that look as if every card worked, and runs that look as if none did: each trick with its expected verdict and
+exit code. `make card-tricks` runs each of them TRICK_REPEATS (20) times and prints the table of docs/card-usage.md;
+test_card_usage.py runs each once. Usage: card_tricks.py [--repeats N] [--only NAME]"""
 import argparse
 import json
 import os
@@ -14,7 +14,7 @@ RANK = os.path.join(HERE, "scripts", "card_rank.py")
 SIMULATED_RANK = os.path.join(BUILD, "examples", "simulated_rank")
 USE_CARD = os.path.join(PROGRAMS, "use_simulated_card")
 
-# Joins a group on the cards, which are probed for it, and then trains on the CPU.
+# Joins a group on the cards, which probes them, and then trains on the CPU.
 ON_THE_CPU = """
 import time
 import torch
@@ -31,7 +31,8 @@ while time.monotonic() < end:
 dist.destroy_process_group()
 """
 
-# Measures its steps as a script for cards does, and has a tensor there, so that nothing tells that its model is on the CPU.
+# Measures its steps like a script for cards, and has a tensor there, so that nothing shows that its model is on the
+# CPU.
 SYNCHRONIZE = """
 import time
 import torch
@@ -50,7 +51,7 @@ for step in range(18):
 dist.destroy_process_group()
 """
 
-# Only the loss, which is logged each fifth step, is on the card.
+# Only the loss, which is logged every fifth step, is on the card.
 LOSS = """
 import time
 import torch
@@ -70,7 +71,7 @@ for step in range(60):
 dist.destroy_process_group()
 """
 
-# Its probe comes so late that the rank, which reports no steps, has been looked at for long.
+# Its probe comes so late that the rank, which reports no steps, has been observed for a long time.
 INFERENCE = """
 import time
 import torch
@@ -114,7 +115,7 @@ threads = 1
 
 
 class Seen:
-    """What a run left: exit code, verdict by card, events, and the run itself."""
+    """The result of a run: exit code, verdict by card, events, and the run itself."""
 
     def __init__(self, done, events):
         self.done, self.code, self.events = done, done.code, events
@@ -131,7 +132,7 @@ def events_of(path):
 
 
 def look(workspace, start):
-    """`start`, with the events recorded in a file of their own."""
+    """`start`, with the events recorded in a separate file."""
     path = os.path.join(workspace.folder, "events.jsonl")
     workspace.variables.update({"FULLDECK_EVENTS": path, "FULLDECK_TEST_LIB": os.path.join(BUILD, "lib")})
     if os.path.exists(path):
@@ -192,7 +193,7 @@ class Trick:
         self.quick = quick  # for every `make test`
 
     def wrong(self, workspace):
-        """Empty when verdict, reason and exit code are right."""
+        """Empty if verdict, reason and exit code are as expected."""
         seen = self.run(workspace)
         self.seen = seen
         if seen.code != self.code:

@@ -1,12 +1,13 @@
-"""Random faults, one after the other, and after each the same questions: was the right rank or node named, is nothing left behind (process,
-cgroup, shared memory, registry entry, lease, temporary file), do the checkpoints load?
+"""Random faults, one after the other, and after each the same checks: was the right rank or node named, is nothing left
+behind (process, cgroup, shared memory, registry entry, lease, temporary file), do the checkpoints load?
 
     chaos.py [--seconds 1800] [--seed N] [--only KIND,KIND]
 
-Eight ranks of examples/train.cc train and save checkpoints while ranks and both processes of the launcher are killed and stopped, disks
-fill up and the clock jumps. Trainings that were broken this way go on from their checkpoints and must end with the bits of a training
-that nobody disturbed. In between two nodes (network namespaces, four ranks each) lose ranks, launchers and their link. The first line
-has the seed; the same seed gives the same faults in the same order. Exit code 0: every fault was handled as promised."""
+Eight ranks of examples/train.cc train and save checkpoints while ranks and both processes of the launcher are killed
+and stopped, disks fill up and the clock jumps. Interrupted trainings resume from their checkpoints and must end with
+the bits of an undisturbed training. In between, two nodes (network namespaces, four ranks each) lose ranks, launchers
+and their link. The first line has the seed; the same seed gives the same faults in the same order. Exit code 0: every
+fault was handled as promised."""
 import argparse
 import contextlib
 import ctypes
@@ -29,13 +30,14 @@ RANKS = 8
 PROGRAM = os.path.join(launching.BUILD, "bin", "example-train")
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 SAVE_EVERY = 10
-PATIENCE = 60  # seconds on an idle machine (launching.PATIENCE times as long on a busy one) before something counts as a hang
+# Seconds on an idle machine (times launching.PATIENCE on a busy one) after which something counts as a hang.
+PATIENCE = 60
 FAULTS_PER_TRAINING = 5
 PORT = 29513
 
 
 class Skipped(Exception):
-    """This machine lacks what the fault needs; the text says what."""
+    """This machine lacks what the fault needs; the text names it."""
 
 
 def check(condition, what):
@@ -60,7 +62,7 @@ def weights_at(folder, step):
 
 @contextlib.contextmanager
 def small_disk(folder, mebibytes):
-    """A tmpfs of its own at `folder`."""
+    """A tmpfs mounted at `folder`."""
     os.makedirs(folder)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"chaos", os.fsencode(folder), b"tmpfs", 0, b"size=%dm,mode=0755" % mebibytes) != 0:
@@ -74,7 +76,7 @@ def small_disk(folder, mebibytes):
 
 
 def fill(folder):
-    """Leaves no byte free. Returns the file that takes them; called again, that file takes what has become free."""
+    """Fills the disk. Returns the file that uses the space; another call adds newly freed space to that file."""
     path = os.path.join(folder, "filler")
     with open(path, "ab", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
@@ -85,7 +87,7 @@ def fill(folder):
 
 
 class Training:
-    """One training that several faults befall. Every launch goes on from its checkpoints."""
+    """One training with several faults. Every launch resumes from its checkpoints."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -98,7 +100,7 @@ class Training:
             **options)
 
     def finish(self):
-        """Lets it end in peace, and compares its weights with those of a training that nobody disturbed."""
+        """Lets it finish undisturbed, and compares its weights with those of an undisturbed training."""
         last = (newest_step(self.checkpoints) // SAVE_EVERY + 2) * SAVE_EVERY
         straight = os.path.join(self.folder, "straight")
         for number, folder in enumerate((self.checkpoints, straight)):
@@ -127,13 +129,13 @@ def supervisor_of(running):
 
 
 def culprit(done):
-    """The rank that the report names as the root cause; None without exactly one."""
+    """The rank that the report names as the root cause; None unless there is exactly one."""
     found = re.findall(r"^fulldeck: (?:\S+: )?root cause: rank (\d+)\b", done.err, re.MULTILINE)
     return int(found[0]) if len(found) == 1 else None
 
 
 def at_a_random_moment(training, workspace, running, draws, checkpoints=None):
-    """While the ranks come up, or in the middle of steps and saves."""
+    """While the ranks start, or in the middle of steps and saves."""
     early, pause = draws.random() < 0.3, draws.uniform(0, 0.5)
     since = newest_step(checkpoints or training.checkpoints)
     ranks = ranks_of(workspace, running)
@@ -210,7 +212,7 @@ def launcher_is_killed(training, workspace, draws):
 
 
 def launcher_is_stopped_and_continued(training, workspace, draws):
-    """The ranks do not need it to go on."""
+    """The ranks do not need it to continue."""
     victim = draws.choice(["front", "supervisor"])
     running = training.launch(workspace)
     at_a_random_moment(training, workspace, running, draws)
@@ -237,7 +239,8 @@ def log_disk_fills_up(training, workspace, draws):
 
 
 def checkpoint_disk_fills_up(training, workspace, draws):
-    """A training of its own: what was saved before stays loadable, and when there is room again training goes on from it."""
+    """A separate training: saved checkpoints stay loadable, and when there is space again, training resumes from
+    them."""
     with small_disk(os.path.join(workspace.folder, "disk"), 16) as disk:
         folder = os.path.join(disk, "checkpoints")
         running = training.launch(workspace, checkpoints=folder)
@@ -246,10 +249,10 @@ def checkpoint_disk_fills_up(training, workspace, draws):
         filler = fill(disk)
 
         def failed():
-            # A checkpoint that is deleted just now makes room for the next one, which makes room in turn.
+            # Deleting a checkpoint frees space for the next one, which is deleted in turn.
             fill(disk)
             return not running.alive or "No space left" in running.err
-        # A save fails: either the program ends by it, or it goes on until the user ends it.
+        # If a save fails, either the program exits, or it continues until the user ends it.
         wait_until(failed, "a save that fails", PATIENCE)
         if running.alive:
             running.signal(signal.SIGTERM)
@@ -265,7 +268,8 @@ def checkpoint_disk_fills_up(training, workspace, draws):
 
 
 def clock_jumps(training, workspace, draws):
-    """For launcher and ranks, by libfaketime; then a rank is killed. The monotonic clock does not jump, as on a real machine."""
+    """For launcher and ranks, by libfaketime; then a rank is killed. The monotonic clock does not jump, as on a real
+    machine."""
     if not os.path.exists(FAKETIME):
         raise Skipped("libfaketime is not installed (scripts/setup does)")
     victim, seconds = draws.randrange(RANKS), draws.choice([-86400, -3600, -7, 7, 3600, 86400])
@@ -309,7 +313,7 @@ def nodes_fail(training, workspace, draws):
     return cell.name if cell else "5 % of the packets lost"
 
 
-# By how often each is drawn.
+# Weighted by frequency.
 KINDS = {
     "rank-killed": (rank_is_killed, 3),
     "restart": (rank_is_killed_and_the_run_restarts, 1),
@@ -324,8 +328,8 @@ KINDS = {
 
 
 class Chaos:
-    """A series of faults. Each one has a seed of its own, so that one alone can be repeated: --seed SEED --start NUMBER. With `once` every kind
-    comes once before one comes a second time, whatever its weight."""
+    """A series of faults. Each one has its own seed and can be repeated by itself: --seed SEED --start NUMBER. With
+    `once` every kind comes once before any comes a second time, whatever its weight."""
 
     def __init__(self, seed, kinds, once=False):
         self.seed = seed
@@ -340,7 +344,7 @@ class Chaos:
         return Training(folder)
 
     def kind_of(self, number):
-        """One bag after the other is emptied, in an order that the seed decides."""
+        """Empties one bag after the other, in an order that the seed determines."""
         bag = list(self.kinds)
         random.Random("%d bag %d" % (self.seed, number // len(bag))).shuffle(bag)
         return bag[number % len(bag)]
@@ -358,7 +362,7 @@ class Chaos:
             except Skipped as reason:
                 self.skipped[kind] = what = str(reason)
                 verdict = "skipped"
-            except Exception:  # whatever it was, the series goes on and counts it
+            except Exception:  # whatever it was, the series continues and counts it
                 what = traceback.format_exc()
                 verdict = "FAILED"
                 self.failed.append("fault %d, %s" % (number, kind))
@@ -376,7 +380,7 @@ class Chaos:
         shutil.rmtree(self.training.folder, ignore_errors=True)
 
     def run(self, seconds, start=0, most=None):
-        """Until the time is up or `most` faults were made."""
+        """Until the time is up or `most` faults were injected."""
         self.folder = tempfile.mkdtemp(prefix="chaos-training-")
         self.training = self.new_training(start)
         end = time.monotonic() + seconds

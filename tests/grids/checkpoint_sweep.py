@@ -1,12 +1,12 @@
-"""Everything that can befall a checkpoint, in full; `make test` runs a sample of it.
+"""Every fault of a checkpoint, in full; `make test` runs a sample of it.
 
     python tests/grids/checkpoint_sweep.py [--damages N] [--restarts N]
 
 1. The writer dies, in every way, at every write, sync and rename; kill -9 of a real process at every one of them; disk
    full and I/O errors at each (C1, C2, C6).
 2. N truncations and N flipped bits (C3).
-3. N trainings are killed -9 at eight random moments each and restarted until they are through; the final weights must be
-   those of a run that nobody killed.
+3. N trainings are killed by kill -9 at eight random moments each and restarted until they finish; the final weights
+   must equal those of an uninterrupted run.
 
 FULLDECK_BUILD_DIR names the build.
 """
@@ -32,8 +32,8 @@ def newest_step(directory):
 
 
 def train(directory, steps=60, every=3, kill_from=None, pause=0.0):
-    """One run. With `kill_from` it is killed -9, `pause` seconds after the checkpoint of that step is there. Returns the
-    step that it resumed from and its lines, or None for them when it was killed."""
+    """One run. With `kill_from` it is killed (kill -9) `pause` seconds after the checkpoint of that step exists.
+    Returns the step that it resumed from and its lines, or None for them if it was killed."""
     process = subprocess.Popen([str(PROGRAM), "train", str(directory), str(steps), str(every)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
     killed = False
@@ -60,8 +60,8 @@ def final_hash(lines):
 
 
 def killed_until_done(directory, draws, kills, steps, every=3):
-    """Kills a training up to `kills` times on its way, then lets it finish. Returns the hash of its weights, how often it was
-    killed and how often it went on from a checkpoint."""
+    """Kills a training up to `kills` times, then lets it finish. Returns the hash of its weights, how often it was
+    killed and how often it resumed from a checkpoint."""
     killed = resumed = 0
     for number in range(kills + 1):
         target = None if number == kills else newest_step(directory) + draws.randint(every, max(every, steps // (kills + 2)))

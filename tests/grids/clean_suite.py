@@ -1,7 +1,8 @@
-"""Sound scripts under `fulldeck run --strict`: none of them may get a warning. tests/clean_scripts has those of our own (frozen backbones, GAN,
-accumulation, EMA, self-supervised, evaluation only, LoRA, torch.compile, FSDP2, IterableDataset, join …); the others are run as the packages from
-PyPI have them, on data sets that tests/clean_scripts/inputs.py makes. Prints one line a script and ends with 0 when all passed.
-`make clean-scripts`; tests/long/test_clean_scripts.py has one test for each.
+"""Correct scripts under `fulldeck run --strict`: none of them may get a warning. tests/clean_scripts has fulldeck's own
+(frozen backbones, GAN, accumulation, EMA, self-supervised, evaluation only, LoRA, torch.compile, FSDP2,
+IterableDataset, join …); the others are run as the packages from PyPI have them, on datasets that
+tests/clean_scripts/inputs.py creates. Prints one line per script and exits with 0 if all passed. `make clean-scripts`;
+tests/long/test_clean_scripts.py has one test for each.
 
 clean_suite.py [--only WORD]"""
 import argparse
@@ -24,7 +25,8 @@ import inputs  # noqa: E402
 
 NOT_SCRIPTS = ("common.py", "inputs.py")
 SECONDS = 300
-# Installed into a folder of its own, without what they depend on, so that no other torch comes: torch and the rest are there.
+# Installed into a separate folder, without dependencies, so that no other torch is installed: torch and the rest exist
+# already.
 EXTRA = ["lightning==2.5.5", "lightning-utilities==0.15.2", "torchmetrics==1.8.2",
          "mmcls==1.0.0rc6", "mmcv-lite==2.0.1", "model-index==0.1.11", "ordered-set==4.1.0",
          "stanza==1.15.0", "emoji==2.16.0", "requests==2.34.2", "urllib3==2.8.0", "certifi==2026.10.18", "charset-normalizer==3.5.2",
@@ -34,10 +36,11 @@ EXTRA = ["lightning==2.5.5", "lightning-utilities==0.15.2", "torchmetrics==1.8.2
          "joeynmt==2.3.0", "importlib-metadata==8.7.0", "zipp==4.1.2", "subword-nmt==0.3.8", "sentencepiece==0.2.3", "mock==5.2.0",
          "supar==1.1.4", "nltk==3.10.4", "pathos==0.3.5", "pox==0.3.7", "ppft==1.7.8", "multiprocess==0.70.19"]
 EXTRA_FOLDER = os.path.join(BUILD, "clean-packages")
-INSTALLED = os.path.join(EXTRA_FOLDER, "installed.json")  # written last: without it, or with another list in it, the install is repeated
+# Written last: if it is missing or has a different list, the install is repeated.
+INSTALLED = os.path.join(EXTRA_FOLDER, "installed.json")
 
-# `program`: what stands behind the flags of `fulldeck run`. `steps`: a run with fewer optimizer steps fails, since it proves nothing.
-# `before`: a command of the same package, run once without fulldeck.
+# `program`: the arguments after the flags of `fulldeck run`. `steps`: a run with fewer optimizer steps fails, since it
+# proves nothing. `before`: a command of the same package, run once without fulldeck.
 Row = collections.namedtuple("Row", "name ranks program steps environment before", defaults=(0, {}, None))
 Result = collections.namedtuple("Result", "code warnings disabled steps output")
 
@@ -58,11 +61,12 @@ def supar(name, kind):
                "--feat", "char", "--embed", ""]
     for part in ("train", "dev", "test"):
         program += ["--" + part, part + kind]
-    # Its checkpoints hold a class of its own, which torch.load refuses by default.
+    # Its checkpoints contain a class of its own, which torch.load rejects by default.
     return Row("supar " + name, 1, program, 20, {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"})
 
 
-# accelerate's test_distributed_data_loop, test_ddp_comm_hook and test_merge_weights are not here: they need cards (with torchrun, too).
+# accelerate's test_distributed_data_loop, test_ddp_comm_hook and test_merge_weights are omitted: they need cards (with
+# torchrun, too).
 PACKAGES = [
     Row("accelerate test_script", 2, [os.path.join(ACCELERATE, "test_script.py")], 20),
     Row("accelerate test_sync", 2, [os.path.join(ACCELERATE, "test_sync.py")], 3),
@@ -106,7 +110,7 @@ def rows():
 
 
 def prepare():
-    """Once for a build: raises when the packages cannot be installed."""
+    """Once per build: raises if the packages cannot be installed."""
     try:
         with open(INSTALLED) as file:
             if json.load(file) == EXTRA:
@@ -131,7 +135,7 @@ def environment(folder):
 
 
 def run(row, seconds=SECONDS, strict=True):
-    """What a Row did: its Result. A run that takes longer than `seconds` has the code "timed out"."""
+    """The Result of a Row. A run that takes longer than `seconds` has the code "timed out"."""
     prepare()
     folder = tempfile.mkdtemp(prefix="fulldeck-clean-")
     try:
@@ -159,7 +163,7 @@ def run(row, seconds=SECONDS, strict=True):
 
 
 def complaint(row, result):
-    """Why the row has not passed; empty when it has."""
+    """Why the row has not passed; empty if it has."""
     found = ["exit code {}".format(result.code)] if result.code != 0 else []
     found += result.warnings + result.disabled
     if result.steps < row.steps:

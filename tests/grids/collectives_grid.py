@@ -1,10 +1,11 @@
-"""The fault grid of the collectives: real processes that call through the C interface, real faults, and for each cell the same
-questions. Did the others end after the fault, and not before? Did all say the same, and name the right rank? Was the group of no more
-use? Was nothing left: no process, nothing in /dev/shm?
+"""The fault grid of the collectives: real processes that call through the C interface, real faults, and for each cell
+the same checks. Did the others end after the fault, and not before? Did all report the same, and name the right rank?
+Was the group unusable afterwards? Was nothing left: no process, nothing in /dev/shm?
 
-A cell is a function that returns what it measured, {series: seconds}, and raises when an answer was no. How long the others took is no
-question of a cell, since that depends on what else the machine does: BOUNDS has what is promised. tests/collectives/test_collectives_faults.py runs a
-part, without bounds; `make collectives-grid`, for an idle machine, all of them, several times, prints the figures and fails at the bounds."""
+A cell is a function that returns its measurements, {series: seconds}, and raises if a check failed. A cell does not
+check how long the others took, since that depends on the load of the machine: BOUNDS has the promises.
+tests/collectives/test_collectives_faults.py runs a part, without bounds; `make collectives-grid`, for an idle machine,
+runs all of them, several times, prints the measurements and fails at the bounds."""
 import argparse
 import collections
 import contextlib
@@ -23,12 +24,12 @@ from launching import FOREIGN, PROGRAMS, state_of, wait_until
 
 COLLECTIVES_RANK = os.path.join(PROGRAMS, "collectives_rank")
 RANKS = 4
-# How long a cell waits before it calls something a hang. It is no promise; BOUNDS are.
+# How long a cell waits before something counts as a hang. Not a promise; BOUNDS are.
 PATIENCE = 90
 PEER_LOST, TIMEOUT, MISMATCH, ABORTED = -3, -4, -5, -6
 OPERATIONS = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
               "barrier", "message", "mixed")
-# float32: in one go, in a few pieces, in many
+# float32: in one go, in a few chunks, in many
 COUNTS = (100, 600000, 5000000)
 WATCHES = ("pidfd", "connection", "both")
 DESYNCS = {
@@ -41,9 +42,9 @@ DESYNCS = {
 }
 
 
-# How long a rank waits for one that is stopped, seconds.
+# Timeout of a rank that waits for a stopped one, seconds.
 STOP_LIMIT = 1.5
-# What a series begins with, and the seconds within which every survivor is out, as R1 of docs/reliability.md promises.
+# Prefix of a series, and the seconds within which every survivor returns, as R1 of docs/reliability.md promises.
 BOUNDS = {
     "SIGKILL": 1, "segv": 1, "kill": 1, "exit": 1, "left": 1, "different calls": 1, "abort": 1,
     "SIGSTOP": STOP_LIMIT + 1,
@@ -51,12 +52,12 @@ BOUNDS = {
 
 
 def bound_of(series):
-    """Seconds; None for a series that measures nothing."""
+    """Seconds; None for a series without measurements."""
     return next((seconds for begin, seconds in BOUNDS.items() if series.startswith(begin)), None)
 
 
 class NotHere(Exception):
-    """This machine lacks what the cell needs; the text says what."""
+    """This machine lacks what the cell needs; the text names it."""
 
 
 def check(condition, what):
@@ -65,7 +66,7 @@ def check(condition, what):
 
 
 class Failure:
-    """What a rank reported when a call failed."""
+    """The report of a rank when a call failed."""
 
     def __init__(self, line):
         match = re.match(r"failed (-?\d+) (\d+) ([\d.]+) (same|other) (.*)$", line)
@@ -78,7 +79,7 @@ class Failure:
 
 
 class Rank:
-    """One process; its lines are read as they come."""
+    """One process; its lines are read as they arrive."""
 
     def __init__(self, arguments, prefix=()):
         environment = {name: value for name, value in os.environ.items() if not FOREIGN.match(name)}
@@ -104,7 +105,7 @@ class Rank:
 
     @property
     def pid(self):
-        """Of the program itself, also where something else started it."""
+        """Of the program itself, even if another program started it."""
         pid = self.process.pid
         with open("/proc/%d/comm" % pid) as comm:
             if comm.read().strip() == "collectives_ran":
@@ -132,7 +133,8 @@ def entries_of_shm():
 
 @contextlib.contextmanager
 def ranks_of(size, watch="pidfd", special=None, of_one=(), prefix_of_one=(), **options):
-    """Starts them, and gives the list. `of_one`: more options of rank `special`. Nothing is left afterwards."""
+    """Starts the ranks and yields the list. `of_one`: additional options of rank `special`. Nothing is left
+    afterwards."""
     before = entries_of_shm()
     key = uuid.uuid4().hex
     ranks = []
@@ -162,14 +164,15 @@ def all_ready(ranks, word="ready"):
 
 
 def seconds_of(failures, since, least=0):
-    """Of the slowest one after the fault. None of them ended before, or before the `least` seconds that it had to wait."""
+    """Seconds of the slowest rank after the fault. None ended before the fault, or before the `least` seconds that it
+    had to wait."""
     first = min(failure.at for failure in failures) - since
     check(first >= least, "the first one ended %.3f s after the fault, before its cause: %r" % (first, failures))
     return max(failure.at for failure in failures) - since
 
 
 def same_end(failures, code, since, least=0):
-    """All ended alike, after the fault and for good. Returns the seconds of the slowest."""
+    """All ended with the same error, after the fault and permanently. Returns the seconds of the slowest."""
     for failure in failures:
         check(failure.code == code, "the code is to be %d: %r" % (code, failures))
         check(failure.text == failures[0].text, "all are to say the same: %r" % failures)
@@ -180,7 +183,7 @@ def same_end(failures, code, since, least=0):
 # ---- a rank dies
 
 def rank_is_killed(victim, operation, count, watch, delay):
-    """At a random moment of calls that follow each other."""
+    """At a random moment during consecutive calls."""
     with ranks_of(RANKS, watch, op=operation, count=count) as ranks:
         all_ready(ranks)
         time.sleep(delay)
@@ -188,7 +191,7 @@ def rank_is_killed(victim, operation, count, watch, delay):
         os.kill(ranks[victim].pid, signal.SIGKILL)
         survivors = [rank for rank in ranks if rank is not ranks[victim]]
         failures = [rank.failure() for rank in survivors]
-        # A receive from the dead one may fail before the group is lost; of calls all say the same.
+        # A receive from the dead rank may fail before the group is lost; calls all report the same error.
         if operation in ("message", "mixed"):
             check(all(failure.code == PEER_LOST for failure in failures), "%r" % failures)
             check(any("rank %d" % victim in failure.text for failure in failures), "%r" % failures)
@@ -217,7 +220,7 @@ def rank_leaves(victim, watch):
 
 
 def rank_of_another_pid_namespace_is_killed(victim):
-    """As in a container: its pid cannot be seen by the others, and theirs not by it."""
+    """As in a container: its pid is not visible to the others, nor theirs to it."""
     prefix = ["unshare", "--pid", "--fork", "--kill-child"]
     probe = subprocess.run(prefix + ["true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     if probe.returncode != 0:
@@ -233,8 +236,8 @@ def rank_of_another_pid_namespace_is_killed(victim):
 # ---- a rank is late
 
 def rank_is_stopped(victim, operation, count, watch, delay):
-    """In a call that one more rank has yet to make. Only that one has the short time-out: nobody takes a rank that is merely slow for a
-    stopped one before the accident."""
+    """In a call that one more rank has not made yet. Only that rank has the short timeout, so that a rank that is
+    merely slow is not taken for a stopped one before the fault."""
     last = (victim + 1) % RANKS
     with ranks_of(RANKS, watch, last, ["hold=2", "call_timeout=%d" % (STOP_LIMIT * 1000)], op=operation, count=count) as ranks:
         all_ready([ranks[last]], "holding")
@@ -252,19 +255,21 @@ def rank_is_stopped(victim, operation, count, watch, delay):
 
 
 def rank_is_stopped_among_calls(victim, operation, count, watch, delay):
-    """At a random moment, also between two calls. All ranks have the short time-out in all calls: for a machine that does nothing else."""
+    """At a random moment, also between two calls. All ranks have the short timeout in all calls, so the machine must be
+    idle."""
     with ranks_of(RANKS, watch, op=operation, count=count, call_timeout=int(STOP_LIMIT * 1000)) as ranks:
-        # Whoever is stopped before its first call is in none: the report would rightly say so, and nothing of a call.
+        # A rank that is stopped before its first call is in no call: the report would correctly say so, without naming
+        # a call.
         all_ready(ranks, "calling")
         time.sleep(delay)
         since = time.monotonic()
         os.kill(ranks[victim].pid, signal.SIGSTOP)
-        # In a call that had begun before, the others may have waited for a while already.
+        # In a call that started before the fault, the others may already have waited for a while.
         return stop_is_reported(ranks, victim, since)
 
 
 def stop_is_reported(ranks, victim, since, least=0):
-    """The others time out, say that it is stopped and where everybody is; it hears the same later."""
+    """The others time out, and report that it is stopped and where each rank is; it gets the same report later."""
     pid = ranks[victim].pid
     failures = [rank.failure() for rank in ranks if rank is not ranks[victim]]
     slowest = same_end(failures, TIMEOUT, since, least)
@@ -283,7 +288,8 @@ def stop_is_reported(ranks, victim, since, least=0):
 
 
 def rank_makes_no_call(victim, watch):
-    """The others have the short time-out in that call only, which they make once it is sure that this one does not."""
+    """The others have the short timeout only in that call, which they make once it is certain that this one does
+    not."""
     with ranks_of(RANKS, watch, victim, ["fault=hang", "at=3"], count=1000, hold=3, call_timeout=1000) as ranks:
         others = [rank for rank in ranks if rank is not ranks[victim]]
         all_ready(others, "holding")
@@ -297,7 +303,7 @@ def rank_makes_no_call(victim, watch):
         return {}
 
 
-# ---- ranks call different things
+# ---- mismatched calls
 
 def ranks_differ(kind, victim):
     operation, call = DESYNCS[kind]
@@ -305,7 +311,7 @@ def ranks_differ(kind, victim):
         failures = [rank.failure() for rank in ranks]
         slowest = same_end(failures, MISMATCH, ranks[victim].time_of("accident"))
         text = failures[0].text
-        # Who leaves out its fourth call makes its fifth instead of it.
+        # A rank that skips its fourth call makes its fifth instead.
         expected = [5 if not call and number == victim else 4 for number in range(RANKS)]
         check([failure.call for failure in failures] == expected, "%r" % failures)
         check("as call 4: " in text, text)
@@ -317,7 +323,7 @@ def ranks_differ(kind, victim):
 
 
 def one_thread_aborts(victim, operation, count):
-    """While its own call and those of the others go on."""
+    """While its own call and those of the others are in progress."""
     with ranks_of(RANKS, "pidfd", victim, ["fault=abort", "at=5"], op=operation, count=count) as ranks:
         failures = [rank.failure() for rank in ranks]
         slowest = same_end(failures, ABORTED, ranks[victim].time_of("aborting"))
@@ -339,7 +345,7 @@ def many_groups(groups, watch):
 
 
 def calls_go_well(operation, count, watch):
-    """Without a fault: all values are right, and nobody complains about who leaves first."""
+    """Without a fault: all values are correct, and the order of leaving causes no error."""
     with ranks_of(RANKS, watch, op=operation, count=count, calls=30) as ranks:
         for rank in ranks:
             check(rank.wait() == 0 and rank.lines_of("calls"), "%r" % rank.lines)
@@ -416,7 +422,7 @@ def main():
             passed += 1
         except NotHere as reason:
             skipped[name] = str(reason)
-        except Exception:  # whatever it was, the grid goes on and counts it
+        except Exception:  # whatever it was, the grid continues and counts it
             failed.append(name)
             print("FAILED: %s %r\n%s" % (name, details, traceback.format_exc()), file=sys.stderr)
         if sys.stderr.isatty():

@@ -1,6 +1,6 @@
-"""Runs of two ranks that end without destroy_process_group(), in every way of tests/scripts/leaves_without_goodbye.py in turn.
-Every rank must end with code 0 and say nothing on stderr. `make package-runs` makes 200 of them; ranks start as they would for a
-user, and not by fork, because what is tested is the end of a Python and of the libraries in it."""
+"""Runs of two ranks that exit without destroy_process_group(), in every way of tests/scripts/leaves_without_goodbye.py
+in turn. Every rank must exit with code 0 and print nothing on stderr. `make package-runs` makes 200 of them. Ranks
+start as for a user, and not by fork, because the test covers the exit of Python and of the libraries in it."""
 import argparse
 import os
 import sys
@@ -15,7 +15,7 @@ WAYS = ("plain", "exit", "async", "callback", "subgroup", "ddp", "thread", "insi
 
 
 def run(way, folder, backend="fulldeck", **variables):
-    """What was wrong with one run, in words; empty: nothing."""
+    """Describes what was wrong with one run; empty: nothing."""
     wrong = []
     for rank, ended in enumerate(run_ranks(2, [sys.executable, SCRIPT, backend, way], folder, **variables)):
         if ended.code != 0 or ended.err:

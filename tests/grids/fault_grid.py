@@ -1,8 +1,10 @@
-"""The fault grid: real ranks, real faults, and for each cell the same questions. Was the end bounded? Was the culprit named
-exactly, rank and how? Was nothing left: no process, cgroup, registry entry, lease or file?
+"""The fault grid: real ranks, real faults, and for each cell the same checks. Did the run end within the limit? Was the
+culprit named exactly, with its rank and exit status? Was nothing left: no process, cgroup, registry entry, lease or
+file?
 
-A cell is a function of a Workspace that returns what it measured, {series: seconds}, and raises when an answer was no.
-tests/launcher/test_fault_grid.py runs a dozen; `make fault-grid` all of them, several times, and prints the figures."""
+A cell is a function of a Workspace that returns its measurements, {series: seconds}, and raises if a check failed.
+tests/launcher/test_fault_grid.py runs a dozen; `make fault-grid` runs all of them, several times, and prints the
+measurements."""
 import argparse
 import collections
 import contextlib
@@ -22,7 +24,8 @@ import launching
 from launching import FAULT_RANK, children_of, free_port, read, state_of, variables_of, wait_until
 
 RANKS = 8
-# How long a cell waits before it calls something a hang. It is no promise: tests/grids/promises.py fails at the promised figures.
+# How long a cell waits before something counts as a hang. Not a promise: tests/grids/promises.py fails at the promised
+# values.
 PATIENCE = 30
 FAULTS = {
     "kill": (137, "killed by SIGKILL"),
@@ -31,13 +34,14 @@ FAULTS = {
     "exit:1": (1, "exited with code 1"),
 }
 PHASES = ("init", "collective", "checkpoint", "teardown")
-# Of each rank: children, a daemon in a session of its own, and one that left the process group; none heeds SIGTERM.
+# Per rank: children, a daemon in its own session, and a process that left the process group; all of them ignore
+# SIGTERM.
 COMPANY = ("children=2", "daemons=1", "left=1", "deaf=1")
 PER_RANK = 4
 
 
 class NotHere(Exception):
-    """This machine lacks what the cell needs; the text says what."""
+    """This machine lacks what the cell needs; the text names it."""
 
 
 def check(condition, what):
@@ -46,7 +50,7 @@ def check(condition, what):
 
 
 def named(done, rank, how):
-    """The report names exactly this rank, and how it ended."""
+    """The report names exactly this rank and its exit status."""
     causes = [line for line in done.err.splitlines() if "root cause: " in line]
     check(len(causes) == 1, "one root cause is to be named, not %d\n%r" % (len(causes), done))
     check(re.search(r"root cause: rank %d \(" % rank, causes[0]), "rank %d is to be named: %s" % (rank, causes[0]))
@@ -68,7 +72,7 @@ def rank_dies(workspace, fault, rank, phase, options=(), flags=()):
 
 
 def rank_dies_with_company(workspace, fault, rank, phase):
-    """The same where everything that the ranks started is deaf to SIGTERM: it ends after the grace time."""
+    """The same if all children of the ranks ignore SIGTERM: the run ends after the grace period."""
     figures = rank_dies(workspace, fault, rank, phase, COMPANY, ["--shutdown-timeout", "1"])
     return {"R1 with %d deaf processes, grace 1 s" % (RANKS * PER_RANK): list(figures.values())[0]}
 
@@ -79,7 +83,7 @@ def rank_dies_and_others_ignore_it(workspace, fault, rank, phase):
 
 
 def rank_dies_and_others_fork(workspace, fault, rank, phase):
-    """At SIGTERM the survivors fork as fast as they can, up to 20 each, and nothing of that heeds SIGTERM."""
+    """On SIGTERM the survivors fork as fast as they can, up to 20 processes each, which all ignore SIGTERM."""
     figures = rank_dies(workspace, fault, rank, phase, ["term=bomb:20"], ["--shutdown-timeout", "1"])
     return {"R1 with a fork bomb at SIGTERM, grace 1 s": list(figures.values())[0]}
 
@@ -102,7 +106,7 @@ def rank_stops(workspace, rank, phase):
 
 
 def stopped_rank_is_stopped_with_the_run(workspace):
-    """A rank that is stopped cannot act on SIGTERM, and the run ends all the same, within the grace time."""
+    """A stopped rank cannot react to SIGTERM, but the run still ends within the grace period."""
     running = workspace.start_fault(RANKS, "fault=stop", "rank=3", "term=save:0")
     running.wait_for("was stopped by SIGSTOP", PATIENCE)
     running.signal(signal.SIGTERM)
@@ -139,7 +143,7 @@ def relaunch(workspace, port):
 
 
 def launcher_is_killed(workspace, victim, while_stopping=False):
-    """`victim`: front or supervisor. With `while_stopping`, in the middle of the grace time."""
+    """`victim`: front or supervisor. With `while_stopping`, in the middle of the grace period."""
     port = free_port()
     running, supervisor = start_with_company(workspace, port, "term=ignore")
     if while_stopping:
@@ -159,7 +163,7 @@ def launcher_is_killed(workspace, victim, while_stopping=False):
 
 
 def both_are_killed(workspace):
-    """Then only a cgroup is left that knows the ranks' company, and `fulldeck stop` ends it."""
+    """Then only a cgroup still identifies the ranks' processes, and `fulldeck stop` ends it."""
     running, supervisor = start_with_company(workspace, free_port())
     run = os.path.basename(workspace.run_folder())
     if not any(run in folder for folder in launching.cgroup_folders()):
@@ -194,7 +198,7 @@ def cgroup_v1(controller, name):
     try:
         yield folder
     finally:
-        # What is still in it goes back to the root, or the folder cannot be removed.
+        # Remaining processes move back to the root, because the folder can only be removed when it is empty.
         deadline = time.monotonic() + PATIENCE
         while os.path.exists(folder) and time.monotonic() < deadline:
             for pid in read(folder + "/cgroup.procs").split():
@@ -252,7 +256,7 @@ def port_is_held(workspace):
 
 
 def port_cannot_be_stolen(workspace):
-    """Between the choice of the port and the moment in which rank 0 opens it."""
+    """Between the choice of the port and the moment at which rank 0 opens it."""
     running = workspace.start_fault(2, "fault=hang", "rank=1")
     workspace.fault()
     port = int(variables_of(workspace.ranks()[0])["MASTER_PORT"])
@@ -293,7 +297,7 @@ else:
 
 
 def many_at_once(workspace, count=100):
-    """Rank 0 of each opens its port, and rank 1 finds that very rank 0 there."""
+    """Rank 0 of each opens its port, and rank 1 connects to exactly that rank 0."""
     script = workspace.write("meet.py", MEET)
     runs = [workspace.start("--nproc-per-node", 2, "--no-python", sys.executable, "-S", script) for _ in range(count)]
     bad = [done for done in (run.wait(180) for run in runs) if done.code != 0]
@@ -302,10 +306,10 @@ def many_at_once(workspace, count=100):
     return {}
 
 
-# ---- R11: a rank that cannot be killed
+# ---- R11: an unkillable rank
 
 def is_removed(cgroup):
-    """A process that has just died is in its cgroup for a moment longer."""
+    """A process that has just died stays in its cgroup for a moment."""
     try:
         os.rmdir(cgroup)
     except OSError as error:
@@ -316,7 +320,8 @@ def is_removed(cgroup):
 
 
 def rank_cannot_be_killed(workspace, by_user):
-    """The kernel holds rank 5 in state D, as a dead network disk does. `by_user`: the run is ended by SIGTERM, else by a failing rank."""
+    """The kernel holds rank 5 in state D, as a dead network disk does. `by_user`: SIGTERM ends the run, otherwise a
+    failing rank."""
     reason = kernel_hold.why_not()
     if reason:
         raise NotHere(reason)
@@ -341,7 +346,7 @@ def rank_cannot_be_killed(workspace, by_user):
     if not by_user:
         named(done, 2, "killed by SIGKILL")
     wait_until(lambda: not workspace.processes(), "the rank to die once the disk is gone", PATIENCE)
-    # The kernel held the rank in the run's cgroup when the launcher had to leave.
+    # The kernel held the rank in the run's cgroup when the launcher had to exit.
     for cgroup in launching.cgroup_folders():
         if os.path.basename(workspace.run_folder()) in cgroup:
             wait_until(lambda folder=cgroup: is_removed(folder), "the end of the run's cgroup", PATIENCE)
@@ -432,7 +437,7 @@ def main():
                 passed += 1
             except NotHere as reason:
                 skipped[name] = str(reason)
-            except Exception:  # whatever it was, the grid goes on and counts it
+            except Exception:  # whatever it was, the grid continues and counts it
                 failed.append(name)
                 print("FAILED: %s\n%s" % (name, traceback.format_exc()), file=sys.stderr)
         if sys.stderr.isatty():

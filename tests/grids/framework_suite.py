@@ -1,6 +1,7 @@
-"""Accelerate's own test scripts as PyPI has them, and an FSDP2 script that was written for CUDA, in three ways: torchrun with Gloo on the
-processors, `fulldeck run` on the processors, and on simulated cards. Prints a table. Ends with 0 when both ways of fulldeck give at least
-what torchrun gives, and FSDP2 the same losses everywhere. `make framework-suite`; tests/python/test_frameworks.py runs the smallest cell.
+"""Accelerate's own test scripts as PyPI has them, and an FSDP2 script written for CUDA, in three ways: torchrun with
+Gloo on the CPU, `fulldeck run` on the CPU, and on simulated cards. Prints a table. Exits with 0 if both ways of
+fulldeck pass at least what torchrun passes, and FSDP2 has the same losses everywhere. `make framework-suite`;
+tests/python/test_frameworks.py runs the smallest cell.
 
 framework_suite.py [--only WORD]"""
 import argparse
@@ -25,7 +26,7 @@ def accelerates(name):
     return os.path.join(os.path.dirname(spec.origin), "test_utils", "scripts", name) if spec is not None else None
 
 
-# Script, ranks. test_script fails at 3 ranks and more in Accelerate itself.
+# Script, ranks. test_script fails with 3 or more ranks in Accelerate itself.
 CELLS = [(FSDP, 2), (FSDP, 8), ("test_script.py", 2), ("test_ops.py", 2), ("test_ops.py", 4), ("test_sync.py", 2), ("test_sync.py", 4)]
 
 
@@ -43,7 +44,7 @@ def environment(folder, ranks, way):
     variables.update(OMP_NUM_THREADS="1", HF_HOME=os.path.join(folder, "huggingface"), HF_HUB_OFFLINE="1", PYTHON_EXEC=sys.executable,
                      FULLDECK_RUNTIME_DIR=folder, FULLDECK_LEASE_DIR=folder, FULLDECK_SIMULATE_DIR=folder)
     if way == 0:
-        variables["ACCELERATE_USE_CPU"] = "true"  # without it every rank is alone
+        variables["ACCELERATE_USE_CPU"] = "true"  # without it every rank trains separately
     if way == 2:
         variables["FULLDECK_SIMULATE"] = "gcu:{}".format(ranks)
     return variables
@@ -58,7 +59,7 @@ class Result:
         return self.code == 0
 
     def losses(self):
-        """Of each rank of the FSDP2 script."""
+        """Losses of each rank of the FSDP2 script."""
         return {int(rank): [float.fromhex(value) for value in values.split()]
                 for rank, values in re.findall(r"rank (\d+) losses (.*)", self.output)}
 
@@ -73,7 +74,7 @@ class Result:
 
 
 def run(script, ranks, way, seconds=SECONDS):
-    """One cell. Gloo ends a Python now and then with an abort at its exit, so torchrun has three tries."""
+    """One cell. With Gloo, Python sometimes aborts at exit, so torchrun has three tries."""
     for _ in range(3 if way == 0 else 1):
         folder = tempfile.mkdtemp(prefix="fulldeck-suite-")
         begun = time.monotonic()
@@ -92,7 +93,7 @@ def run(script, ranks, way, seconds=SECONDS):
 
 
 def differences(results):
-    """What is wrong with the three FSDP2 runs beside their exit codes, in words."""
+    """Describes what is wrong with the three FSDP2 runs apart from their exit codes."""
     losses_by_run = [result.losses() for result in results]
     ranks = len(losses_by_run[0])
     if not all(len(each) == ranks and ranks for each in losses_by_run):

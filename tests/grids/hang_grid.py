@@ -1,12 +1,14 @@
-"""The hang grid: eight real ranks that hang on demand, and for each accident the same questions. Was exactly the right rank named, with
-the right evidence, and is the call that the others wait in the one that the program itself counted? After how long? Were the stacks of all
-ranks there before anything was killed? Was nobody named without reason? Everything is read from events.jsonl.
+"""The hang grid: eight real ranks that hang on demand, and for each fault the same checks. Was exactly the right rank
+named, with the right evidence, and is the call that the others wait in the one that the program itself counted? After
+how long? Were the stacks of all ranks there before anything was killed? Was no rank named without reason? Everything is
+read from events.jsonl.
 
     make hang-grid      every fault × ranks 0, 1, 4, 7, several times, half of them in a plain script of torch with Gloo
     make hang-quiet     clean steps under load, a slow first step, a checkpoint, a silent upload and FIFO, a debugger: no hang
     make slow-ranks     one rank after the other 1.3 times slower
 
-The ranks stay up from one accident to the next where the fault allows it: they are released by a signal. tests/launcher/test_hang_grid.py runs a few."""
+The ranks are reused for the next fault if possible: a signal releases them. tests/launcher/test_hang_grid.py runs a
+few."""
 import argparse
 import contextlib
 import ctypes
@@ -25,7 +27,7 @@ from launching import Workspace, read, wait_until
 
 RANKS = 8
 VICTIMS = (0, 1, 4, 7)
-# What happens, and the evidence that must be named.
+# The fault, and the evidence that must be named.
 EVIDENCE = {"loop": "spinning", "deadlock": "deadlocked", "sleep": "sleeping", "stop": "stopped", "skip": "mismatched", "mismatch": "mismatched"}
 FAULTS = tuple(EVIDENCE)
 RELEASED_BY_SIGNAL = ("loop", "deadlock", "sleep")
@@ -36,7 +38,7 @@ PATIENCE = 60
 
 
 class Run:
-    """One launch, to which accidents are ordered."""
+    """One launch in which faults are ordered."""
 
     def __init__(self, kind, flags=(), options=(), ranks=RANKS):
         self.kind, self.ranks, self.number = kind, ranks, 0
@@ -64,7 +66,7 @@ class Run:
             return Accident(*text.split())
 
     def events(self, *ids):
-        """All events of the run so far that have one of these ids."""
+        """All events of the run so far with one of these ids."""
         found = []
         for line in read(self.events_file).splitlines(True):
             if line.endswith("\n"):
@@ -93,7 +95,7 @@ class Run:
 
 
 class Accident:
-    """What the victim noted just before it had it."""
+    """What the victim recorded just before its fault."""
 
     def __init__(self, moment, pid, call="", number="0"):
         self.moment, self.pid, self.call, self.number = int(moment) / 1e9, int(pid), call, int(number)
@@ -134,7 +136,7 @@ class Result:
 
 
 def inject(run, fault, victim):
-    """One accident in a run that goes on, or that it ends."""
+    """One fault in a run, which continues or ends."""
     result = Result(run.kind, fault, victim)
     before = {name: len(run.events(name)) for name in ("waiting", "stacks", "rank-stopped", "run-moves-again")}
     alarms_before = len(run.alarms())
@@ -156,7 +158,7 @@ def inject(run, fault, victim):
             result.stacks, result.stacks_seconds = stacks["complete"], stacks["seconds"]
     else:
         result.trouble = "no alarm within 30 s: " + run.running.err[-1500:]
-    # Where the evidence is there as soon as the others have waited long enough, the alarm comes without a line before.
+    # If the evidence exists as soon as the others have waited long enough, there is no "waiting" line before the alarm.
     for waiting in [event for event in new("waiting") if event["awaited_rank"] == victim][:1]:
         result.waiting = moment_of(waiting) - result.accident.moment
     if fault == "stop":
@@ -180,7 +182,7 @@ def inject(run, fault, victim):
 
 
 def cells(kind, repeats):
-    """Faults after which the run goes on come first, in one launch; each of the others needs its own."""
+    """Faults after which the run continues come first, in one launch; each of the others needs its own."""
     going_on = FAULTS if kind == "gloo" else ("loop", "deadlock", "sleep", "stop")
     return ([(fault, victim) for _ in range(repeats) for fault in going_on for victim in VICTIMS],
             [(fault, victim) for _ in range(repeats) for fault in FAULTS if fault not in going_on for victim in VICTIMS])
@@ -201,7 +203,7 @@ def run_kind(kind, repeats, results, seconds):
                 run = Run(kind)
                 run.wait_for_steps(24, 180)
             result = inject(run, fault, victim)
-        except Exception as error:  # whatever it was, the grid goes on and counts it
+        except Exception as error:  # whatever it was, the grid continues and counts it
             result = Result(kind, fault, victim)
             result.trouble = "%s: %s" % (type(error).__name__, str(error)[-800:])
         results.append(result)
@@ -256,7 +258,7 @@ def report(results):
 
 
 def torchrun_cells(cap):
-    """What torchrun says of the same script in the same cells."""
+    """torchrun's output for the same script in the same cells."""
     for fault in FAULTS:
         folder = tempfile.mkdtemp(prefix="hang-")
         workspace = Workspace(folder)
@@ -284,7 +286,7 @@ def options_of(kind, **seconds):
     return ["%s=%s" % (name, (int(value * (1e3 if name == "first" else 1e6)) if kind == "c" else value)) for name, value in seconds.items()]
 
 
-# ---- nothing is wrong
+# ---- no fault
 
 @contextlib.contextmanager
 def load(processes):
@@ -298,7 +300,7 @@ def load(processes):
 
 
 def debug(pid, seconds):
-    """Attaches to a process as a debugger does, and lets it go again."""
+    """Attaches to a process as a debugger does, and detaches again."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     attach, detach = 16, 17
@@ -310,14 +312,15 @@ def debug(pid, seconds):
 
 
 def attach_debugger(pid, seconds):
-    # The tracer must be one thread from beginning to end.
+    # The tracer must be one thread from start to end.
     tracer = threading.Thread(target=debug, args=(pid, seconds))
     tracer.start()
     tracer.join()
 
 
 def settle(run, seconds=3):
-    """Steps go on for so long: after a pause the median step, of which limits are multiples, is that of the steps again."""
+    """Runs steps for that time: afterwards the median step, of which limits are multiples, is that of normal steps
+    again."""
     end = time.monotonic() + seconds
     while run.running.alive:
         run.wait_for_steps(8, 120)
@@ -325,14 +328,14 @@ def settle(run, seconds=3):
             return
 
 
-# Each one a pause that a healthy run may make: (order, seconds that it takes).
+# Each one is a pause that a healthy run may have: (order, duration in seconds).
 PAUSES = (("checkpoint:10000", 10), ("upload:30000", 30), ("fifo:15000", 15))
 
 
 def quiet(kind, steps, seconds, loaded, pauses=True, card=0, ranks=RANKS):
-    """Clean steps; in between a slow first step, a checkpoint that writes for 10 s, an upload that is silent for 30 s, a FIFO that is silent
-    for 15 s, and a debugger for 12 s. Returns steps made, alarms, the pauses of which no event "waiting" was reported with the right rank,
-    and who was called slow."""
+    """Clean steps, interrupted by a slow first step, a checkpoint that writes for 10 s, an upload that is silent for 30
+    s, a FIFO that is silent for 15 s, and a debugger for 12 s. Returns the number of steps, the alarms, the pauses
+    without an event "waiting" that names the right rank, and the ranks that were called slow."""
     options = options_of(kind, work=0.0002, card=card)
     missed = []
     with load(4 * (os.cpu_count() or 1) if loaded else 0):
@@ -366,8 +369,9 @@ def quiet(kind, steps, seconds, loaded, pauses=True, card=0, ranks=RANKS):
 
 
 def slow_ranks(kind, card, ranks, repeats, seconds):
-    """One rank after the other is 1.3 times slower than the rest. Gives (victim, rank named, seconds, steps, share in percent), None where
-    nobody was named. The time of a step is spent waiting for a card: where ranks share processors, each one is slow in turn."""
+    """One rank after the other is 1.3 times slower than the rest. Yields (victim, rank named, seconds, steps, share in
+    percent), with None if no rank was named. A step waits for a card instead of computing: if ranks shared CPU cores,
+    each one would be slow in turn."""
     run = Run(kind, options=options_of(kind, work=0.0002, card=card), ranks=ranks)
     end = time.monotonic() + seconds
     found = []
@@ -398,7 +402,7 @@ def slow_ranks(kind, card, ranks, repeats, seconds):
 
 
 def straggler_figures(kinds, card, ranks, repeats, clean, seconds):
-    """Slow ranks, and clean steps of 30 ms in which nobody is slow, side by side."""
+    """Slow ranks, and clean steps of 30 ms without a slow rank, at the same time."""
     results = {}
 
     def take(name, function, *arguments):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The long fault grid of two hosts (make host-grid): every cell again and again. Prints a table, then a count of passed and
-failed; exit code 0 only when none failed. Needs root, for network namespaces.
+"""The long fault grid of two nodes (make host-grid): every cell, repeatedly. Prints a table, then the numbers of passed
+and failed cells; exit code 0 only if none failed. Needs root, for network namespaces.
 
 host_grid.py [--repeats N] [--cell WORDS] [--keep FOLDER]
 """
@@ -63,7 +63,7 @@ def main():
             shutil.rmtree(folder, ignore_errors=True)
             return outcome
 
-        # A failing link is mostly waited for: several at once, each on hosts of its own.
+        # Cells with a failing link mostly wait, so several run at the same time, each on its own nodes.
         waits = promised is None or promised > host_cells.SILENCE
         with concurrent.futures.ThreadPoolExecutor(4 if waits else 1) as pool:
             outcomes = list(pool.map(repeat_once, range(options.repeats)))
@@ -71,10 +71,10 @@ def main():
         passed, failed = passed + good, failed + len(outcomes) - good
         times = [outcome.seconds for outcome in outcomes if outcome.seconds is not None and promised]
         figures = ["{:.2f}".format(value) for value in (percentile(times, 0.5), max(times))] if times else ["–", "–"]
-        meetings = [outcome.until_met for outcome in outcomes if outcome.until_met is not None]
+        rendezvous_seconds = [outcome.until_met for outcome in outcomes if outcome.until_met is not None]
         print("| {} | {} of {} | {} | {} | {} | {} |".format(
             name, good, len(outcomes), figures[0], figures[1], "{:.0f}".format(promised) if promised else "no alarm",
-            "{:.2f}".format(max(meetings)) if meetings else "–"), flush=True)
+            "{:.2f}".format(max(rendezvous_seconds)) if rendezvous_seconds else "–"), flush=True)
     for story in stories[:10]:
         print("\n" + story)
     print("\n{} passed, {} failed".format(passed, failed))

@@ -1,7 +1,8 @@
-"""A file whose reader the kernel holds: at its SIGKILL it goes to state D and stays there, as with a dead network disk or a driver.
+"""A file whose reader the kernel blocks: on SIGKILL it enters state D and stays there, as with a dead network disk or a
+driver.
 
-A FUSE file system whose server reads a request and never answers: from then on the caller waits uninterruptibly, on cgroup v1 and v2
-alike, until the server goes away. Needs root and /dev/fuse; libfuse is not used."""
+A FUSE file system whose server reads a request and never responds: from then on the caller waits uninterruptibly, on
+cgroup v1 and v2, until the server disappears. Needs root and /dev/fuse; does not use libfuse."""
 import contextlib
 import ctypes
 import os
@@ -18,7 +19,7 @@ NAME = b"held"
 
 
 def why_not():
-    """Why no such file can be made here; nothing when one can."""
+    """Why no such file can be created here; empty if it can."""
     if os.geteuid() != 0:
         return "mounting a file system needs root"
     try:
@@ -29,7 +30,7 @@ def why_not():
 
 
 class Server(threading.Thread):
-    """Answers what a mount needs, and swallows the lookup of NAME."""
+    """Responds to what a mount needs, and swallows the lookup of NAME."""
 
     def __init__(self, descriptor):
         super().__init__(daemon=True)
@@ -66,7 +67,8 @@ class Server(threading.Thread):
 
 @contextlib.contextmanager
 def held_file(folder):
-    """Gives (path, event): whoever opens or stats the path is held from the moment the event is set to the end of the block."""
+    """Yields (path, event): a process that opens or stats the path is blocked from the moment the event is set to the
+    end of the block."""
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other" % descriptor
@@ -79,7 +81,7 @@ def held_file(folder):
     try:
         yield os.path.join(folder, NAME.decode()), server.holding
     finally:
-        # MNT_FORCE aborts the connection: whoever is held gets an error, and its SIGKILL.
+        # MNT_FORCE aborts the connection: blocked processes get an error, and their SIGKILL.
         libc.umount2(os.fsencode(folder), 1 | 2)
         server.join(10)
         os.close(descriptor)

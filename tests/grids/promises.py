@@ -1,14 +1,16 @@
-"""The promises of reliability, measured on an idle machine; each one fails at its figure.
+"""The promises of reliability, measured on an idle machine; each one fails at its promised value.
 
     promises.py [--only R1,Q4] [--kinds c] [--scale 1.0] [--loaded --output FILE]
     promises.py --table            writes the table of docs/reliability.md from docs/evidence/promises.json
 
-First the machine's own floor is measured: how late a parent learns that a child was killed, and how idle the CPUs are. A promise before or
-after which the machine does other things is not recorded, since the figures would be those of the other things; --loaded measures all the
-same, writes only to --output, and marks its rows. Rows name a commit, so the tree must be clean. Results are merged into docs/evidence/promises.json by id and series, so that promises can be measured one at a time.
-That file is the only source of figures that docs/reliability.md quotes (tests/project/test_promises.py). A row that was run less often than its
-promise asks for has the verdict "too few runs"; one that this machine or build cannot measure, "not measured here" with the reason. Exit
-code 0: every promise that was asked for was measured, and is kept; 1: one is not; 2: one was not recorded."""
+First it measures the machine's own floor: how late a parent learns that a child was killed, and how idle the CPUs are.
+If the machine is busy before or after a promise, the promise is not recorded, since the values would reflect the other
+load. --loaded measures anyway, writes only to --output, and marks its rows. Rows name a commit, so the tree must be
+clean. Results are merged into docs/evidence/promises.json by id and series, so that promises can be measured one at a
+time. That file is the only source of the values that docs/reliability.md quotes (tests/project/test_promises.py). A row
+with fewer runs than its promise requires has the verdict "too few runs"; one that this machine or build cannot measure
+has "not measured here" with the reason. Exit code 0: every requested promise was measured, and is kept; 1: one is not;
+2: one was not recorded."""
 import argparse
 import collections
 import contextlib
@@ -35,9 +37,9 @@ DOCUMENT = os.path.join(TOP, "docs", "reliability.md")
 BEGIN, END = "<!-- written by tests/grids/promises.py --table -->", "<!-- end -->"
 RANKS = 8
 
-# A series of a promise. `statistic` of its values must be at most `limit`; with fewer than `least` values nothing is proven.
-# Of `faults` the values are counts of what must not happen: 0 in at least `least` tries. `kind`: of the ranks, where --kinds may choose.
-# `seconds`: it must have gone on for so long.
+# A series of a promise. `statistic` of its values must be at most `limit`; with fewer than `least` values nothing is
+# proven. With `faults`, the values are counts of what must not happen: 0 in at least `least` tries. `kind`: of the
+# ranks, if --kinds can select. `seconds`: the minimum duration.
 Series = collections.namedtuple("Series", "id name promise statistic limit unit least kind seconds", defaults=(None, 0))
 
 SERIES = [
@@ -45,8 +47,9 @@ SERIES = [
     Series("R1", "rank dies: survivors out of their collective", "every survivor out within 1 s", "max", 1000, "ms", 100),
     Series("R1", "rank dies: verdict, launcher gone", "verdict within 2 s", "max", 2000, "ms", 100),
     Series("R2", "SIGSTOP: named", "named \"stopped\" within 250 ms", "p99", 250, "ms", 100),
-    # By the limits of src/control/diagnosis/hangs/hang_verdict.h and the pause of src/control/launcher/hang_watch.h: 2.65 s of waiting and up to 0.25 s until the
-    # next look; torch's flight recorder tells of a call up to 0.1 s late. So 3 s have the looks in them.
+    # By the limits of src/control/diagnosis/hangs/hang_verdict.h and the pause of src/control/launcher/hang_watch.h:
+    # 2.65 s of waiting and up to 0.25 s until the next poll; torch's flight recorder reports a call up to 0.1 s late.
+    # So 3 s include the polls.
     Series("R3", "stopped, deadlocked, spinning, mismatched in a C program: verdict", "verdict within 3 s: 2.65 s of waiting, a look every 0.25 s",
            "p99", 3000, "ms", 100, "c"),
     Series("R3", "asleep in a C program: verdict", "verdict within 12 s: 10 s asleep are the evidence, at most 2 s to tell",
@@ -97,10 +100,10 @@ VERDICTS = ("kept", "not kept", "too few runs", NOT_HERE)
 
 
 class NotHere(Exception):
-    """This machine or build lacks what the promise needs; the text says what."""
+    """This machine or build lacks what the promise needs; the text names it."""
 
 
-# ---- figures and verdicts, as pure functions
+# ---- measurements and verdicts, as pure functions
 
 def quantile(values, share):
     ordered = sorted(values)
@@ -108,9 +111,9 @@ def quantile(values, share):
 
 
 def judge(series, values, tries=None, **facts):
-    """The row of a series: n, p50, p99, max and the verdict. For faults and shares `values` are the faults found in `tries` tries. A value of
-    None is one that never came: it is later than all others, figures that it gives are None, and one is enough to break the promise. `facts`:
-    what else stands in the row, such as seconds."""
+    """The row of a series: n, p50, p99, max and the verdict. For faults and shares, `values` are the faults found in
+    `tries` tries. A value of None never arrived: it is later than all others, statistics that it determines are None,
+    and one is enough to break the promise. `facts`: additional fields of the row, such as seconds."""
     missed = 0
     if series.statistic in ("faults", "share"):
         found = sum(values)
@@ -134,7 +137,8 @@ def judge(series, values, tries=None, **facts):
 
 
 def not_here(series, reason):
-    """The row of a series that could not be measured. It replaces an older one: that machine or build measures it no longer."""
+    """The row of a series that could not be measured. It replaces an older one, which that machine or build can no
+    longer measure."""
     return dict(judge(series, [], 0), max=None, verdict=NOT_HERE, reason=reason)
 
 
@@ -146,7 +150,7 @@ def merge(old, new):
     return sorted((row for key, row in rows.items() if key in order), key=lambda row: order[(row["id"], row["series"])])
 
 
-def in_words(value, unit, absent):
+def as_text(value, unit, absent):
     if value is None:
         return absent
     return "%s %s" % (("%.2f" if isinstance(value, float) and value < 100 else "%.0f") % value, unit)
@@ -162,11 +166,11 @@ def table(rows):
         if row and row["verdict"] == NOT_HERE:
             figures[-1] = NOT_HERE
         elif row:
-            # A promise may ask for more runs than it did when the row was measured.
+            # A promise may require more runs than it did when the row was measured.
             few = row["n"] < series.least or row.get("seconds", 0) < series.seconds
             verdict = "too few runs" if row["verdict"] == "kept" and few else row["verdict"]
             absent = "never" if row.get("missed") else "–"
-            figures = [str(row["n"])] + [in_words(row[name], series.unit, absent) for name in ("p50", "p99", "max")] + [verdict]
+            figures = [str(row["n"])] + [as_text(row[name], series.unit, absent) for name in ("p50", "p99", "max")] + [verdict]
         lines.append("| %s |" % " | ".join([series.id, series.name, series.promise] + figures))
     return "\n".join(lines) + "\n"
 
@@ -225,14 +229,14 @@ def floor(times=100):
 
 
 def machine():
-    """What figures depend on; nothing that says which machine it is."""
+    """The properties that measurements depend on; nothing that identifies the machine."""
     found = floor()
     return {"cores": os.cpu_count(), "kernel": ".".join(platform.release().split(".")[:2]), "machine": platform.machine(),
             "floor_kill_to_wait_ms": {"p50": round(quantile(found, .5), 3), "p99": round(quantile(found, .99), 3)}}
 
 
 def why_not_idle():
-    """Why this is no machine to measure on now; nothing when it is."""
+    """Why this machine is not suitable for measurements now; empty if it is."""
     share = idle_share()
     if share < 0.9:
         return "the CPUs are idle for %.0f %% of the time only" % (100 * share)
@@ -242,8 +246,8 @@ def why_not_idle():
     return None
 
 
-# ---- what is measured. Each function gives {series name: (values, tries)}, tries only for faults and shares, or (values, tries, facts) as judge
-# takes them, or a NotHere for a series that cannot be measured while others are.
+# ---- measurements. Each function returns {series name: (values, tries)}, tries only for faults and shares, or (values,
+# tries, facts) as judge takes them, or a NotHere for a single series without measurements.
 
 @contextlib.contextmanager
 def own_workspace():
@@ -257,13 +261,13 @@ def own_workspace():
 
 
 class Tries:
-    """Counts what went wrong, and says it."""
+    """Counts failures, and prints them."""
 
     def __init__(self):
         self.made = self.bad = 0
 
     def run(self, function, *arguments):
-        """What the function gives; None when it raises."""
+        """The function's result; None if it raises."""
         self.made += 1
         try:
             with own_workspace() as workspace:
@@ -278,8 +282,9 @@ def milliseconds(values):
     return [None if value is None else 1e3 * value for value in values]
 
 
-def first_told(notes):
-    """Seconds of time.monotonic, by what the ranks noted themselves. The time of a file is as coarse as the kernel's tick, 4 ms."""
+def first_notified(notes):
+    """Seconds of time.monotonic, as the ranks recorded them. The time of a file has the resolution of the kernel's
+    tick, 4 ms."""
     times = [note.split()[0] for note in notes if note.split()]
     if not times or not all(each.isdigit() for each in times):
         raise AssertionError("the survivors are to note when they had their SIGTERM: %s" % notes)
@@ -290,7 +295,7 @@ def known_after(workspace, fault, rank, phase):
     """Seconds from the fault until the first survivor has its SIGTERM: the launcher knew before."""
     from grids import fault_grid
     fault_grid.rank_dies(workspace, fault, rank, phase, ["term=save:0"])
-    return first_told([workspace.note("saved-%d" % survivor) for survivor in range(RANKS)]) - workspace.fault()[0]
+    return first_notified([workspace.note("saved-%d" % survivor) for survivor in range(RANKS)]) - workspace.fault()[0]
 
 
 def crashes(scale):
@@ -301,7 +306,7 @@ def crashes(scale):
         for cell in cells:
             gone = tries.run(fault_grid.rank_dies, *cell)
             verdicts += gone.values() if gone else []
-            # Before the collective nobody is there to be stopped yet; at the end they may be through.
+            # Before the collective there is no rank to stop yet; at the end they may have finished.
             if cell[2] in ("collective", "checkpoint"):
                 known.append(tries.run(known_after, *cell))
                 known.append(tries.run(known_after, *cell))
@@ -344,7 +349,7 @@ def measure_r2(scale):
 
 @functools.lru_cache(None)
 def hangs(kind, scale):
-    """R3 and R4 look at the same hangs, which take 11 (c) and 27 minutes (gloo): they are made once in a process."""
+    """R3 and R4 examine the same hangs, which take 11 (c) and 27 minutes (gloo): they are run once per process."""
     from grids import hang_grid
     results = []
     with contextlib.redirect_stdout(sys.stderr):
@@ -356,8 +361,8 @@ PROGRAMS = {"c": "a C program", "gloo": "a plain torch script"}
 
 
 def hang_times(results, kinds=KINDS):
-    """What R3 says of hangs. One that was never named counts, and so does a line of who waits for whom that did not come although the evidence
-    takes 10 s; with other evidence the verdict may come without that line before."""
+    """R3's values for hangs. A hang that was never named counts, and so does a missing line about which rank waits for
+    which, if the evidence takes 10 s; with other evidence the verdict may come without that line."""
     times = {series.name: [] for series in SERIES if series.id == "R3" and series.kind in kinds}
     for result in results:
         where = PROGRAMS[result.kind]
@@ -411,7 +416,7 @@ def intervals_lost(reached, resumed):
 
 
 def resumed_step(text):
-    """What examples/train.cc says on stderr."""
+    """The messages of examples/train.cc on stderr."""
     found = re.findall(r"example-train: begins at step (\d+)$", text, re.MULTILINE)
     if len(found) != 1:
         raise AssertionError("the program is to say once which step it begins at: " + text[-2000:])
@@ -419,7 +424,8 @@ def resumed_step(text):
 
 
 def restart(workspace):
-    """(clean start, fault until trained again, intervals lost), both until the first checkpoint of the attempt is there."""
+    """(clean start, fault until trained again, intervals lost), both until the first checkpoint of the attempt
+    exists."""
     from grids import chaos
     folder = os.path.join(workspace.folder, "checkpoints")
     began = time.monotonic()
@@ -431,7 +437,7 @@ def restart(workspace):
     killed = time.monotonic()
     os.kill(workspace.ranks()[RANKS // 2], signal.SIGKILL)
     wait_until(lambda: workspace.events("restart"), "the restart\n" + running.err[-2000:])
-    # A save that was under way when the rank died may have become durable.
+    # A save that was in progress when the rank died may have become durable.
     reached = max(saved, chaos.newest_step(folder))
     wait_until(lambda: chaos.newest_step(folder) > reached, "a checkpoint of the second attempt\n" + running.err[-2000:])
     again = time.monotonic() - killed
@@ -476,7 +482,7 @@ def measure_r7(scale):
 
 
 def repeated(name, function, times, scale, weight=1):
-    """A cell that only has to go well. `weight`: how many tries one call is."""
+    """A cell that only has to pass. `weight`: number of tries per call."""
     from grids import fault_grid
     tries = Tries()
     try:
@@ -544,7 +550,8 @@ def measure_r11(scale):
 
 
 def gtest(binary, pattern, variables=None):
-    """(failed tests, injected faults) of the C++ tests whose names match: each one records how many faults it injected, as "tries"."""
+    """(failed tests, injected faults) of the C++ tests whose names match: each one records the number of faults it
+    injected, as "tries"."""
     path = os.path.join(BUILD, "tests", binary)
     if not os.path.exists(path):
         raise NotHere("this build has no " + binary)
@@ -558,7 +565,7 @@ def gtest(binary, pattern, variables=None):
 
 
 def recorded_tries(report):
-    """Of a JSON report of gtest. Tests that inject nothing record nothing."""
+    """From a JSON report of gtest. Tests that inject nothing record nothing."""
     tests = [test for suite in report["testsuites"] for test in suite["testsuite"]]
     tries = sum(int(test.get("tries", 0)) for test in tests)
     if not tries:
@@ -602,7 +609,8 @@ def measure_s3(scale):
 def measure_q1(scale):
     from grids import hang_grid
     wanted, calls, alarms = round(1000000 * scale), 0, []
-    # Under 4 × load steps take many times longer: half of a million calls would take hours. Without load the rest is made.
+    # Under 4 × load, steps take many times longer: half of a million calls would take hours. The rest is measured
+    # without load.
     for loaded, share, seconds in ((True, .5, 600 * scale), (False, 1, 4 * 3600)):
         steps = math.ceil((wanted * share - calls) / 2)  # two calls each
         made, raised, *_ = hang_grid.quiet("c", steps, seconds, loaded)
@@ -675,7 +683,8 @@ def without_table(text):
 
 
 def uncommitted(top=TOP):
-    """Paths that differ from the commit that rows name. Evidence and the table of docs/reliability.md, which are written here, do not count."""
+    """Paths that differ from the commit that rows name, except the evidence and the table of docs/reliability.md, which
+    are written here."""
     document = os.path.relpath(DOCUMENT, TOP)
     paths = [entry[3:] for entry in git(top, "status", "--porcelain", "-z", "--no-renames").split("\0") if entry]
     paths = [path for path in paths if not path.startswith("docs/evidence/")]
@@ -693,7 +702,8 @@ def row_of(series, found):
 
 
 def measure(name, scale, facts, kinds=KINDS):
-    """Rows of one promise. What raised is a row that is not kept; what cannot be measured here is one that is no verdict on the promise."""
+    """Rows of one promise. An exception yields a row that is not kept; without a way to measure it here there is a
+    row without a verdict."""
     began = time.monotonic()
     wanted = [series for series in SERIES if series.id == name and (series.kind is None or series.kind in kinds)]
     try:
@@ -761,7 +771,7 @@ def main():
             continue
         if any(row["verdict"] != "kept" for row in rows):
             code = max(code, 1)
-        # At once: a series of hours may be interrupted.
+        # Immediately: a series that takes hours may be interrupted.
         write_results(path, merge(read_results(path), rows))
         if quoted:
             write_table(DOCUMENT, read_results(RESULTS))

@@ -1,11 +1,12 @@
-"""Runs torch's own list of operators (OpInfo, op_db, float32) on a simulated card and on the host, forward and backward, and compares.
+"""Runs torch's own list of operators (OpInfo, op_db, float32) on a simulated card and on the CPU, forward and backward,
+and compares.
 
-    FULLDECK_SIMULATE=gcu:1 python tests/grids/simulator_ops.py                      # a line for what failed, and the sums
+    FULLDECK_SIMULATE=gcu:1 python tests/grids/simulator_ops.py                      # a line per failure, and totals
     FULLDECK_SIMULATE=gcu:1 python tests/grids/simulator_ops.py --table docs/simulator-ops.md
     FULLDECK_SIMULATE=gcu:1 python tests/grids/simulator_ops.py --only add,matmul --samples 3
 
-Needs the package on the path (build/lib/python), numpy, and what torch.testing wants (expecttest). Ends with 1 when --only was given and
-one of those failed.
+Needs the package on the path (build/lib/python), numpy, and the dependency of torch.testing (expecttest). Exits with 1
+if --only was given and one of those failed.
 """
 import argparse
 import itertools
@@ -15,7 +16,7 @@ import sys
 import time
 import warnings
 
-# Their numbers are random, or whatever memory held: sizes, types and devices are compared, not values.
+# Their values are random or uninitialized: sizes, types and devices are compared, not values.
 VALUES_DIFFER = {
     "bernoulli", "cauchy", "empty", "empty_like", "empty_permuted", "empty_strided", "exponential", "geometric", "log_normal",
     "multinomial", "new_empty", "new_empty_strided", "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d",
@@ -23,7 +24,7 @@ VALUES_DIFFER = {
     "nn.functional.fractional_max_pool3d", "nn.functional.rrelu", "normal",
     "pca_lowrank", "rand_like", "randint", "randint_like", "randn", "randn_like", "svd_lowrank",
     "uniform"}
-# Their arguments are tensors of the host on every device.
+# Their arguments are CPU tensors on every device.
 ARGUMENTS_OF_HOST = {"tensor_split"}
 SECONDS_EACH = 60
 
@@ -37,7 +38,7 @@ def too_long(*_):
 
 
 def moved_tensor(tensor, device, torch):
-    """With the whole of its storage: some operators look beyond a view."""
+    """Copies the whole storage: some operators look beyond a view."""
     if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
         return tensor.to(device)
     whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage()).clone().to(device)
@@ -45,7 +46,8 @@ def moved_tensor(tensor, device, torch):
 
 
 def moved(value, device, torch):
-    """The same with its tensors on `device`, cut from any graph. Devices named in arguments are that device too."""
+    """The same with its tensors on `device`, detached from any graph. Devices named in arguments become that device
+    too."""
     if isinstance(value, torch.Tensor):
         return moved_tensor(value.detach(), device, torch).requires_grad_(value.requires_grad)
     if isinstance(value, torch.device) or value == "cpu" and isinstance(value, str):
@@ -95,7 +97,7 @@ def compare(host, card, name, values, torch):
 
 
 def try_operator(op, card, samples, torch):
-    """("passed" | "failed" | "skipped", why)."""
+    """("passed" | "failed" | "skipped", reason)."""
     backward = op.supports_autograd
     with_values = op.name not in VALUES_DIFFER
     tried = 0
@@ -126,7 +128,7 @@ def first_line(error):
 
 
 def try_all(only=None, samples=6, say=None, first=None):
-    """[(operator, outcome, why)] in the order of torch's list."""
+    """[(operator, outcome, reason)] in the order of torch's list."""
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
 

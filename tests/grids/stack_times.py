@@ -1,7 +1,7 @@
-"""How long eight ranks take to tell their stacks: python tests/grids/stack_times.py [ROUNDS]
+"""How long eight ranks take to report their stacks: python tests/grids/stack_times.py [ROUNDS]
 
-One run with a rank of each shape of test_stacks.py, requested ROUNDS times (40). Prints how many answers were whole within 2 s, and the
-quantiles of the slowest rank of each round."""
+One run with a rank of each shape of test_stacks.py, requested ROUNDS times (40). Prints how many responses were
+complete within 2 s, and the quantiles of the slowest rank of each round."""
 import json
 import os
 import pathlib

@@ -1,5 +1,6 @@
-"""`pip install .` as a user does it, with everything compiled: into a fresh environment that sees this Python's torch, and into
-one that has none. In each, the command runs two programs, and two ranks reduce. `make package-runs` calls it."""
+"""`pip install .` as a user runs it, with everything compiled: into a fresh environment that sees this Python's torch,
+and into one without torch. In each, the command runs two programs, and two ranks reduce. `make package-runs` calls
+it."""
 import os
 import subprocess
 import sys

@@ -3,9 +3,9 @@
 
 Usage: adapters_cuda.py [FULLDECK]     (default: build/bin/fulldeck)
 
-One rank over NCCL, 2 to 8 ranks that share the card, the guards B6, B8 and B9, and simulated cards next to the real one. Prints one JSON
-object, case -> {ok, …}; ends with code 1 if a case failed. Not part of `make test`: CI has no card. Two or more cards, and NCCL between
-them, were never available.
+One rank over NCCL, 2 to 8 ranks that share the card, the guards B6, B8 and B9, and simulated cards next to the real
+one. Prints one JSON object, case -> {ok, …}; exits with code 1 if a case failed. Not part of `make test`: CI has no
+card. Two or more cards, and NCCL between them, were never available.
 """
 import json
 import os
@@ -20,10 +20,10 @@ FULLDECK = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 and not sys.argv[1]
 SECONDS = 240
 
 
-# ---- what a rank runs: adapters_cuda.py --rank CASE BACKEND
+# ---- code of a rank: adapters_cuda.py --rank CASE BACKEND
 
 def train(backend):
-    """Losses of ten steps with DistributedDataParallel, as a program written for CUDA has it."""
+    """Losses of ten steps with DistributedDataParallel, as in a program written for CUDA."""
     import torch
     import torch.distributed as dist
 
@@ -69,7 +69,7 @@ def hides_its_card(backend):
 
 
 def uses_cuda(backend):
-    """On a simulated card: what each way to CUDA gives."""
+    """On a simulated card: the result of each way to use CUDA."""
     import torch
 
     found = {"available": torch.cuda.is_available(), "driver_sees": torch._C._cuda_getDeviceCount() if hasattr(torch._C, "_cuda_getDeviceCount") else 0}
@@ -85,7 +85,8 @@ def uses_cuda(backend):
 
 
 def another_ranks_card(backend):
-    """B8 without a second card: the launcher's word is changed, and the only card is then another rank's."""
+    """B8 without a second card: the launcher's variable is changed, so that the only card belongs to a different
+    rank."""
     os.environ["FULLDECK_DEVICE"] = "cuda:1"
     import torch
 

@@ -1,4 +1,4 @@
-"""Keeps the rank's CUDA card busy for some seconds: a run whose card must be found busy.
+"""Keeps the rank's CUDA card busy for some seconds: a run whose card must be reported as busy.
 Usage: fulldeck run --idle-card fail --idle-card-after 30 tests/hardware/busy_card.py [SECONDS]"""
 import os
 import sys

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Card usage on a machine with an NVIDIA card: what `fulldeck run --idle-card require` finds of runs that work on the card and of runs that
-only seem to.
+"""Card usage on a machine with an NVIDIA card: the verdicts of `fulldeck run --idle-card require` on runs that use the
+card and on runs that only seem to.
 
 Usage: card_usage_cuda.py [FULLDECK]     (default: build/bin/fulldeck)
 
-Prints one JSON object, case -> {ok, code, verdict events}; ends with code 1 if a case failed. Not part of `make test`: CI has no card.
+Prints one JSON object, case -> {ok, code, verdict events}; exits with code 1 if a case failed. Not part of `make test`:
+CI has no card.
 """
 import json
 import os
@@ -17,7 +18,7 @@ HERE = os.path.abspath(__file__)
 FULLDECK = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 and not sys.argv[1].startswith("--") else os.path.abspath("build/bin/fulldeck")
 
 
-# ---- what a rank runs: card_usage_cuda.py --rank CASE
+# ---- code of a rank: card_usage_cuda.py --rank CASE
 
 def train(device, seconds):
     import torch
@@ -37,7 +38,7 @@ def train(device, seconds):
     dist.destroy_process_group()
 
 
-CASES = {  # case: (device, seconds, exit codes that are right, verdicts that are right)
+CASES = {  # case: (device, seconds, expected exit codes, expected verdicts)
     "trains on the card, 20 s": ("cuda", 20, (0,), ("busy",)),
     "trains on the card, 2 s": ("cuda", 2, (0, 86), ("busy", "unknown")),
     "probes the card, then trains on the CPU, 20 s": ("cpu", 20, (86,), ("idle",)),
@@ -58,7 +59,8 @@ def main():
                 found = [json.loads(line) for line in file]
         usage = [{key: event[key] for key in ("when", "busy", "idle", "unknown", "reasons")} for event in found if event["id"] == "card-usage"]
         verdict = next((kind for kind in ("busy", "idle", "unknown") if usage and usage[-1][kind]), None)
-        # "unknown" is right for a run of two seconds, but not with exit code 0: --idle-card require asks for certainty.
+        # "unknown" is correct for a run of two seconds, but not with exit code 0: --idle-card require demands
+        # certainty.
         ok = done.returncode in codes and verdict in verdicts and (verdict == "busy") == (done.returncode == 0)
         failed += not ok
         report[name] = {"ok": ok, "code": done.returncode, "verdict": verdict, "card-usage": usage}

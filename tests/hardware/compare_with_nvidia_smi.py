@@ -3,8 +3,8 @@
 
 Usage: compare_with_nvidia_smi.py [FULLDECK]     (default: build/bin/fulldeck)
 
-Keeps every card busy with matrix products, reads both, prints both side by side, and ends with code 1 if they differ by
-more than the moment between the two readings explains. Not part of `make test`: CI has no card.
+Keeps every card busy with matrix products, reads both, prints both side by side, and exits with code 1 if they differ
+by more than the time between the two readings explains. Not part of `make test`: CI has no card.
 """
 import json
 import os
@@ -54,7 +54,7 @@ def near(ours, theirs, absolute):
 
 
 def compare(ours, theirs):
-    """Rows of (what, ours, nvidia-smi's, whether they agree)."""
+    """Rows of (value, fulldeck's, nvidia-smi's, whether they agree)."""
     bus = theirs["pci.bus_id"].lower()
     serial = theirs["serial"] if number(theirs["serial"]) is not None else None
     pids = sorted(process["pid"] for process in ours["processes"] or [])
@@ -85,7 +85,7 @@ def main():
     burner = subprocess.Popen([sys.executable, "-c", BURNER], stdout=subprocess.PIPE, universal_newlines=True)
     try:
         assert burner.stdout.readline() == "busy\n", "the burner did not start"
-        time.sleep(3)  # the utilisation that the driver reports is an average over up to a second
+        time.sleep(3)  # the utilization that the driver reports is an average over up to a second
         inventory = json.loads(output([FULLDECK, "devices", "--json", "--timeout", "20"]))
         theirs = nvidia_smi()
         ours = [card for card in inventory["cards"] if card["vendor"] == "nvidia"]

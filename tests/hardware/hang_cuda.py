@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Hangs on a machine with an NVIDIA card: rank 0 evaluates alone for a while, as scripts do between two epochs, and rank 1 waits in a barrier.
-Its main thread spins in the driver until kernels end, which is no hang; one that loops on the CPU is.
+"""Hangs on a machine with an NVIDIA card: rank 0 evaluates by itself for a while, as scripts do between two epochs, and
+rank 1 waits in a barrier. Its main thread spins in the driver until kernels end, which is not a hang; one that loops on
+the CPU is.
 
 Usage: hang_cuda.py [FULLDECK]     (default: build/bin/fulldeck)
 
-Prints one JSON object, case -> {ok, code, events}; ends with code 1 if a case failed. Not part of `make test`: CI has no card.
+Prints one JSON object, case -> {ok, code, events}; exits with code 1 if a case failed. Not part of `make test`: CI has
+no card.
 """
 import json
 import os

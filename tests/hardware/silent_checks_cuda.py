@@ -1,5 +1,6 @@
-"""The checks for silent errors on an NVIDIA card: none of them waits for the card (torch.cuda.set_sync_debug_mode("error")), NaN and labels of one
-class are found all the same, and the loop with them is not slower. Without a launcher: what the checks would write on the rank board is kept here.
+"""The checks for silent errors on an NVIDIA card: none of them waits for the card
+(torch.cuda.set_sync_debug_mode("error")), NaN and labels of one class are still detected, and the checks do not slow
+the loop down. Without a launcher: a stub records what the checks would write to the rank board.
 
     PYTHONPATH=python python3 tests/hardware/silent_checks_cuda.py"""
 import random
@@ -14,7 +15,7 @@ from fulldeck.adapters import loop
 
 
 class Kept:
-    """In the place of the board."""
+    """Replaces the board."""
     is_open, steps_reported, figures = True, False, board.Figures()
 
     def __init__(self):
@@ -69,14 +70,14 @@ class Training:
 
 
 def interval(values, rounds=10000):
-    """Of the median, 95 %, by bootstrap."""
+    """Confidence interval (95 %) of the median, by bootstrap."""
     generator = random.Random(1)
     medians = sorted(statistics.median(generator.choices(values, k=len(values))) for _ in range(rounds))
     return medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]
 
 
 def cost(name, training, count):
-    """The same steps with and without the checks, in pairs, each order as often."""
+    """The same steps with and without the checks, in pairs, in either order equally often."""
     training.steps(60)
     times = []
     for number in range(PAIRS):

@@ -1,4 +1,4 @@
-"""`fulldeck bundle`: what is in the archive of a run that runs and of one that is over, and that no secret is."""
+"""`fulldeck bundle`: the contents of the archive of a running and of a finished run, and that it contains no secret."""
 import glob
 import json
 import os
@@ -8,10 +8,10 @@ import tarfile
 
 from launching import FULLDECK, read, wait_until
 
-# Whoever finds one of these in an archive has found a secret.
+# If one of these is in an archive, a secret leaked.
 SECRETS = ["planted-in-a-variable-1", "planted-in-a-flag-2", "planted-in-a-log-3", "planted-in-a-url-4", "planted-in-json-5",
            "hf_plantedInAWordSix66", "0a1b2c3d4e5f60718293a4b5c6d7e8f9", "MIIBplantedInAKey7"]
-# The program prints what it should not.
+# The program prints secrets.
 PROGRAM = """
 echo "WANDB_API_KEY=planted-in-a-log-3" >&2
 echo "variable: $VENDOR_TOKEN"
@@ -51,7 +51,7 @@ def test_a_running_and_a_finished_run_are_put_into_an_archive_without_secrets(wo
     name = os.path.basename(workspace.run_folder())
     path = os.path.join(workspace.folder, "case.tar")
 
-    # Asked by somebody who has none of the secrets at hand: those of the ranks are known all the same.
+    # The caller has none of the secrets in its environment: those of the ranks are found anyway.
     done = workspace.fulldeck("bundle", "--yes", "--output", path, extra={"HOME": home})
     assert done.code == 0, done
     assert os.stat(path).st_mode & 0o777 == 0o600
@@ -71,14 +71,14 @@ def test_a_running_and_a_finished_run_are_put_into_an_archive_without_secrets(wo
     assert launch["environment"]["PROXY"] == "http://(removed)@proxy:3128"
     assert launch["arguments"][1:3] == ["run", "--devices"] and launch["run"]["run_id"] == name
 
-    # Once more to the same file: it stays as it is.
+    # A second call with the same file does not change it.
     done = workspace.fulldeck("bundle", "--yes", "--output", path)
     assert done.code == 1 and "case.tar is there already. Name another file with --output" in done.err
     os.unlink(path)
     running.signal(signal.SIGTERM)
     running.wait()
 
-    # Nobody has the variable any more.
+    # No process has the variable any more.
     done = workspace.fulldeck("bundle", name, "--yes", "--output", path, extra={"HOME": home})
     assert done.code == 0, done
     files = content(path)

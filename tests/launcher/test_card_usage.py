@@ -1,5 +1,5 @@
-"""Does every card work for its rank? Runs that try to look so, and the verdict on each: card_tricks.py has the tricks, and
-long/test_card_usage_long.py runs those that take longer."""
+"""Whether every card works for its rank: runs that only pretend to use their cards, and the verdict on each.
+card_tricks.py has the tricks, and long/test_card_usage_long.py runs those that take longer."""
 import pytest
 
 from grids import card_tricks

@@ -1,4 +1,5 @@
-"""Each kind of fault of `make chaos` once, about a minute on an idle machine: the seed is fixed, so that a failure is the code's."""
+"""Each kind of fault of `make chaos` once, about a minute on an idle machine: with a fixed seed, so that a failure is
+reproducible."""
 import os
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ def works(*command):
 
 
 def kinds_that_cannot_be_made(folder):
-    """Found by trying what they need, so that a kind that skips itself without a reason is seen."""
+    """Determined by trying what the kinds need, so that a kind that skips itself without a reason is detected."""
     lacking = set()
     if not os.path.exists(chaos.FAKETIME):
         lacking.add("clock-jump")

@@ -1,5 +1,5 @@
-"""A cluster's manager ends a job by signalling every process of it at once: the launcher's two, and the ranks. That is one
-request, and no failure of a rank."""
+"""A scheduler ends a job by signaling all of its processes at the same time: both launcher processes and the ranks.
+That is one request, and not a failure of a rank."""
 import os
 import signal
 
@@ -11,7 +11,7 @@ from cluster.launch import FULLDECK, places, read, script, wait_until
 
 @pytest.fixture
 def start(tmp_path):
-    """start(RANKS, ARGUMENTS) starts a run and gives its launcher once all ranks are there."""
+    """start(RANKS, ARGUMENTS) starts a run and returns its launcher when all ranks are running."""
     variables = launch.environment(tmp_path)
     started = []
 
@@ -28,7 +28,8 @@ def start(tmp_path):
 
 
 def signal_everything(launcher, number, folder, ranks_first):
-    """At once, as far as the launcher can tell: its supervisor, which asks what came within 100 ms, runs again when all have the signal."""
+    """At the same time from the launcher's view: its supervisor, which asks what arrived within 100 ms, runs again only
+    when all have the signal."""
     supervisor = launch.children_of(launcher.pid)
     ranks = [place["pid"] for place in places(folder)]
     for pid in supervisor:

@@ -1,4 +1,4 @@
-"""`fulldeck config`: what it writes is read back by the programs that it is for."""
+"""`fulldeck config`: the programs that its output is for can read it."""
 import importlib.util
 import os
 import stat
@@ -34,7 +34,7 @@ print(json.dumps(seen))
 
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="Accelerate is not installed")
 def test_accelerate_reads_its_file_back(workspace):
-    cases = [  # cards, options, what Accelerate understands
+    cases = [  # cards, options, how Accelerate interprets them
         (None, ["--devices", "cpu"], ["NO", 1, 1, True, "no", False]),
         (None, ["--devices", "cpu", "--nproc-per-node", "4"], ["MULTI_CPU", 4, 1, True, "no", False]),
         ("cuda:1", [], ["NO", 1, 1, False, "no", False]),

@@ -1,4 +1,4 @@
-"""events.jsonl: written for every run, and documented id by id (docs/events.md)."""
+"""events.jsonl: written for every run, and documented per id (docs/events.md)."""
 import collections
 import glob
 import json
@@ -55,16 +55,17 @@ def test_a_stopped_rank_and_its_restart_are_events(workspace):
 
 # ---- docs/events.md against the sources
 
-# An Event is written as {"the-id", Severity::kX or events::Severity::kX, {fields}, …}, or its id and fields are set one by one.
+# An Event is written as {"the-id", Severity::kX or events::Severity::kX, {fields}, …}, or its id and fields are
+# assigned one by one.
 EVENT = re.compile(r'\{\s*"([a-z]+(?:-[a-z]+)*)",\s*((?:\w+ \? )?(?:events::)?(?:Severity::|severity)[\w :]*),\s*')
 ID = re.compile(r'\bevent\.id = "([a-z-]+)"')
 SET = re.compile(r'\bfields\.Set\("(\w+)"')
-# What every event has; the first table.
+# Fields of every event; the first table.
 OF_ALL = {"version", "time", "monotonic_ns", "id", "severity", "attempt", "message"}
 
 
 def in_braces(text, begin):
-    """What the braces at `begin` hold, strings skipped."""
+    """The text between the braces at `begin`, with strings skipped."""
     depth = 0
     for match in re.compile(r'"(?:\\.|[^"\\])*"|[{}]').finditer(text, begin):
         depth += {"{": 1, "}": -1}.get(match.group(), 0)
@@ -74,14 +75,14 @@ def in_braces(text, begin):
 
 
 def functions():
-    """The text of every function of the sources: what ends with a brace in the first column."""
+    """The text of every function in the sources: it ends with a brace in the first column."""
     for path in glob.glob(os.path.join(TOP, "src", "**", "*.cc"), recursive=True):
         if not path.endswith("_test.cc"):
             yield from read(path).split("\n}\n")
 
 
 def reported():
-    """{id: (fields, severities)} as the sources report it; a severity that is a variable is not among them."""
+    """{id: (fields, severities)} as the sources report it; variable severities are not included."""
     texts = list(functions())
     makers = {name: text for text in texts for name in re.findall(r"^events::(?:Event|Fields) (?:\w+::)*(\w+)\(", text, re.M)}
 
@@ -109,8 +110,8 @@ def reported():
 
 
 def documented():
-    """{id: (fields, severities)} as docs/events.md has it. Values of a field stand in parentheses; "as `other`" takes its fields over, and
-    "less `one` and `two`" leaves some out."""
+    """{id: (fields, severities)} as docs/events.md has it. Values of a field are in parentheses; "as `other`" inherits
+    its fields, and "less `one` and `two`" removes some."""
     found = {}
     for name, severities, cell in re.findall(r"^\| `([a-z-]+)` \| ([a-z, ]+) \|([^|]*)\|", read(os.path.join(TOP, "docs", "events.md")), re.M):
         cell = re.sub(r"\([^)]*\)", "", cell)

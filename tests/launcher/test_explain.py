@@ -1,4 +1,4 @@
-"""Drives `fulldeck explain` as a person at a shell would."""
+"""`fulldeck explain` from the command line."""
 import json
 import os
 import subprocess
@@ -56,7 +56,7 @@ def test_a_folder_or_no_log_at_all_is_refused(tmp_path):
     assert explain(PORT, "--lang", "fr").returncode == 2
 
 
-def test_a_sound_log_is_told_as_such(tmp_path):
+def test_a_sound_log_is_reported_as_such(tmp_path):
     log = tmp_path / "sound.log"
     log.write_text("epoch 1 loss 0.5\nepoch 2 loss 0.4\n")
     done = explain(str(log))

@@ -11,7 +11,7 @@ def run(cell, *arguments):
         pytest.skip(str(reason))
 
 
-# Every fault, every rank and every phase of the long grid is met once.
+# Covers every fault, every rank and every phase of the long grid once.
 @pytest.mark.parametrize("fault,rank,phase", [("kill", 0, "collective"), ("segv", 1, "init"), ("abort", 4, "checkpoint"),
                                               ("exit:1", 7, "teardown")])
 def test_a_rank_that_dies_is_named_and_everything_ends(workspace, fault, rank, phase):
@@ -22,7 +22,7 @@ def test_what_ranks_started_ends_with_them_even_if_it_is_deaf_to_sigterm(workspa
     run(fault_grid.rank_dies_with_company, workspace, "kill", 4, "collective")
 
 
-def test_ranks_that_fork_when_they_are_told_to_end_do_not_escape(workspace):
+def test_ranks_that_fork_when_they_are_asked_to_end_do_not_escape(workspace):
     run(fault_grid.rank_dies_and_others_fork, workspace, "exit:1", 7, "collective")
 
 

@@ -16,7 +16,7 @@ def ids_of(run, *ids):
 
 
 def test_a_launch_that_fails_is_a_hang_that_was_not_named_and_the_others_are_still_made(monkeypatch):
-    """Also among the faults of which each one needs a launch of its own."""
+    """Also for the faults that each need their own launch."""
     closed = []
 
     class Launch:
@@ -43,7 +43,7 @@ def test_a_launch_that_fails_is_a_hang_that_was_not_named_and_the_others_are_sti
     hang_grid.run_kind("c", 1, results, 60)
     assert [(result.fault, result.victim) for result in results] == sum(hang_grid.cells("c", 1), [])
     assert [result.victim for result in results if "the accident" in result.trouble] == [1] * len(hang_grid.FAULTS)
-    # One launch up to each failure, one for each fault that ends its own.
+    # One launch up to each failure, one per fault that ends its own.
     assert len(set(closed)) == len(closed) == 4 + 8
 
 
@@ -99,10 +99,10 @@ def test_a_rank_whose_main_thread_spins_is_hung_only_if_its_card_rests(workspace
     running = workspace.start("--on-hang", "fail", "--shutdown-timeout", 2, "--idle-card", "warn", script, card, over)
     if card == "works":
         workspace.wait_for_ranks(2)
-        # Of the last call; a rank may be late for an earlier one too.
+        # Of the last call; a rank may also be late for an earlier one.
         wait_until(lambda: [event for event in workspace.events("waiting") if (event["awaited_rank"], event["call_number"]) == (0, LAST_CALL)],
                    "word of the wait\n" + running.err)
-        time.sleep(6)  # a card that rests would have ended the run by now
+        time.sleep(6)  # an idle card would have ended the run by now
         workspace.write("over", "")
     done = running.wait()
     assert done.code == code, done
@@ -111,12 +111,12 @@ def test_a_rank_whose_main_thread_spins_is_hung_only_if_its_card_rests(workspace
 
 @pytest.mark.parametrize("kind", ["loop", "child-threads", "child-timeout"])
 def test_a_quiet_upload_by_an_event_loop_or_a_child_is_seen_as_one(workspace, kind):
-    """So that it has two minutes: src/control/diagnosis/hangs/hang_verdict_test.cc."""
+    """Needs the two minutes that src/control/diagnosis/hangs/hang_verdict_test.cc tests."""
     over = os.path.join(workspace.folder, "over")
     running = workspace.start("--nproc-per-node", 2, "--on-hang", "fail", os.path.join(HERE, "scripts", "quiet_upload.py"), kind, over,
                           extra={"PYTHONPATH": os.path.join(BUILD, "lib", "python")})
     workspace.wait_for_ranks(2)
-    # One may come before, of a rank that is late for an earlier call.
+    # There may be an earlier one, of a rank that is late for an earlier call.
     seen = wait_until(lambda: [event for event in workspace.events("waiting") if event["call_number"] == 21], "word of the wait\n" + running.err, 60)
     workspace.write("over", "")
     done = running.wait()
@@ -145,7 +145,8 @@ def test_a_rank_that_does_not_come_when_the_group_is_made_is_named():
         hang = hang_grid.wait_until(run.alarms, "the alarm\n" + run.running.err[-2000:], 60)[0]
         assert (hang["awaited_rank"], hang["evidence"], hang["call"], hang["call_number"]) == (1, "stopped", "meeting", 1), hang
         assert hang["waiting_ranks"] == [0, 2] and "last_call" not in hang, hang
-        # For its stacks it runs for a moment, which may make the group and some steps: no end of the stall, and no new one.
+        # For its stacks it runs for a moment, which may complete the group and some steps: neither the end of the stall
+        # nor a new one.
         hang_grid.wait_until(lambda: run.events("hang-action"), "what is done about it", 30)
         pid = run.events("rank-stopped")[0]["pid"]
         hang_grid.wait_until(lambda: state_of(pid) == "T", "the rank to be stopped again", 30)
@@ -159,7 +160,7 @@ def test_a_rank_that_does_not_come_when_the_group_is_made_is_named():
 
 
 def test_a_silent_upload_a_debugger_and_a_slow_first_step_are_only_waiting():
-    """Each one longer than a hang in C takes to be named; --on-hang fail would end the run."""
+    """Each one lasts longer than the detection of a hang in C takes; --on-hang fail would end the run."""
     run = hang_grid.Run("c", flags=["--on-hang", "fail"], options=["first=3500"], ranks=3)
     try:
         run.wait_for_steps(8, 60)

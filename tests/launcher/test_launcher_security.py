@@ -1,5 +1,5 @@
-"""What a launcher must not let happen: leak its caller's descriptors, lose processes, end or block ranks through its own logs, or
-offer more to the network than it needs. Others' attacks run as a second user; that needs root."""
+"""What a launcher must not do: leak its caller's descriptors, lose processes, end or block ranks through its own logs,
+or expose more to the network than it needs. Attacks by others run as a second user, which needs root."""
 import fcntl
 import json
 import os
@@ -20,7 +20,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user,
 
 @pytest.fixture
 def users_workspace():
-    """A workspace of an ordinary user's, whose runs have no cgroup."""
+    """A workspace of an ordinary user, whose runs have no cgroup."""
     folder = tempfile.mkdtemp(prefix="fulldeck-user-")
     here = Workspace(folder)
     try:
@@ -43,13 +43,14 @@ def supervisor_of(running):
 
 @needs_root
 def test_stop_finds_the_children_of_dead_ranks_without_a_cgroup(users_workspace):
-    """Front and supervisor are killed at once; the ranks die with them, and what they had started has no parent any more."""
+    """Front and supervisor are killed at the same time; the ranks die with them, and their children no longer have a
+    parent."""
     workspace = users_workspace
     running = workspace.start_shell(2, "sleep 1000 & setsid sleep 1000 & touch %s/$RANK; wait" % workspace.notes, "--rdzv-id", workspace.name, user=USER)
     wait_until(lambda: len(os.listdir(workspace.notes)) == 2 and len(workspace.processes()) >= 8, "two ranks with two children each")
     supervisor = supervisor_of(running)
     ranks = set(workspace.wait_for_registered_ranks(2).values())
-    # One that sees the other die ends what is left, so neither may run in between.
+    # If one sees the other die, it ends the rest, so neither may run in between.
     os.kill(running.pid, signal.SIGSTOP)
     os.kill(supervisor, signal.SIGKILL)
     os.kill(running.pid, signal.SIGKILL)
@@ -63,7 +64,7 @@ def test_stop_finds_the_children_of_dead_ranks_without_a_cgroup(users_workspace)
 
 @needs_root
 def test_stop_names_what_it_cannot_tell_from_others_and_claims_no_success(users_workspace):
-    """A child that has cleared its environment is known by the process group of its rank alone."""
+    """A child with a cleared environment is found only by its rank's process group."""
     workspace = users_workspace
     running = workspace.start_shell(1, "env -i sleep 1000 & touch %s/$RANK; wait" % workspace.notes, "--rdzv-id", workspace.name, user=USER)
     rank = workspace.wait_for_registered_ranks(1)[0]

@@ -1,4 +1,4 @@
-"""`mpirun fulldeck run`: several launchers on one host, which OpenMPI's variables bring together."""
+"""`mpirun fulldeck run`: several launchers on one machine, which OpenMPI's variables combine into one run."""
 import os
 import shutil
 import tempfile
@@ -24,8 +24,8 @@ def variables(tmp_path):
 
 
 def options(launchers):
-    """Of mpirun. Each job has a session folder of its own: two that start at once may both try to make the shared one, and one of them fails.
-    Its path must be short, since sockets lie in it."""
+    """The session folder for mpirun. Each job has its own: two that start at the same time may both try to create the
+    shared one, and one of them fails. Its path must be short, since it contains sockets."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     sessions.append(tempfile.mkdtemp(prefix="ompi-", dir="/tmp"))
     return ["-np", str(launchers), "--oversubscribe", "--mca", "orte_tmpdir_base", sessions[-1]] + root

@@ -1,6 +1,7 @@
-"""`fulldeck run` on two hosts: network namespaces with a cable between them (tests/cluster/hosts.py). The long version of the
-fault grid is tests/grids/host_grid.py."""
-# Runs alone: nodes that hear nothing from each other for 4 s give the link up, and on a starved machine that happens.
+"""`fulldeck run` on two nodes: network namespaces with a cable between them (tests/cluster/hosts.py). The long version
+of the fault grid is tests/grids/host_grid.py."""
+# Runs alone: nodes that receive nothing from each other for 4 s drop the link, and that happens on an overloaded
+# machine.
 import concurrent.futures
 import importlib.util
 import json
@@ -63,7 +64,7 @@ def start(two_hosts, tmp_path):
 
 @pytest.fixture
 def pair(two_hosts, tmp_path):
-    """pair(**options) starts a launcher on each host; see cluster.host_cells.Pair."""
+    """pair(**options) starts a launcher on each node; see cluster.host_cells.Pair."""
     made = []
 
     def make(**options):
@@ -135,13 +136,13 @@ def test_who_has_another_token_is_turned_away(start, tmp_path, by_variable):
         assert launcher.wait(30) == HOSTS_DID_NOT_MEET, launcher.output()
     assert places(tmp_path / "ranks") == []
     assert launchers[1].lines("error", "token"), launchers[1].output()
-    # The secrets themselves stay unsaid.
+    # The secrets themselves are not printed.
     if by_variable:
         assert not any("wrong" in launcher.output() or "right" in launcher.output() for launcher in launchers)
 
 
 def test_a_host_that_never_comes_is_named_after_the_time_to_join(start, tmp_path):
-    """A9: its ranks are waited for."""
+    """A9: the launcher waits for its ranks."""
     def flags(side):
         return by_node_rank(side) + ["--rdzv-conf", "join_timeout=2", "--rdzv-id", "grid", "--devices", "cpu", script("place.py"),
                                      tmp_path / "ranks"]
@@ -191,7 +192,7 @@ def test_both_sides_end_and_name_the_host_that_began(two_hosts, tmp_path, cell):
 
 
 def test_links_that_fail_are_named_on_both_sides_and_one_that_loses_packets_is_not(tmp_path):
-    """These mostly wait, so they wait side by side, each on hosts of its own."""
+    """These mostly wait, so they run concurrently, each on its own nodes."""
     def try_one(number, cell):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -211,7 +212,7 @@ def test_links_that_fail_are_named_on_both_sides_and_one_that_loses_packets_is_n
 
 
 @needs_torch
-def test_a_hang_is_told_by_the_launcher_of_its_host(start, tmp_path):
+def test_a_hang_is_reported_by_the_launcher_of_its_host(start, tmp_path):
     notes = tmp_path / "notes"
     notes.mkdir()
     launchers = [start(side, by_node_rank(side) + ["--nproc-per-node", "2", "--devices", "cpu", "--on-hang", "fail", "--shutdown-timeout", "2",

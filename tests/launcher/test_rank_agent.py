@@ -1,5 +1,5 @@
-"""The rank agent in real programs: what it leaves when they crash, and that they notice nothing of it otherwise. The launcher is
-not needed; the variables that it sets are set here."""
+"""The rank agent in real programs: its reports when they crash, and that it has no other effect on them. Runs without
+the launcher; the test sets the launcher's variables."""
 import os
 import re
 import signal
@@ -16,7 +16,7 @@ AGENT = os.path.join(BUILD, "lib", "libfulldeck_agent.so")
 PROGRAMS = os.path.join(TOP, "tests", "programs")
 TIMEOUT = 120
 
-# Becomes the rank: takes its own pid into the environment, then the agent, then the program.
+# Becomes the rank: puts its own pid into the environment, then executes the program with the agent.
 START = 'export FULLDECK_RANK_PID=$$ LD_PRELOAD="$AGENT_PRELOAD"; unset AGENT_PRELOAD; exec "$@"'
 
 
@@ -33,7 +33,7 @@ class Ended:
 
     @property
     def functions(self):
-        """The names in the stack of the first report, innermost first; "" for a frame without one."""
+        """The function names in the stack of the first report, innermost first; "" for a frame without one."""
         stack = self.crash.partition("stack, innermost first:\n")[2].partition("files:\n")[0]
         return [(frame.split(" ") + [""] * 3)[3].partition("+")[0] for frame in stack.splitlines() if frame.startswith("#")]
 
@@ -82,7 +82,7 @@ def crash(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    """A library of the user's, preloaded too."""
+    """A user's library, preloaded too."""
     folder = tmp_path_factory.mktemp("theirs")
     source = folder / "theirs.c"
     source.write_text("int theirs = 1;\n")
@@ -91,7 +91,7 @@ def theirs(tmp_path_factory):
     return library
 
 
-# ---- what a crash leaves ----
+# ---- reports of a crash ----
 
 
 @pytest.mark.parametrize("what,name,words,function", [
@@ -170,7 +170,7 @@ def test_threads_that_crash_together_leave_whole_reports(ranks, crash):
     assert ended.code == -signal.SIGSEGV
     reports = ended.crash.split("fulldeck crash report 1\n")[1:]
     assert 1 <= len(reports) <= 8
-    # The process dies with the first one; another may be half-way then.
+    # The process dies with the first one; another may be incomplete then.
     assert all(report.endswith("end of report\n") for report in reports[:-1])
 
 
@@ -204,7 +204,7 @@ def test_a_crash_file_that_cannot_be_made_changes_nothing(ranks, crash):
     assert ended.code == -signal.SIGSEGV and ended.err == ""
 
 
-# ---- handlers of the program ----
+# ---- the program's handlers ----
 
 
 def test_the_programs_own_handler_runs_after_the_report_with_what_the_kernel_said(ranks, crash):
@@ -234,7 +234,7 @@ def test_masks_in_a_handler_are_those_that_the_program_asked_for(ranks, crash):
     assert ranks.run(crash, "masks").out == "110\n010\n"
 
 
-def test_the_program_is_told_what_it_installed(ranks, crash):
+def test_the_program_can_query_what_it_installed(ranks, crash):
     assert ranks.run(crash, "ask").out == "default default plain other ignore default default plain -1\n"
 
 
@@ -266,7 +266,7 @@ def test_a_fault_in_the_programs_handler_ends_it(ranks, crash):
     assert ended.crash.count("fulldeck crash report") == 1
 
 
-def test_another_signal_in_the_programs_handler_is_told(ranks, crash):
+def test_another_signal_in_the_programs_handler_is_reported(ranks, crash):
     ended = ranks.run(crash, "abort_in_handler")
     assert ended.code == -signal.SIGABRT
     assert ended.crash.startswith("fulldeck crash report 1\nsignal: SIGSEGV")
@@ -292,7 +292,7 @@ def test_a_report_takes_next_to_nothing_of_a_small_alternate_stack(ranks, crash,
     assert int(ended.out.rpartition("used ")[2]) < 2048
 
 
-# ---- what children get ----
+# ---- children ----
 
 
 def variables_of(text):
@@ -339,7 +339,7 @@ def test_a_crash_of_another_process_than_the_rank_is_left_alone(ranks, crash):
 
 
 def identity(board):
-    """pid, start time, what is loaded, program."""
+    """pid, start time, loaded agent, program."""
     value = board.read(PROCESS, "IIQQ64s32s")
     if value is None:
         return None
@@ -398,7 +398,7 @@ def test_the_library_needs_the_c_library_alone_and_shows_what_it_takes_over_alon
     text = subprocess.run(["readelf", "--wide", "--dynamic", AGENT], check=True, stdout=subprocess.PIPE,
                           universal_newlines=True, env=dict(os.environ, LC_ALL="C"), timeout=TIMEOUT).stdout
     needed = re.findall(r"\(NEEDED\)\s+Shared library: \[(.*?)\]", text)
-    # A C++ runtime loaded this early would be the system's, and a newer one that the program brings would be passed over.
+    # A C++ runtime loaded this early would be the system's, and would hide a newer one of the program.
     assert [name for name in needed if not re.match(r"^(libc|libdl|libpthread|ld-linux\S*)\.so\.\d+$", name)] == []
     names = subprocess.run(["nm", "--dynamic", "--defined-only", AGENT], check=True, stdout=subprocess.PIPE,
                            universal_newlines=True, timeout=TIMEOUT).stdout.split("\n")

@@ -1,5 +1,5 @@
-"""The rank board as docs/wire-format.md describes it, made and read here by that document alone, with programs that write to it
-through the library."""
+"""The rank board as docs/wire-format.md describes it, created and read here from that document only, with programs that
+write to it through the library."""
 import ctypes
 import fcntl
 import math
@@ -36,7 +36,7 @@ class Board:
 
     @classmethod
     def of_rank(cls, pid, variables):
-        """The board that a living rank writes to; it can be read when the rank is gone too."""
+        """The board that a running rank writes to; it can still be read when the rank has exited."""
         board = cls.__new__(cls)
         board.fd = os.open("/proc/{}/fd/{}".format(pid, variables["FULLDECK_BOARD_FD"]), os.O_RDONLY)
         board.memory = mmap.mmap(board.fd, os.fstat(board.fd).st_size, access=mmap.ACCESS_READ)
@@ -66,7 +66,7 @@ class Board:
         value = self.read(LOOP, "II6Qd11Q12Q", rank)
         names = ("phase has_loss phase_since_ns step total_steps epoch step_at_ns last_step_ns loss samples data_ns compute_ns "
                  "communication_ns checkpoint_ns memory_bytes memory_peak_bytes batch_fingerprint batch_step "
-                 "parameters_fingerprint parameters_step first_batches_told first_batches reductions unreduced_steps repeated_orders saved_file").split()
+                 "parameters_fingerprint parameters_step first_batches_reported first_batches reductions unreduced_steps repeated_orders saved_file").split()
         return dict(zip(names, value)) if value else None
 
     def group(self, slot=0):
@@ -162,7 +162,7 @@ def test_another_version_is_refused_with_both_numbers_and_the_program_goes_on(ve
     board.close()
 
 
-def test_without_fulldeck_the_program_is_told_so_and_goes_on():
+def test_without_fulldeck_the_program_is_notified_and_continues():
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FULLDECK_")}
     done = subprocess.run([WRITER, "1", "0"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           universal_newlines=True, timeout=TIMEOUT)
@@ -215,7 +215,7 @@ def test_a_program_in_python_writes_through_the_package(board):
     first = 0
     for step in (38, 39, 40):
         first = mix(mix(first, step), 7 * step)
-    assert (loop["first_batches_told"], loop["first_batches"]) == (3, first)
+    assert (loop["first_batches_reported"], loop["first_batches"]) == (3, first)
     assert (loop["reductions"], loop["unreduced_steps"], loop["repeated_orders"], loop["saved_file"]) == (82, 3, 0, 99)
     assert board.read(PROCESS, "IIQQ64s32x")[1::3] == (2, "ein Prögramm".encode().ljust(64, b"\0"))
     group = board.group()

@@ -1,4 +1,5 @@
-"""Which rank a failed run names: the one that began, never one that only noticed. Asserts the fields of the event `run-failed`."""
+"""Which rank a failed run names: the root cause, never a rank that only noticed. Asserts the fields of the event
+`run-failed`."""
 import os
 import signal
 import sys
@@ -62,14 +63,14 @@ def test_of_two_ranks_that_differ_both_are_named(workspace):
 
 
 def test_the_rank_that_gave_a_value_that_is_not_finite_is_the_root_cause(workspace):
-    """Every rank stops, and the first to end is another one."""
+    """Every rank stops, and the first to exit is not the root cause."""
     workspace.write("train.py", """
 import os, sys, time
 from fulldeck import board
 rank = int(os.environ["RANK"])
 board.ours().set_failure("nonfinite", 2, "step 8: rank 2 gave a gradient that is not finite")
-open("told.%d" % rank, "w").close()
-while rank == 2 or not all(os.path.exists("told.%d" % one) for one in range(3)):
+open("reported.%d" % rank, "w").close()
+while rank == 2 or not all(os.path.exists("reported.%d" % one) for one in range(3)):
     time.sleep(0.01)
 sys.exit(3)
 """)
@@ -91,7 +92,7 @@ def test_the_rank_whose_batch_has_a_nan_is_the_root_cause_in_data_parallel_train
 
 
 def test_a_rank_that_fails_by_itself_after_another_has_ended_well_is_the_root_cause(workspace):
-    """Nobody waited for the one that had finished."""
+    """No rank waited for the one that had finished."""
     done, failed = run_group(workspace, 2, """
 group.close()
 if rank == 0:
@@ -103,8 +104,8 @@ open("ended", "w").close()
     assert (failed["root_rank"], failed["reason"]) == (0, "exit-code"), done
 
 
-# A plain torch script. torch aborts now and then when Python ends while a Gloo group lives (a thread of the group then wants the interpreter);
-# so Python ends here where its exit handlers have run, by what END says.
+# A plain torch script. torch sometimes aborts when Python exits while a Gloo group exists (a thread of the group then
+# needs the GIL). So the process exits after Python's exit handlers, as END specifies.
 TORCH = """
 import atexit, os, sys, torch, torch.distributed as dist
 atexit.register(lambda: END)
@@ -113,7 +114,7 @@ rank = dist.get_rank()
 for step in range(20):
 """
 ENDS = "os._exit(0 if rank == 1 else 1)"
-# What rank 1 does in step 10 and how its peers take the failed call; how Python ends; the exit code of the run.
+# What rank 1 does in step 10 and how its peers handle the failed call; how Python exits; the exit code of the run.
 LEAVES = {
     "exit": ("    if rank == 1 and step == 10: sys.exit(0)\n    dist.all_reduce(torch.ones(3))\n", ENDS, 1),
     "peers abort": ("    if rank == 1 and step == 10: sys.exit(0)\n    dist.all_reduce(torch.ones(3))\n",
@@ -150,7 +151,8 @@ dist.all_reduce(%s if dist.get_rank() == 1 else torch.ones(4))
     assert (failed["root_ranks"], failed["reason"]) == (roots, "different-calls"), done
 
 
-# What rank 1 does instead of the last call, of which its peers' Gloo gives up after 5 s. It raises, and takes its time to end; or sleeps.
+# What rank 1 does instead of the last call, for which its peers' Gloo times out after 5 s. It raises and exits slowly,
+# or it sleeps.
 LATE = {"raises": "atexit.register(time.sleep, 60); raise ValueError('bad sample 123')", "sleeps": "time.sleep(60)"}
 
 

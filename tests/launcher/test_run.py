@@ -1,4 +1,5 @@
-"""`fulldeck run` as a script and its user see it: the environment of a rank, the forms of a program, what is refused."""
+"""`fulldeck run` from the view of a script and its user: the environment of a rank, the forms of a program, what is
+rejected."""
 import contextlib
 import os
 import re
@@ -14,7 +15,7 @@ import pytest
 from grids import fault_grid
 from launching import BUILD, FULLDECK, MARKER, PROGRAMS, free_port, read, wait_until
 
-# Each rank leaves its environment, and its arguments, in a file of the working directory.
+# Each rank writes its environment and its arguments to a file in the working directory.
 SHOW = 'env -0 > "env-$RANK-$TORCHELASTIC_RESTART_COUNT"; for word in "$0" "$@"; do echo "$word"; done > "arguments-$RANK"'
 
 
@@ -86,13 +87,13 @@ def test_a_rank_inherits_its_streams_and_the_board_and_nothing_else(workspace):
         assert set(numbers) == {0, 1, 2, 198}, listed
         assert numbers[1].endswith("/attempt_0/%d/stdout.log" % rank) and "memfd" in numbers[198]
         masks = re.findall(r"Sig...:\s*([0-9a-f]+)", listed)
-        # Signals from 32 on are left as whoever started the tests has them.
-        # SIGXFSZ is ignored, as Python does too: a log file at its limit (ulimit -f) must not kill the rank.
+        # Signals from 32 on are left as the caller of the tests set them.
+        # SIGXFSZ is ignored, as in Python: a log file at its limit (ulimit -f) must not kill the rank.
         assert [int(mask, 16) & 0x7FFFFFFF for mask in masks] == [0, 1 << signal.SIGXFSZ - 1]
 
 
 def test_closed_standard_streams_are_replaced_for_the_ranks(workspace):
-    """No descriptor of the launcher's own may take their workspace."""
+    """No descriptor of the launcher may take their place."""
     command = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", FULLDECK, "run", "--devices", "cpu", "--nproc-per-node", "1",
                "--no-python", "/bin/sh", "-c", "ls -l /proc/$$/fd; exit 3"]
     assert workspace.start_program(command).wait().code == 3
@@ -312,7 +313,7 @@ def test_a_missing_interpreter_is_refused(workspace):
 
 
 def test_a_file_that_cannot_be_executed_names_the_rank(workspace):
-    """Seen by exec alone: an ELF header with nothing behind it."""
+    """Only exec detects it: an ELF header without contents."""
     workspace.write("broken", "\x7fELF broken", 0o755)
     done = workspace.run("--nproc-per-node", 2, "--no-python", "./broken")
     assert done.code == 88 and "rank 0" in done.err and "broken" in done.err, done
@@ -426,10 +427,10 @@ def test_a_hundred_launches_at_once_do_not_disturb_each_other(workspace):
     fault_grid.many_at_once(workspace)
 
 
-# ---- what is linked beside it
+# ---- libraries that are installed with it
 
 def test_a_run_needs_nothing_but_the_program_itself(workspace):
-    """Copied somewhere without its agent it says so, and runs."""
+    """A copy without its agent reports that, and runs."""
     os.mkdir(os.path.join(workspace.folder, "bin"))
     alone = shutil.copy(FULLDECK, os.path.join(workspace.folder, "bin", "fulldeck"))
     done = workspace.start_program([alone, "run", "--devices", "cpu", "--nproc-per-node", "2", "--no-python", "echo", "ran"]).wait()
@@ -437,7 +438,7 @@ def test_a_run_needs_nothing_but_the_program_itself(workspace):
     assert "libfulldeck_agent.so" in done.err and "not installed" in done.err
 
 
-# Runs the rest of its arguments with a rank board of another version in the workspace of its own.
+# Runs its remaining arguments with a rank board of a different version in place of its own.
 OTHER_BOARD = """
 import fcntl, os, struct, sys
 board = int(os.environ["FULLDECK_BOARD_FD"])
@@ -458,15 +459,15 @@ os.execv(sys.argv[3], sys.argv[3:])
 @pytest.mark.parametrize("who", ["program", "agent"])
 @pytest.mark.parametrize("step", [-1, 1])
 def test_a_board_of_another_version_is_refused_with_both_versions(workspace, who, step):
-    """Older and newer. A program of the user's goes on, it only lacks the board; an agent ends the rank."""
+    """Older and newer. A user's program continues without the board; an agent ends the rank."""
     workspace.write("other.py", OTHER_BOARD)
     program = [os.path.join(PROGRAMS, "board_writer"), "2", "1"] if who == "program" else ["/bin/echo", "step 2"]
     agent = os.path.join(BUILD, "lib", "libfulldeck_agent.so") if who == "agent" else ""
     done = workspace.run("--nproc-per-node", 1, "other.py", step, agent, *program)
     assert (done.code, "step 2" in done.out) == ((0, True) if who == "program" else (87, False)), done
     ours, theirs = re.search(r"versions (\d+) (\d+)", done.out).groups()
-    told = [line for line in done.err.splitlines() if "board" in line and "version" in line and "|" not in line]
-    assert len(told) == 1 and re.search(r"\b%s\b" % ours, told[0]) and re.search(r"\b%s\b" % theirs, told[0]), done
+    reported = [line for line in done.err.splitlines() if "board" in line and "version" in line and "|" not in line]
+    assert len(reported) == 1 and re.search(r"\b%s\b" % ours, reported[0]) and re.search(r"\b%s\b" % theirs, reported[0]), done
 
 
 def test_no_agent_puts_nothing_into_the_ranks(workspace):
@@ -480,7 +481,7 @@ def test_the_users_preload_and_python_path_come_first(workspace):
     workspace.write("train.py", "import os, sys; print(os.environ.get('PYTHONPATH')); print(sys.path[1])")
     done = workspace.run("--nproc-per-node", 1, "train.py", extra=own)
     assert done.code == 0, done
-    # The hook has taken itself off the path again.
+    # The hook has removed itself from the path.
     assert done.out.splitlines() == [workspace.folder + "/mine"] * 2
 
 

@@ -1,4 +1,4 @@
-"""Runs in the background, and the commands that find them again: ps, logs, stop."""
+"""Runs in the background, and the commands that find them: ps, logs, stop."""
 import contextlib
 import fcntl
 import os
@@ -9,7 +9,7 @@ import termios
 
 from launching import FULLDECK, PATIENCE, wait_until
 
-# Ranks say that they are there, and work until they are allowed to go on.
+# Ranks report that they are running, and work until they are released.
 WORK = "touch ready-$RANK; while [ ! -e go ]; do sleep 0.02; done; "
 
 
@@ -45,10 +45,11 @@ def test_a_detached_run_is_listed_followed_and_stopped(workspace):
 
 
 def test_a_detached_run_lets_go_of_the_session_that_started_it(workspace):
-    """Of its pipes too, or `ssh host fulldeck run --detach …` would hang: workspace.run waits for their end."""
+    """Its pipes must be closed too, or `ssh host fulldeck run --detach …` would hang: workspace.run waits for their
+    end."""
     run = start_in_background(workspace, WORK + "touch finished-$RANK")
     for pid in workspace.processes():
-        with contextlib.suppress(ProcessLookupError):  # the shells' short naps come and go
+        with contextlib.suppress(ProcessLookupError):  # the shells' short sleeps come and go
             assert os.getsid(pid) != os.getsid(0)
     for pid in workspace.ranks().values():
         assert os.readlink("/proc/%d/fd/0" % pid) == "/dev/null"

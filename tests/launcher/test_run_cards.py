@@ -1,4 +1,4 @@
-"""Ranks on cards, simulated ones: who gets which, leases between runs, and what is reported of their use."""
+"""Ranks on simulated cards: placement, leases between runs, and the reported use of the cards."""
 import os
 import re
 import signal
@@ -46,7 +46,7 @@ def test_without_a_number_there_is_one_rank_a_card_each_with_its_own(workspace):
     assert sorted(seen) == list(range(8))
     assert [seen[rank][0] for rank in range(8)] == ["gcu:%d" % rank for rank in range(8)]
     assert len({seen[rank][1] for rank in range(8)}) == 8
-    # Said before the start, and in the first line of each rank's own file.
+    # Reported before the start, and in the first line of each rank's own file.
     for rank in range(8):
         assert re.search(r"local rank %d: gcu %d \(serial %s\) simulated" % (rank, rank, seen[rank][1]), done.ours)
         assert seen[rank][1] in workspace.log(rank).splitlines()[0]
@@ -150,7 +150,7 @@ def test_leases_end_with_a_run_that_was_killed(workspace):
     assert workspace.run_shell(2, SHOW).code == 0
 
 
-# ---- card usage; the verdicts themselves are test_card_usage.py's
+# ---- card usage; test_card_usage.py tests the verdicts themselves
 
 def events(workspace, *ids):
     """Of the only run; none before it has a folder."""
@@ -172,7 +172,7 @@ def test_every_card_at_work_is_reported_while_the_run_goes_on(workspace):
 
 
 def test_an_idle_card_is_named_and_ends_the_run_when_that_was_asked_for(workspace):
-    """B6: the model is on the processors."""
+    """B6: the model is on the CPU."""
     workspace.simulate("gcu:4,idle=3")
     done = workspace.run_shell(4, USE_OWN, "--idle-card", "fail", "--idle-card-after", 3)
     assert done.code == 86, done
@@ -210,7 +210,7 @@ def test_a_run_that_must_prove_its_cards_does_not_start_without_any(workspace, h
 def test_watching_the_cards_can_be_turned_off(workspace):
     workspace.simulate("gcu:2")
     running = start_holding(workspace, 2, "--idle-card", "off")
-    # No process watches the cards.
+    # No process monitors the cards.
     supervisor, = children_of(running.pid)
     assert sorted(children_of(supervisor)) == sorted(workspace.ranks().values())
     stop(running)

@@ -1,4 +1,4 @@
-"""When ranks fail: exit codes, who began, what the report shows, restarts."""
+"""Failing ranks: exit codes, root cause, the report, restarts."""
 import concurrent.futures
 import json
 import os
@@ -13,10 +13,10 @@ from launching import FULLDECK, HERE, PROGRAMS, free_port, read, wait_until
 BOARD_WRITER = os.path.join(PROGRAMS, "board_writer")
 
 
-# ---- how it ended
+# ---- exit codes
 
 def test_all_exit_codes_are_reported_and_passed_on(workspace):
-    """C6: no failure of a rank is taken for a run that finished."""
+    """C6: a failed rank never counts as a finished run."""
     def launch(code):
         return code, workspace.run_shell(1, "exit %d" % code, "--no-agent")
 
@@ -48,7 +48,7 @@ def test_all_ranks_that_end_well_are_a_success_whenever_they_do(workspace):
     assert done.code == 0 and not done.root_cause, done
 
 
-# ---- who began, and what the report shows
+# ---- root cause and report
 
 def test_the_report_names_the_first_rank_and_shows_the_end_of_its_stderr(workspace):
     workspace.write("train.py", """
@@ -72,13 +72,13 @@ time.sleep(60)
 
 
 def test_ranks_that_fail_because_another_one_did_are_not_blamed(workspace):
-    """Survivors notice at once and end with codes of their own."""
+    """The survivors notice the failure immediately and exit with codes of their own."""
     done = workspace.run_shell(8, "if [ $RANK = 5 ]; then exit 9; fi; trap 'exit 77' TERM; sleep 60 & wait")
     assert done.code == 9 and "root cause: rank 5 (" in done.root_cause, done
 
 
 def test_an_older_error_file_of_a_rank_that_we_stopped_is_not_the_root_cause(workspace):
-    """A clock that was set back, or a program's mistake: the launcher saw who failed first."""
+    """A clock that was set back, or an error of the program: the launcher saw the root cause first."""
     workspace.write("train.py", """
 import json, os, signal, sys, time
 rank = int(os.environ["RANK"])
@@ -102,7 +102,7 @@ raise SystemExit(7)
     done = workspace.run("--nproc-per-node", 2, "train.py", extra={"TORCHELASTIC_ERROR_FILE": outer})
     failed = workspace.event("run-failed")
     assert done.code == 7 and failed["root_rank"] == 1 and failed["exit_code"] == 7, done
-    # Whoever started the launcher with an error file of its own finds the root cause there.
+    # If the launcher's caller set its own error file, it contains the root cause.
     assert json.loads(read(outer))["message"]["message"] == "ValueError: bad batch"
 
 
@@ -110,8 +110,8 @@ def test_the_callers_error_file_tells_of_a_rank_that_wrote_none(workspace):
     outer = os.path.join(workspace.folder, "outer.json")
     done = workspace.run_shell(2, '[ $RANK = 0 ] && exit 5; sleep 60', extra={"TORCHELASTIC_ERROR_FILE": outer})
     assert done.code == 5
-    told = json.loads(read(outer))
-    assert "rank 0" in told["message"] and "code 5" in told["message"] and told["timestamp"] > 1600000000
+    reported = json.loads(read(outer))
+    assert "rank 0" in reported["message"] and "code 5" in reported["message"] and reported["timestamp"] > 1600000000
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"message": 5}', '{"message": {"message": []}}', "\x00\xff", "[" * 100000],
@@ -267,7 +267,7 @@ def test_a_stop_between_two_attempts_is_heeded_at_once(workspace):
 
 
 def test_an_agent_of_another_version_is_refused(workspace):
-    """A launcher that finds an agent that was left from another version beside it."""
+    """A launcher that finds an agent of a different version in its installation."""
     beside = os.path.join(workspace.folder, "installed")
     os.makedirs(os.path.join(beside, "bin"))
     shutil.copy(FULLDECK, os.path.join(beside, "bin"))

@@ -1,4 +1,4 @@
-"""Where the ranks' output goes: files of their own, the merged log, the console."""
+"""Where the ranks' output goes: their own files, the merged log, the console."""
 import collections
 import os
 import pty
@@ -176,7 +176,7 @@ def test_a_full_disk_is_said_once_and_the_run_goes_on(workspace, small_disk):
     assert {"done-0", "done-1"} <= set(os.listdir(workspace.folder))
     said = [line for line in done.err.splitlines() if line.startswith("fulldeck: cannot write ")]
     assert len(said) == 1 and "train.log: No space left on device" in said[0], done
-    # How much was lost is told at the end.
+    # The number of lost lines is reported at the end.
     assert re.search(r"fulldeck: \d+ lines are missing in .*train.log", done.err), done
 
 

@@ -1,4 +1,4 @@
-"""Signals: who gets them, how much time ranks have, and how the run ends."""
+"""Signals: who receives them, how much time ranks have, and how the run ends."""
 import fcntl
 import os
 import pty
@@ -36,7 +36,7 @@ def test_a_signal_in_the_first_moments_is_not_lost(workspace):
         time.sleep(delay)
         running.signal(signal.SIGTERM)
         done = running.wait(20)
-        # Before the launcher could do anything the signal just ends it.
+        # Before the launcher is ready, the signal just ends it.
         assert done.code in (143, -signal.SIGTERM), done
         workspace.assert_nothing_left(0 if done.code == 143 else 10)
 
@@ -149,7 +149,7 @@ def test_a_user_signal_can_be_made_to_stop_the_run(workspace):
     assert running.wait(20).code == 128 + signal.SIGUSR1
 
 
-def test_a_rank_that_is_stopped_and_continued_is_told_of_both_times(workspace):
+def test_a_rank_that_is_stopped_and_continued_is_signaled_both_times(workspace):
     running = workspace.start_shell(2, WAIT)
     wait_for_files(workspace, "ready-0", "ready-1")
     pid = workspace.ranks()[1]
@@ -166,7 +166,7 @@ def test_what_ranks_leave_running_at_a_good_end_is_ended_and_said(workspace):
                               "while [ ! -e up-$RANK ]; do sleep 0.01; done")
     assert done.code == 0, done
     left = {int(read(os.path.join(workspace.folder, "up-%d" % rank))) for rank in range(2)}
-    # A shell on its way out may still be there and be listed too.
+    # A shell that is exiting may still be listed too.
     events = workspace.events("processes-left")
     assert len(events) == 1 and left <= set(events[0]["pids"]), (left, events, done)
 

@@ -1,4 +1,4 @@
-"""Drives `fulldeck ps`, `stop`, `logs` and `top` on runs whose processes are stand-ins and whose entries are written here."""
+"""`fulldeck ps`, `stop`, `logs` and `top` on runs with stand-in processes and registry entries that the test writes."""
 import json
 import os
 import pty
@@ -19,7 +19,7 @@ USE_CARD = os.path.join(BUILD, "tests", "use_simulated_card")
 PATIENCE = 180
 
 IGNORES_TERM = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
-# Ends on SIGTERM, and kills the process that it is given as well: a front that passes it on.
+# Exits on SIGTERM and also kills a given process, like a front that forwards it.
 PASSES_ON = """
 import os, signal, sys, time
 def stop(*_):
@@ -71,7 +71,7 @@ class Runs:
         return process
 
     def add(self, run_id, front=None, supervisor=None, ranks=(), **fields):
-        """Registers a run. Without a supervisor it is what a killed launcher left."""
+        """Registers a run. Without a supervisor it is the entry of a killed launcher."""
         gone = {"pid": 0, "start_ticks": 0}
         directory = self.work / "fulldeck_runs" / run_id
         (directory / "logs").mkdir(parents=True, exist_ok=True)
@@ -307,7 +307,7 @@ def test_stop_holders_shows_them_and_needs_yes_without_a_terminal(runs, holder):
 
 
 def answer_on_terminal(runs, arguments, answer):
-    """What the command writes on a pseudo-terminal on which the question is answered, and its exit code."""
+    """The command's output on a pseudo-terminal on which the question is answered, and its exit code."""
     child, terminal = pty.fork()
     if child == 0:
         os.execve(FULLDECK, [FULLDECK] + arguments, runs.environment)
@@ -469,7 +469,7 @@ def test_logs_keeps_up_with_a_flood(runs):
     launcher = runs.sleeper()
     directory = runs.add("alpha", launcher, launcher)
     follow = runs.popen("logs", "-f", "-n", "0")
-    # Followed from its beginning, whatever was written while the program started.
+    # Followed from its start, whatever was written while the program started.
     marker = "".join("%07d\n" % i for i in range(500000))
     eventually(lambda: inotify_watches(follow.pid) > 0)
     with open(str(directory / "logs" / "train.log"), "a") as log:

@@ -1,5 +1,5 @@
-"""What one user can do to another through fulldeck's files, folders, sockets, names and ports, and what leaves it in an archive.
-Attackers run as users of their own (numbers without accounts), which only root can arrange."""
+"""What one user can do to another through fulldeck's files, folders, sockets, names and ports, and what an archive
+reveals. Attackers run under uids of their own (without accounts), which needs root."""
 import glob
 import json
 import os
@@ -18,12 +18,12 @@ from launching import FULLDECK, free_port, read, remove, wait_until
 ATTACKER = 61001
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as two users")
 
-# Modules that the scripts of doctor, patch and bundle import, or that what they import does.
+# Modules that the scripts of doctor, patch and bundle import, directly or indirectly.
 PLANTED = ("json", "csv", "contextlib", "base64", "hashlib", "linecache", "importlib", "resource", "email", "zipfile", "sitecustomize")
 
 
 def run_as(uid, work):
-    """Runs `work` in a child with the rights of that user alone; its text result."""
+    """Runs `work` in a child with only that user's rights; returns its text result."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -34,7 +34,7 @@ def run_as(uid, work):
             os.setuid(uid)
             os.write(theirs, str(work()).encode())
             code = 0
-        except BaseException as error:  # the child must never come back into pytest
+        except BaseException as error:  # the child must never return into pytest
             os.write(theirs, repr(error).encode())
         finally:
             os._exit(code)
@@ -48,7 +48,7 @@ def run_as(uid, work):
 
 @pytest.fixture
 def open_folder():
-    """As /tmp is: everybody can make files there, nobody can remove others'."""
+    """Permissions like /tmp: every user can create files there, none can remove others' files."""
     folder = tempfile.mkdtemp(prefix="fulldeck-test-", dir="/tmp")
     os.chmod(folder, 0o1777)
     yield folder
@@ -69,7 +69,7 @@ def plant_modules(folder, marker):
 def test_no_module_of_the_working_directory_is_imported(workspace, command):
     marker = os.path.join(workspace.folder, "notes", "ran")
     plant_modules(workspace.folder, marker)
-    # With an empty entry, as PYTHONPATH=$PYTHONPATH:/x leaves one where the variable was not set.
+    # With an empty entry, which PYTHONPATH=$PYTHONPATH:/x produces if the variable was not set.
     done = workspace.fulldeck(*command, extra={"PYTHONPATH": ":/nowhere:.", "PATH": ":.:" + workspace.variables["PATH"]})
     assert not glob.glob(marker + "*"), done
     assert done.code in (0, 1, 91), done
@@ -106,7 +106,7 @@ def test_logs_in_torchruns_place_are_private_and_not_in_a_folder_that_another_us
 
 @as_root
 def test_a_run_keeps_no_logs_in_a_folder_that_another_user_made_in_a_shared_one(workspace, open_folder):
-    """Its owner could put links in the workspace of error.json, which the rank itself writes."""
+    """Its owner could replace error.json, which the rank itself writes, with links."""
     def squat():
         os.mkdir(os.path.join(open_folder, "fulldeck_runs"))
         os.chmod(os.path.join(open_folder, "fulldeck_runs"), 0o777)
@@ -132,7 +132,7 @@ def test_logs_in_torchruns_place_are_private_where_log_dir_names_their_folder_to
 
 def test_a_crash_report_is_not_written_through_a_link(workspace):
     precious = workspace.write("precious", "as it was\n")
-    # The rank itself puts the link where its crash report would go.
+    # The rank itself creates the link in place of its crash report.
     program = workspace.write("crash.py", "\n".join((
         "import ctypes, os", "path = os.environ['FULLDECK_CRASH_FILE']", "if os.path.exists(path):", "    os.remove(path)",
         "os.symlink(%r, path)" % precious, "ctypes.string_at(0)")))
@@ -142,7 +142,7 @@ def test_a_crash_report_is_not_written_through_a_link(workspace):
     assert os.path.islink(os.path.join(workspace.run_folder(), "attempt_0", "0", "crash.txt"))
 
 
-# ---- what an archive holds
+# ---- contents of an archive
 
 SHAPES = [
     "accessKeySecret: %s", "secretKey: %s", "dbPassword=%s", 'password="two %s words"', "password=a,b;c&%s", "machine h login u password %s",
@@ -169,7 +169,7 @@ def test_no_secret_of_any_shape_is_in_an_archive_of_a_running_run(workspace):
     running = workspace.start("--nproc-per-node", 1, "--shutdown-timeout", 1, program, *arguments, extra={"PYTHONIOENCODING": "utf-8"})
     wait_until(lambda: [log for log in glob.glob(os.path.join(workspace.runs, "*", "logs", "train.log")) if "ready" in read(log)], "ranks")
     path = os.path.join(workspace.folder, "case.tar")
-    # In a folder in which somebody left modules: neither its own Python nor the doctor's imports them.
+    # In a folder in which a user left modules: neither its own Python nor the doctor's imports them.
     marker = os.path.join(workspace.folder, "notes", "ran")
     plant_modules(workspace.folder, marker)
     done = workspace.fulldeck("bundle", "--yes", "--output", path)
@@ -221,7 +221,7 @@ def test_links_and_files_of_others_in_a_run_folder_are_not_read(workspace, open_
 @as_root
 def test_a_stranger_who_has_all_names_of_ports_keeps_no_run_from_starting(workspace):
     port = free_port()
-    ready, told = os.pipe()
+    ready, ready_writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.setuid(ATTACKER)
@@ -229,7 +229,7 @@ def test_a_stranger_who_has_all_names_of_ports_keeps_no_run_from_starting(worksp
         names[0].bind("\0fulldeck-master-port-%d" % port)
         names[1].bind("\0fulldeck-master-port-0-%d" % port)
         names[1].listen(1)
-        os.write(told, b"+")
+        os.write(ready_writer, b"+")
         signal.pause()
         os._exit(0)
     try:
@@ -239,7 +239,7 @@ def test_a_stranger_who_has_all_names_of_ports_keeps_no_run_from_starting(worksp
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(ready)
-        os.close(told)
+        os.close(ready_writer)
 
 
 def test_the_ranks_of_a_run_share_a_secret_that_no_other_run_has(workspace):
@@ -280,14 +280,14 @@ def test_the_doctors_listener_takes_one_address_and_answers_only_who_has_the_tok
     addresses = [line.split()[1] for name in ("tcp", "tcp6") for line in read("/proc/net/" + name).splitlines()[1:]
                  if line.split()[1].endswith(":%04X" % port) and line.split()[3] == "0A"]
     assert addresses == ["0100007F:%04X" % port]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, socket.create_connection(("127.0.0.1", port)) as stranger:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, socket.create_connection(("127.0.0.1", port)) as unauthenticated:
         asking.settimeout(0.3)
         asking.sendto(b"FDDOCTOR" + b"x" * 600, ("127.0.0.1", port))
         with pytest.raises(socket.timeout):
             asking.recv(100)
-        stranger.settimeout(30)
-        stranger.sendall(b"FDDOCTOR" + b"\0\0\0\1" + bytes(52))
-        assert stranger.recv(100) == b""
+        unauthenticated.settimeout(30)
+        unauthenticated.sendall(b"FDDOCTOR" + b"\0\0\0\1" + bytes(52))
+        assert unauthenticated.recv(100) == b""
     for token, verdict in (("of ours", "ok"), ("of others", "cannot tell")):
         done = workspace.fulldeck("doctor", "--json", "--only", "peer-reach", "--hosts", "127.0.0.1:%d" % port, extra={"FULLDECK_TOKEN": token})
         assert json.loads(done.out)["checks"][0]["verdict"] == verdict, done

@@ -1,4 +1,4 @@
-"""`fulldeck run` under a real Slurm of two nodes (tests/cluster/slurm.py)."""
+"""`fulldeck run` under a real Slurm with two nodes (tests/cluster/slurm.py)."""
 import os
 import stat
 
@@ -22,8 +22,8 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def limited_job(slurm, tmp_path_factory):
-    """Slurm looks at time limits twice a minute and may signal a minute too early, so this job has three minutes, of which the signal leaves
-    it at least one to set itself up; it is started first and looked at last."""
+    """Slurm checks time limits twice per minute and may signal a minute too early. So this job has three minutes, of
+    which the signal leaves it at least one to start; it is started first and checked last."""
     folder = tmp_path_factory.mktemp("limited")
     job = slurm.sbatch("exec {} run --nproc-per-node 4 --devices cpu {} {} --steps 0 --on-usr1 {}/checkpoint\n".format(
         FULLDECK, script("lockstep.py"), folder, folder), folder, "-N2", "--time=3", "--signal=B:USR1@60")
@@ -32,7 +32,7 @@ def limited_job(slurm, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(slurm, limited_job):
-    """After each test nothing runs but the daemons and the job with the time limit."""
+    """After each test only the daemons and the job with the time limit run."""
     yield
     for job in slurm.ask("squeue", "-h", "-o", "%i").split():
         if job != limited_job[0]:
@@ -69,7 +69,7 @@ def test_srun_on_two_nodes_gives_one_world_of_eight(slurm, tmp_path):
 
 
 def test_two_launchers_on_each_node_share_its_cards(slurm, tmp_path):
-    # Both nodes are this machine: each needs its own leases, or the second one would find all cards taken.
+    # Both nodes are this machine: each needs its own leases, or the second one would find all cards in use.
     wrapper = tmp_path / "on_its_node"
     wrapper.write_text('#!/bin/sh\nexport FULLDECK_LEASE_DIR="{0}/$(hostname)" FULLDECK_SIMULATE_DIR="{0}/$(hostname)-cards"\n'
                        'mkdir -p -m 700 "$FULLDECK_LEASE_DIR" "$FULLDECK_SIMULATE_DIR"\nexec "$@"\n'.format(tmp_path))
@@ -100,7 +100,7 @@ def test_torch_distributed_adds_up_over_two_nodes(slurm, tmp_path):
     done = slurm.srun(["-N2", "--ntasks-per-node=1", FULLDECK, "run", "--nproc-per-node", "2", "--devices", "cpu",
                        script("all_reduce.py")], tmp_path, seconds=120)
     assert done.returncode == 0, done.stdout
-    # 1 + 2 + 3 + 4, seen by everybody.
+    # 1 + 2 + 3 + 4, on all ranks.
     for rank in range(4):
         assert "rank {} of 4: sum 10".format(rank) in done.stdout
 
@@ -138,7 +138,7 @@ def test_usr1_reaches_the_ranks_of_both_nodes_and_they_save_and_end_well(slurm, 
     met(tmp_path, 8)
     slurm.ask("scancel", "--signal=USR1", job)
     assert slurm.wait_until_over(job) == "COMPLETED", read(tmp_path / "job.said")
-    # That a rank which has it already gets it once is shown where the signals come at will (test_cluster_signals.py).
+    # test_cluster_signals.py, which controls the signals, shows that a rank that has the signal already gets it once.
     assert sorted(name for name in os.listdir(str(tmp_path)) if name.startswith("checkpoint.")) == \
         ["checkpoint.%d" % rank for rank in range(8)], read(tmp_path / "job.said")
 

@@ -1,5 +1,5 @@
-"""The stacks of all threads on request: what the agent writes inside a rank, that the program notices nothing of it, and what
-`fulldeck stacks` makes of a whole run."""
+"""Stacks of all threads on request: what the agent writes inside a rank, that it does not affect the program, and the
+output of `fulldeck stacks` for a whole run."""
 import ctypes
 import glob
 import json
@@ -19,7 +19,7 @@ from launcher.test_rank_board import PROCESS, Board
 
 HOOK = os.path.join(os.path.dirname(AGENT), "fulldeck_hook")
 SIGNAL = signal.SIGRTMAX - 5
-# A whole answer is promised within 2 s; a test that fails for a machine that is busy otherwise says nothing.
+# A complete response is promised within 2 s; a test that fails because the machine is busy proves nothing.
 ANSWER = 20
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -65,7 +65,7 @@ class Rank:
         assert libc.sigqueue(self.pid, SIGNAL, ctypes.c_void_p(number)) == 0
 
     def dumps(self):
-        """Whole ones."""
+        """Complete reports."""
         return [part + "end of stacks\n" for part in read(self.file).split("end of stacks\n")[:-1]]
 
     def answer(self, number):
@@ -78,7 +78,8 @@ class Rank:
         return self.answer(number)
 
     def ask_until(self, *texts):
-        """The first answer that has all of these: a program may be on its way still when it says that it is ready."""
+        """The first response that contains all of these: a program may still be starting when it prints that it is
+        ready."""
         for number in range(1000, 1200):
             dump = self.ask(number)
             if not dump or all(text in dump for text in texts):
@@ -97,7 +98,7 @@ def threads_of(dump):
     return {part.partition("\n")[0].partition(" ")[2]: part.partition("\n")[2] for part in native.split("\nthread: ")[1:]}
 
 
-# ---- what a rank writes ----
+# ---- the output of a rank ----
 
 
 def test_every_thread_is_there_with_its_stack_or_with_the_reason_why_not(tmp_path, shapes):
@@ -114,7 +115,7 @@ def test_every_thread_is_there_with_its_stack_or_with_the_reason_why_not(tmp_pat
         assert shapes in dump.partition("\nfiles:\n")[2].splitlines()
         assert "Python" not in dump
         assert os.stat(rank.file).st_mode & 0o777 == 0o600
-        # It goes on, and answers again.
+        # It continues, and responds again.
         assert rank.ask(8)
         assert rank.end() == (0, "", "")
 
@@ -128,8 +129,8 @@ def test_a_flood_of_requests_is_answered_whole_and_every_number_once(tmp_path, s
             assert rank.answer(number)
         text = read(rank.file)
         assert text.count("fulldeck stacks 1\n") == text.count("end of stacks\n") <= len(numbers)
-        told = [int(number) for line in re.findall(r"^requests:(.*)$", text, re.M) for number in line.split()]
-        assert sorted(told) == numbers
+        reported = [int(number) for line in re.findall(r"^requests:(.*)$", text, re.M) for number in line.split()]
+        assert sorted(reported) == numbers
         assert rank.end()[0] == 0
 
 
@@ -159,7 +160,7 @@ def test_a_crash_after_and_amid_requests_is_reported_as_ever(tmp_path, shapes):
         assert read(rank.crash_file).endswith("end of report\n")
 
 
-# ---- what the program notices ----
+# ---- effects on the program ----
 
 
 def test_calls_that_can_go_on_go_on_and_errno_stays(tmp_path, shapes):
@@ -182,7 +183,7 @@ def test_the_program_sees_the_default_action_and_what_it_installs_itself(tmp_pat
     with Rank(tmp_path, shapes, "asks", environment=board_variables(board), pass_fds=[board.fd]) as rank:
         # Default, its own (called once), ignored, default, and by signal() default and its own.
         assert rank.before == ["mine\n", "dhiddhd\n"]
-        # What it gave back is taken again.
+        # A returned handler is accepted again.
         assert signal_on(board) == SIGNAL
         assert rank.ask()
         assert rank.end()[0] == 0
@@ -245,10 +246,10 @@ def pythons():
     found = [sys.executable] + [shutil.which("python3.%d" % minor) or "" for minor in range(8, 15)]
     versions = {}
     for path in filter(None, found):
-        told = subprocess.run([path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], stdout=subprocess.PIPE,
+        reported = subprocess.run([path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, universal_newlines=True, timeout=TIMEOUT)
-        if told.returncode == 0:
-            versions.setdefault(told.stdout.strip(), path)
+        if reported.returncode == 0:
+            versions.setdefault(reported.stdout.strip(), path)
     return sorted(versions.items())
 
 
@@ -258,13 +259,13 @@ def test_pythons_stacks_stand_before_the_native_ones(tmp_path, version, python):
     script.write_text(PYTHON)
     with Rank(tmp_path, python, script, "spin") as rank:
         dump = rank.ask_until("in goes_round")
-        told = dump.partition("\nPython stacks:\n")[2].partition("\nnative stacks:\n")[0]
+        reported = dump.partition("\nPython stacks:\n")[2].partition("\nnative stacks:\n")[0]
         assert dump.count("\nthread: ") == 2
-        assert re.search(r'^  File "%s", line \d+ in waits_for_an_event$' % re.escape(str(script)), told, re.M)
-        assert re.search(r"^Current thread (0x[0-9a-f]+)", told, re.M)
-        assert re.search(r'^  File "%s", line \d+ in goes_round$' % re.escape(str(script)), told, re.M)
-        # The threads of both parts can be put together.
-        assert {int(number, 16) for number in re.findall(r"hread (0x[0-9a-f]+)", told)} == {
+        assert re.search(r'^  File "%s", line \d+ in waits_for_an_event$' % re.escape(str(script)), reported, re.M)
+        assert re.search(r"^Current thread (0x[0-9a-f]+)", reported, re.M)
+        assert re.search(r'^  File "%s", line \d+ in goes_round$' % re.escape(str(script)), reported, re.M)
+        # The threads of both parts can be matched.
+        assert {int(number, 16) for number in re.findall(r"hread (0x[0-9a-f]+)", reported)} == {
             int(number, 16) for number in re.findall(r"^pthread: (0x[0-9a-f]+)$", dump, re.M)}
 
 
@@ -292,7 +293,7 @@ def test_python_ends_as_ever_after_it_was_asked_and_opens_no_file_for_it(tmp_pat
 
 
 def start_shapes(workspace, shapes, cases):
-    """A run with a shape for each rank. The ranks read a pipe that nobody ends: the launcher's standard input."""
+    """A run with one shape per rank. The ranks read a pipe that stays open: the launcher's standard input."""
     script = workspace.write("train.py", PYTHON)
     words = {"c": "'%s' %%s" % shapes, "python": "'%s' '%s' %%s" % (sys.executable, script)}
     text = "case $RANK in\n"
@@ -325,21 +326,21 @@ def test_eight_ranks_of_every_shape_tell_their_stacks(workspace, shapes):
     wait_until(lambda: state_of(ranks[4]) == "T", "the stopped rank")
     done = workspace.fulldeck("stacks", "--json")
     assert done.code == 0, done
-    told = json.loads(done.out)
-    assert [rank["rank"] for rank in told["ranks"]] == list(range(8))
-    assert all(rank["complete"] and rank["why_none"] == "" for rank in told["ranks"])
-    assert all(rank["milliseconds"] >= 0 for rank in told["ranks"])  # `make promises` has the figure, R5
-    assert [rank["was_stopped"] for rank in told["ranks"]] == [False] * 4 + [True] + [False] * 3
+    reported = json.loads(done.out)
+    assert [rank["rank"] for rank in reported["ranks"]] == list(range(8))
+    assert all(rank["complete"] and rank["why_none"] == "" for rank in reported["ranks"])
+    assert all(rank["milliseconds"] >= 0 for rank in reported["ranks"])  # `make promises` measures it (R5)
+    assert [rank["was_stopped"] for rank in reported["ranks"]] == [False] * 4 + [True] + [False] * 3
     wait_until(lambda: state_of(ranks[4]) == "T", "the stopped rank stopped again")
-    top = {rank["rank"]: rank["threads"][0] for rank in told["ranks"]}
+    top = {rank["rank"]: rank["threads"][0] for rank in reported["ranks"]}
     assert [frame["function"] for frame in top[1]["python"]][0] == "holds_the_interpreter"
     assert [frame["function"] for frame in top[2]["python"]][:2] == ["goes_round", "<module>"]
     assert "wait_for_the_end" in [frame["function"] for frame in top[3]["native"]]
-    # The worker that rank 6 forked does not answer for it, and is named.
-    assert [child["parent"] for child in told["ranks"][6]["children"]] == [ranks[6]]
-    assert len(told["ranks"][6]["threads"]) == 2
+    # The worker that rank 6 forked does not respond for it, and is named.
+    assert [child["parent"] for child in reported["ranks"][6]["children"]] == [ranks[6]]
+    assert len(reported["ranks"][6]["threads"]) == 2
 
-    # For people, one rank, again: the file counts on.
+    # Again for one rank, as human-readable text: the file's number increases.
     done = workspace.fulldeck("stacks", os.path.basename(workspace.run_folder()), "--rank", 2)
     assert done.code == 0, done
     lines = done.out.splitlines()
@@ -372,7 +373,7 @@ def test_a_rank_that_cannot_tell_is_shown_with_what_the_kernel_tells_and_why(wor
     assert re.search(r"^  thread \d+ waits: sleeping \(state S\)", blocks[1], re.M)
     for block in blocks[2:4]:
         assert "no stack: the rank does not take the request: the agent is not in it" in block
-    # Nobody died of being asked, and nobody was told a thing.
+    # The requests killed no rank, and no program received a signal.
     assert workspace.ranks() == ranks and "mine" not in workspace.log(2, "stdout")
     stop(running)
 

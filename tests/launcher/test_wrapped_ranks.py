@@ -1,4 +1,5 @@
-"""Ranks that are no Python: a shell that starts the training as a child. Its first Python is adapted and checked as the rank itself would be."""
+"""Ranks that are not Python: a shell that starts the training as a child. Its first Python process is adapted and
+checked like a rank."""
 import os
 import sys
 
@@ -46,7 +47,8 @@ def test_a_training_that_a_shell_starts_is_checked_as_the_rank_itself(workspace)
 
 
 def test_one_python_at_a_time_stands_for_a_rank_that_is_none(workspace):
-    """One after the other does; what runs beside it, behind another Python, as another rank or as a launcher does not."""
+    """One process after another is adapted; a concurrent one, one below another Python process, one with a different
+    rank, and a launcher are not."""
     workspace.variables.update(PYTHON=sys.executable, SHOW=workspace.write("show.py", SHOW), BEHIND=workspace.write("behind.py", BEHIND),
                            LAUNCHER=workspace.write("torchrun", SHOW))
     done = workspace.run("--nproc-per-node", 1, "--no-python", "bash", workspace.write("train.sh", """

@@ -1,5 +1,5 @@
-"""Does every card work for its rank? The tricks of card_tricks.py that take longer, a card that falls idle later, and the training job.
-Takes a minute and a half."""
+"""Whether every card works for its rank: the tricks of card_tricks.py that take longer, a card that becomes idle later,
+and the training job. Takes a minute and a half."""
 import json
 import os
 import re

@@ -1,4 +1,4 @@
-"""Out of memory on cgroup v2 (R8), in a virtual machine. Minutes without KVM."""
+"""Out of memory on cgroup v2 (R8), in a virtual machine. Takes minutes without KVM."""
 import os
 import subprocess
 

@@ -1,4 +1,5 @@
-"""Every sound script of tests/grids/clean_suite.py under `fulldeck run --strict`, one test each: none may get a warning."""
+"""Every correct script of tests/grids/clean_suite.py under `fulldeck run --strict`, one test each: none may get a
+warning."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""MMEngine's Runner and Accelerate on every kind of simulated card that they have names of their own for, to the losses of gcu cards,
-for which they have none."""
+"""MMEngine's Runner and Accelerate on every kind of simulated card that they support by name, compared with the losses
+on gcu cards, which they do not support by name."""
 import pytest
 
 from python import test_frameworks

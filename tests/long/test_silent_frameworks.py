@@ -1,4 +1,4 @@
-"""The same silent errors in Accelerate, HF Trainer, Lightning and MMEngine, without an edit."""
+"""The same silent errors in Accelerate, HF Trainer, Lightning and MMEngine, all unmodified."""
 import os
 
 import pytest

@@ -1,4 +1,4 @@
-"""A supervisor that can do nothing, held by a debugger or inside the kernel, keeps neither the launcher nor the ranks."""
+"""A supervisor that is blocked by a debugger or inside the kernel blocks neither the launcher nor the ranks."""
 import ctypes
 import os
 import signal
@@ -10,7 +10,7 @@ ATTACH, WALL = 16, 0x40000000
 
 
 def is_pending(pid, number):
-    """Whether the process was sent that signal and has not taken it."""
+    """Whether that signal is pending for the process."""
     sets = [int(line.split()[1], 16) for line in read("/proc/%d/status" % pid).splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
     return any(each >> (number - 1) & 1 for each in sets)
 
@@ -24,12 +24,12 @@ def test_a_supervisor_in_a_debugger_is_killed_at_the_second_signal(workspace):
     wait_until(lambda: state_of(supervisor) == "t", "the supervisor to be held")
     for number in (signal.SIGTERM, signal.SIGINT):
         running.signal(number)
-        # Of two that come together the kernel gives the one with the lower number first.
+        # Of two simultaneous signals the kernel delivers the one with the lower number first.
         wait_until(lambda number=number: is_pending(supervisor, number) or not running.alive, "the launcher to pass it on")
     deadline = time.monotonic() + 60
     while running.alive and time.monotonic() < deadline:
         try:
-            os.waitpid(supervisor, os.WNOHANG | WALL)  # its parent hears of its end after the tracer
+            os.waitpid(supervisor, os.WNOHANG | WALL)  # its parent is notified of its exit after the tracer
         except ChildProcessError:
             pass
         time.sleep(0.01)

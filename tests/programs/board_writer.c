@@ -1,11 +1,11 @@
-/* board_writer STEPS MILLISECONDS_PER_STEP [ENDING]: a rank that only pretends to train. It takes that many steps on
- * the rank board, one every so many milliseconds, each with an all_reduce, a heartbeat and the usual figures, and
- * prints "step N". STEPS 0: until it is killed.
+/* board_writer STEPS MILLISECONDS_PER_STEP [ENDING]: a rank that only pretends to train. It reports STEPS steps on the
+ * rank board, one per MILLISECONDS_PER_STEP, each with an all_reduce, a heartbeat and the usual metrics, and prints
+ * "step N". STEPS 0: until it is killed.
  *
- * ENDING: ok (default) ends with code 0; fail tells of an error and ends with code 3; hang begins one more all_reduce
+ * ENDING: ok (default) exits with code 0; fail reports an error and exits with code 3; hang starts one more all_reduce
  * and stays in it; abort ends with SIGABRT.
  *
- * Without a board it says why on standard error, and takes its steps all the same. */
+ * Without a board it prints the reason on standard error and runs its steps anyway. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-// A small training program against the public headers alone, for tests/runtime/test_checkpoints.py.
+// A small training program that uses only the public headers, for tests/runtime/test_checkpoints.py.
 //
-//   checkpoint_training train DIR STEPS EVERY   trains (AdamW, dropout) and saves every EVERY steps; resumes where a
-//                                               killed one stopped. Prints "resumed N" and "final HASH".
+//   checkpoint_training train DIR STEPS EVERY   trains (AdamW, dropout) and saves every EVERY steps; resumes after a
+//                                               kill. Prints "resumed N" and "final HASH".
 //   checkpoint_training types DIR               saves one tensor of each type
-//   checkpoint_training weights FILE            loads FILE into a module and prints its tensors, one value a line
+//   checkpoint_training weights FILE            loads FILE into a module and prints its tensors, one value per line
 #include <ATen/ATen.h>
 #include <fulldeck/checkpoint.h>
 #include <torch/optim/adamw.h>
@@ -53,7 +53,7 @@ int Train(const std::string& directory, std::int64_t steps, std::int64_t every) 
   std::printf("resumed %lld\n", static_cast<long long>(done));
   std::fflush(stdout);
   for (std::int64_t step = done + 1; step <= steps; ++step) {
-    // The data are drawn too: a generator that went another way would be seen.
+    // The data is random too, so a generator in a wrong state shows in the result.
     const at::Tensor input = at::randn({16, 32});
     const at::Tensor hidden = at::dropout(at::relu(at::linear(input, model.first, model.bias)), 0.2, true);
     const at::Tensor loss = at::mse_loss(at::linear(hidden, model.second), at::ones({16, 4}));

@@ -1,26 +1,30 @@
 /* collectives_rank KEY=VALUE…: a member of a group that makes calls through the C interface until something ends them,
- * and has an accident on the way if it is told to. What it has to say goes to standard output, a line each:
+ * with a fault on the way if one is requested. It reports on standard output, one line each:
  *
- *   ready                      the group is made
+ *   ready                      the group is created
  *   calling                    its first call is over
  *   holding                    with hold=
- *   calls N                    it made all its calls, and everything was right
+ *   calls N                    it made all its calls, and all results were correct
  *   failed CODE CALL TIME AGAIN TEXT   a call failed: its number, when it returned (seconds of CLOCK_MONOTONIC),
- * whether a further call said the same (same or other), and what was said (line ends as " | ") wrong TEXT a result was
- * not what it should be descriptors FIRST LAST     with groups=
+ *                              whether a further call returned the same code (same or other), and the message
+ *                              (newlines as " | ")
+ *   wrong TEXT                 a result was incorrect
+ *   descriptors FIRST LAST     with groups=
  *
- *   rank=R size=N key=K        needed
- *   name=NAME timeout=MS       of the meeting, and of every call where nothing else is said
+ *   rank=R size=N key=K        required
+ *   name=NAME timeout=MS       of the rendezvous, and of every call unless overridden
  *   call_timeout=MS            of the calls, from the first one or from call number hold=
  *   hold=N                     waits for SIGUSR1 before call number N (from 1)
- *   watch=connection           as on a kernel that has no pidfds
- *   op=OP count=N calls=N      what it calls, of how many float32 (default all_reduce × 1000), how often (0: until it
- * fails). OP may be mixed: one after another fault=F at=N               instead of call number N (from 1): kill, stop,
- * segv, exit, leave (destroys the group and waits), hang (makes no call and waits); or another call than the others:
- * operation, type, count, root, reduction, skipped; or abort (from another thread, while it waits in the call)
- *   after=MS                   waits so long before the accident
- *   groups=N                   makes and leaves so many groups, with calls= in each
- *   large=BYTES                one broadcast and one all_reduce of so many int8 */
+ *   watch=connection           as on a kernel without pidfds
+ *   op=OP count=N calls=N      the operation, its number of float32 elements (default all_reduce × 1000), and the
+ *                              number of calls (0: until it fails). OP may be mixed: one operation after another
+ *   fault=F at=N               instead of call number N (from 1): kill, stop, segv, exit, leave (destroys the group
+ *                              and waits), hang (makes no call and waits); or a mismatched call: operation, type,
+ *                              count, root, reduction, skipped; or abort (from another thread, while it waits in
+ *                              the call)
+ *   after=MS                   delay before the fault
+ *   groups=N                   creates and leaves N groups, with calls= in each
+ *   large=BYTES                one broadcast and one all_reduce of BYTES int8 elements */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -77,7 +81,7 @@ static void Say(const char* text) {
   fflush(stdout);
 }
 
-/* pidfd_open gives ENOSYS from now on. */
+/* pidfd_open returns ENOSYS from now on. */
 static void LosePidfds(void) {
   struct sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -107,7 +111,7 @@ static int Wrong(const char* operation, uint64_t at, double got, double expected
   return 1;
 }
 
-/* Makes one call and looks at all that it gave. Returns its code; 1: a wrong value, which was said. */
+/* Makes one call and checks all its results. Returns its code; 1: a wrong value, which was reported. */
 static int Call(fulldeck_group* group, const char* operation, uint64_t count, uint64_t call, int root) {
   const uint64_t all = count * (uint64_t)world_size;
   const float own = (float)(own_rank + 1 + (int)(call % 5));
@@ -121,7 +125,8 @@ static int Call(fulldeck_group* group, const char* operation, uint64_t count, ui
   for (uint64_t i = 0; i < all; ++i) output[i] = -1;
   int code = 0;
   uint64_t written = 0;
-  int parts = 0; /* of the ranks, one after another; else the same everywhere */
+  // Whether the result consists of one chunk per rank; otherwise it is the same everywhere.
+  int parts = 0;
   float expected = sum;
   if (strcmp(operation, "all_reduce") == 0) {
     code = fulldeck_all_reduce(group, input, output, count, FULLDECK_FLOAT32, FULLDECK_SUM);
@@ -154,7 +159,7 @@ static int Call(fulldeck_group* group, const char* operation, uint64_t count, ui
     written = all;
     parts = 1;
   } else if (strcmp(operation, "message") == 0) {
-    /* From each to the next; the last one receives first, so that nobody waits in a circle. */
+    /* From each rank to the next; the last one receives first, which avoids a circular wait. */
     const int to = (own_rank + 1) % world_size;
     const int from = (own_rank + world_size - 1) % world_size;
     const int last = own_rank == world_size - 1;
@@ -174,7 +179,7 @@ static int Call(fulldeck_group* group, const char* operation, uint64_t count, ui
   return FULLDECK_OK;
 }
 
-/* What the others do not call. */
+/* A call that the others do not make. */
 static int OtherCall(fulldeck_group* group, const char* fault, uint64_t count) {
   if (strcmp(fault, "operation") == 0) return fulldeck_barrier(group);
   if (strcmp(fault, "type") == 0) return fulldeck_all_reduce(group, input, output, count, FULLDECK_INT32, FULLDECK_SUM);
@@ -256,7 +261,7 @@ static int Large(fulldeck_group* group, uint64_t bytes) {
     perror("collectives_rank: mmap");
     return 99;
   }
-  /* A period that no power of two is a multiple of: data that lands 4 GiB off is seen. */
+  /* The period is not a divisor of a power of two, so data that is off by 4 GiB is detected. */
   for (uint64_t i = 0; i < bytes; ++i) data[i] = (int8_t)(own_rank == 0 ? i % 127 : 1);
   const double begin = Seconds();
   int code = fulldeck_broadcast(group, data, bytes, FULLDECK_INT8, 0);
@@ -279,7 +284,7 @@ static int Large(fulldeck_group* group, uint64_t bytes) {
   return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- main ---- */
 
 static void HaveAccident(fulldeck_group* group, const char* fault, uint64_t after) {
   Sleep(after);
@@ -320,7 +325,7 @@ int main(int argc, char** argv) {
 
   int first_descriptors = 0;
   for (uint64_t number = 0; number < groups; ++number) {
-    /* The first ones open what stays open for the process. */
+    /* The first groups open descriptors that stay open for the process. */
     if (number == 10) first_descriptors = Descriptors();
     fulldeck_group* group = Join(argc, argv, number);
     for (uint64_t call = 1; call <= calls; ++call) {

@@ -1,4 +1,5 @@
-/* A program that goes wrong in the way that its first argument names. Compiled and run by tests/launcher/test_rank_agent.py. */
+/* A program that fails in the way that its first argument names. Compiled and run by tests/launcher/test_rank_agent.py.
+ */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -28,7 +29,7 @@ __attribute__((noinline)) int endless(int depth) {
 __attribute__((noinline)) void call_nothing(void) {
   void (*volatile nothing)(void) = (void (*)(void))16;
   nothing();
-  write_to((int*)4); /* so that the call is not the last thing */
+  write_to((int*)4); /* so that the call is not the last instruction */
 }
 
 __attribute__((noinline)) void smash_the_stack(void) {
@@ -117,7 +118,7 @@ static void own_stack(size_t size) {
   if (sigaltstack(&alternate, NULL) != 0) exit(96);
 }
 
-/* Says how much of the alternate stack was touched below what the kernel put there for this handler. */
+/* Prints how much of the alternate stack was used below the kernel's signal frame for this handler. */
 static void measure(int signal_number, siginfo_t* info, void* context) {
   const char* at = alternate.ss_sp;
   while (*at == 0) ++at;
@@ -233,7 +234,7 @@ int main(int count, char** arguments) {
     say("recovered\n");
     abort();
   }
-  WHEN("loop") { /* returns to the instruction that faults, for ever */
+  WHEN("loop") { /* returns to the faulting instruction, forever */
     install(SIGSEGV, other, 0);
     alarm(2);
     write_to((int*)64);

@@ -1,10 +1,10 @@
-// Runs the backbone on what test_dinov3_parity.py has laid out, one folder a case:
+// Runs the backbone on the input of test_dinov3_parity.py, one folder per case:
 //   shape               dim layers heads mlp gated registers patch channels  N H W
-//   weights             a file or folder of Hugging Face's
-//   allowed             (may be missing) lines "miss NAME" and "more NAME": what the config allows
+//   weights             a file or folder in Hugging Face's format
+//   allowed             (optional) lines "miss NAME" and "more NAME": what the config allows
 //   images.safetensors  "images" [N, channels, H, W], and "direction", of the shape of the last hidden state
-// and writes outputs.safetensors: hidden.0 … hidden.L, last, pooled, and gradient.NAME of every parameter that learns,
-// of the sum of direction · last. A case that fails has its words in the file error instead.
+// Writes outputs.safetensors: hidden.0 … hidden.L, last, pooled, and gradient.NAME of every trainable parameter, of the
+// sum of direction · last. If a case fails, it writes its message to the file error instead.
 #include <ATen/ops/zeros.h>
 
 #include <cstdint>

@@ -1,19 +1,19 @@
-/* fault_rank KEY=VALUE…: a rank that walks through the phases init, collective, checkpoint and teardown in step with
- * the other ranks, and has an accident on the way. Ranks that are spared wait for it as ranks in a collective do: for
- * ever.
+/* fault_rank KEY=VALUE…: a rank that runs through the phases init, collective, checkpoint and teardown in step with
+ * the other ranks, with a fault on the way. The other ranks wait for the failed one forever, as ranks in a collective
+ * do.
  *
- *   notes=DIR        where it leaves notes (must exist): rank-R holds its pid; fault holds the time of the accident in
- *                    nanoseconds of CLOCK_MONOTONIC, and the pid. Needed.
- *   rank=R phase=P   who has the accident, and when. In `collective` it waits until all others are stuck in it.
+ *   notes=DIR        the folder of its notes (must exist): rank-R holds its pid; fault holds the time of the fault in
+ *                    nanoseconds of CLOCK_MONOTONIC, and the pid. Required.
+ *   rank=R phase=P   which rank has the fault, and when. In `collective` it waits until all others are stuck in it.
  *   fault=F          none (default), kill, segv, abort, stop, hang, exit:CODE, signal:NUMBER, memory:MIB (touches that
- *                    much, and exits with 0 when it could)
- *   until=N          the accident happens in the attempts before N only (default: in all)
- *   term=T           what every rank does with SIGTERM: die (default), ignore, save:MS (writes saved-R after so many
- *                    milliseconds, with the time at which it saw the signal and the pid, and exits with 0), bomb:N
- *                    (forks, and the children fork, until N more are there)
- *   children=N       every rank has so many children; daemons=N: children of init's, in sessions of their own, deaf to
+ *                    much, and exits with 0 if it succeeds)
+ *   until=N          the fault happens only in the attempts before N (default: in all)
+ *   term=T           what every rank does on SIGTERM: die (default), ignore, save:MS (after MS milliseconds writes
+ *                    saved-R, with the time at which it received the signal and the pid, and exits with 0), bomb:N
+ *                    (forks, and the children fork, until N more processes exist)
+ *   children=N       every rank has N children; daemons=N: children of init, in sessions of their own, that ignore
  *                    SIGTERM; left=N: children that left the process group
- *   stat=R:PATH      rank R asks for that file when it is in the collective: the kernel may hold it there
+ *   stat=R:PATH      rank R calls stat on that file in the collective: the kernel may block it there
  *   deaf=1           children and left ones ignore SIGTERM too */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,10 +36,11 @@ enum { kPhases = 4 };
 static const char* const kPhaseNames[kPhases] = {"init", "collective", "checkpoint", "teardown"};
 enum { kCollective = 1 };
 
-/* In a file of the run's directory, which begins as zeros. */
+/* Mapped from a file in the run's folder that is initially zero. */
 struct Shared {
-  atomic_uint arrived[kPhases]; /* ranks at the end of that phase; also the futex on which the others wait */
-  atomic_int bomb;              /* processes that may still be forked */
+  // Ranks at the end of that phase; also the futex on which the others wait.
+  atomic_uint arrived[kPhases];
+  atomic_int bomb; /* processes that may still be forked */
 };
 
 static struct Shared* shared;
@@ -62,7 +63,7 @@ static const char* Option(int argc, char** argv, const char* name, const char* o
   return otherwise;
 }
 
-/* The number behind "word:", or -1 when `text` is not of that form. */
+/* The number after "word:", or -1 if `text` does not have that form. */
 static long NumberOf(const char* text, const char* word) {
   const size_t length = strlen(word);
   return strncmp(text, word, length) == 0 && text[length] == ':' ? strtol(text + length + 1, NULL, 10) : -1;
@@ -77,7 +78,7 @@ static unsigned FromEnvironment(const char* name) {
   return (unsigned)strtoul(text, NULL, 10);
 }
 
-/* Whole or not at all: a reader never sees half a note. */
+/* Atomic: a reader never sees half a note. */
 static void WriteNote(const char* name, const char* text) {
   char path[PATH_MAX];
   char unfinished[PATH_MAX];
@@ -132,12 +133,13 @@ static void ActOnTerm(void) {
   }
   signal(SIGTERM, SIG_IGN);
   while (atomic_fetch_sub(&shared->bomb, 1) > 0) {
-    if (fork() < 0) break; /* parent and child both go on */
+    if (fork() < 0) break; /* parent and child both continue */
   }
   for (;;) pause();
 }
 
-/* Until `count` ranks have arrived at the end of the phase. The wait is short, for a signal may come just before it. */
+/* Until `count` ranks have reached the end of the phase. Waits briefly each time, because a signal may arrive just
+ * before. */
 static void WaitFor(int phase, unsigned count) {
   for (;;) {
     if (asked_to_end) ActOnTerm();

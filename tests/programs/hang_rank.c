@@ -1,16 +1,15 @@
-/* hang_rank NOTES [KEY=VALUE…]: a rank in C on the collectives that has accidents on demand, for tests/grids/hang_grid.py. It
- * makes a step after another: computes, all_reduce, barrier. Rank 0 reads NOTES/order ("NUMBER FAULT RANK"; FAULT:
- * loop, deadlock, stop, skip, mismatch, leave, slow:PERCENT, checkpoint:MS, end, sleep, upload:MS, fifo:MS) and
- * broadcasts it; the rank that is meant writes NOTES/fault-NUMBER (time of CLOCK_MONOTONIC in ns, pid, the call that
- * the others will wait in and its number, by its own count) and has it. SIGUSR1 ends a loop, a deadlock and a sleep,
- * and an upload and a fifo before their time.
- * rank 0 writes the number of steps to NOTES/steps.
+/* hang_rank NOTES [KEY=VALUE…]: a rank in C on the collectives with faults on demand, for tests/grids/hang_grid.py.
+ * Each step computes, then calls all_reduce and barrier. Rank 0 reads NOTES/order ("NUMBER FAULT RANK"; FAULT: loop,
+ * deadlock, stop, skip, mismatch, leave, slow:PERCENT, checkpoint:MS, end, sleep, upload:MS, fifo:MS) and broadcasts
+ * it. The named rank writes NOTES/fault-NUMBER (time of CLOCK_MONOTONIC in ns, pid, the call that the others will wait
+ * in and its number, by its own count) and runs the fault. SIGUSR1 ends a loop, a deadlock and a sleep, and ends an
+ * upload and a fifo early. Rank 0 writes the number of steps to NOTES/steps.
  *
- *   work=US     processor time of a step (1000)
- *   card=US     so long a step waits for a card that computes (0)
- *   first=MS    the first step of rank 1 takes so long
- *   late=RANK   that rank is stopped before it makes the group
- *   phases=1    it tells the board its phases and steps */
+ *   work=US     CPU time of a step (1000)
+ *   card=US     time that a step waits for a computing card (0)
+ *   first=MS    duration of rank 1's first step
+ *   late=RANK   that rank is stopped before it creates the group
+ *   phases=1    reports its phases and steps to the board */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fulldeck/collectives.h>
@@ -73,7 +72,7 @@ static void SpinInPlace(void) {
   }
 }
 
-/* Other signals than SIGUSR1 do not end it. */
+/* Signals other than SIGUSR1 do not end it. */
 static void SleepUntilReleased(void) {
   struct timespec left = {60, 0};
   while (!released && nanosleep(&left, &left) != 0 && errno == EINTR) {
@@ -121,7 +120,7 @@ static void* AnswersLate(void* argument) {
   return NULL;
 }
 
-/* Waits for the other end of a socket or pipe, which says nothing for so long, or until SIGUSR1. */
+/* Waits for the other end of a socket or pipe, which is silent for that time, or until SIGUSR1. */
 static void WaitForAnswer(int is_socket, int64_t milliseconds) {
   int ends[2];
   char byte = 0;
@@ -141,7 +140,7 @@ static void WaitForAnswer(int is_socket, int64_t milliseconds) {
   close(ends[1]);
 }
 
-/* A checkpoint: writes, slowly. */
+/* A checkpoint: writes slowly. */
 static void Checkpoint(int64_t milliseconds) {
   static char data[1 << 16];
   char path[4096];
@@ -199,10 +198,10 @@ int main(int argc, char** argv) {
   float values[1000] = {0};
   int64_t order[4] = {0, 0, 0, 0}; /* number, fault, rank, argument */
   int64_t done = 0;
-  int64_t percent = 0; /* slower */
+  int64_t percent = 0; /* of slowdown */
   static const char* const faults[] = {"none", "loop",       "deadlock", "stop",  "skip",   "mismatch", "leave",
                                        "slow", "checkpoint", "end",      "sleep", "upload", "fifo"};
-  uint64_t calls = 0; /* of the group, made by us */
+  uint64_t calls = 0; /* of the group, by this rank */
   fulldeck_board_figures figures = {.struct_bytes = sizeof figures};
   for (uint64_t step = 1;; ++step) {
     fulldeck_board_phase(board, FULLDECK_BOARD_COMPUTE);

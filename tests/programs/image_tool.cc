@@ -1,12 +1,12 @@
-// What tests in Python use to read and write images as training does. Raw output: one line of text, then the values.
+// Lets tests in Python read and write images as the training does. Raw output: one line of text, then the values.
 //
-//   image_tool image FILE                "WIDTH HEIGHT BANDS u8|u16|f32", values in the host's order
+//   image_tool image FILE                "WIDTH HEIGHT BANDS u8|u16|f32", values in host byte order
 //   image_tool mask FILE                 "WIDTH HEIGHT 1 u8"
 //   image_tool head FILE                 "FORMAT WIDTH HEIGHT BANDS BITS"
-//   image_tool copy FROM TO              an 8-bit image as PNG or TIFF (by TO's name), with FROM's geographic tags
+//   image_tool copy FROM TO              an 8-bit image as PNG or TIFF (by TO's name), with FROM's georeference
 //   image_tool copy-mask FROM TO         a mask with a palette
 //   image_tool tile SEED PART INDEX SIDE a synthetic tile (PART: train, val): image and mask, one after the other
-// An error goes to stderr, and the exit code is 1.
+// An error is printed to stderr, and the exit code is 1.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

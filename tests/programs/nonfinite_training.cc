@@ -1,5 +1,5 @@
-// A training program against the public headers alone, for tests/launcher/test_root_cause.py: in STEP the batch of RANK has a
-// NaN in it.
+// A training program that uses only the public headers, for tests/launcher/test_root_cause.py: in step STEP the batch
+// of rank RANK contains a NaN.
 //
 //   nonfinite_training RANK STEP
 #include <ATen/ATen.h>

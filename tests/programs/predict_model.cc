@@ -1,13 +1,13 @@
-// Jobs that tests/vision/test_predict.py predicts with: folders with recipe.resolved and a checkpoint, as `fulldeck
-// train` leaves them, of small models with random weights; and what these models say of an image, computed here in
-// plain steps.
+// Jobs for tests/vision/test_predict.py: folders with recipe.resolved and a checkpoint, as `fulldeck train` writes
+// them, of small models with random weights; and the expected predictions of these models, computed here in simple
+// steps.
 //
 //   predict_model FOLDER RAW WIDTH HEIGHT SMALL_RAW
 //
-// makes in FOLDER: random, averaged (weights and averages differ), symmetric (flips change nothing), local (a patch
-// sees itself alone), bands (bands 4, 3, 2 of a file, batch norm in the up-head) and classify. RAW: WIDTH × HEIGHT × 3
-// bytes, SMALL_RAW: 64 × 64 × 3 for the classifier. JOB/expected.raw gets a class a pixel, or the probabilities as
-// text.
+// creates in FOLDER: random, averaged (weights and EMA weights differ), symmetric (flips change nothing), local (a
+// patch attends only to itself), bands (bands 4, 3, 2 of a file, batch norm in the up-head) and classify. RAW: WIDTH ×
+// HEIGHT × 3 bytes, SMALL_RAW: 64 × 64 × 3 for the classifier. JOB/expected.raw contains one class per pixel, or the
+// probabilities as text.
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -25,13 +25,13 @@
 #include <iterator>
 #include <string>
 
+#include "config/read.h"
 #include "dinov3/ema.h"
 #include "dinov3/vision_model.h"
-#include "predict/program/torch_free_layers.h"
 
 namespace {
 
-using namespace fulldeck;  // NOLINT(google-build-using-namespace): a test's program
+using namespace fulldeck;  // NOLINT(google-build-using-namespace): a test program
 
 config::Config MakeConfig(const std::string& job, const std::string& kind) {
   const std::filesystem::path path(job);
@@ -62,7 +62,7 @@ config::Config MakeConfig(const std::string& job, const std::string& kind) {
   return config;
 }
 
-// Larger weights than a model starts with, so that not one class wins everywhere.
+// Larger weights than the initial ones, so that more than one class wins.
 void MakeDecided(dinov3::VisionModelImpl& model, const std::string& kind) {
   const at::NoGradGuard no_gradients;
   for (auto& item : model.named_parameters()) {
@@ -130,7 +130,7 @@ void MakeJob(const std::string& job, const std::string& kind, char** images) {
   MakeDecided(*other, kind);
 
   State state;
-  // The averages are the model that is expected, and what stands beside them is another.
+  // The EMA weights are the expected model; the other weights differ.
   state.Module("model", kind == "averaged" ? *other : *model);
   std::optional<dinov3::Ema> ema;
   if (kind == "averaged") {

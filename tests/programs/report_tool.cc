@@ -1,9 +1,9 @@
-// What the layer `report` writes, for tests/vision/test_report.py to read back with other people's programs.
+// Writes output of the layer `report`, which tests/vision/test_report.py reads with third-party programs.
 //
 //   report_tool events DIR PNG            an event file with scalars, a text and an image (8 × 4 pixels), then a second
 //                                         one of a run that was resumed after step 2
-//   report_tool scores NAME,NAME…         reads classes² counts from stdin, prints the scores, one `name value` a line
-//   report_tool report DIR IMAGE TRUTH PREDICTION…   a report with everything in it, with these PNG files as examples
+//   report_tool scores NAME,NAME…         reads classes² counts from stdin, prints the scores, one `name value` per
+//   line report_tool report DIR IMAGE TRUTH PREDICTION…   a full report, with these PNG files as examples
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -19,7 +19,7 @@
 
 namespace {
 
-using namespace fulldeck;  // NOLINT(google-build-using-namespace): a test's program
+using namespace fulldeck;  // NOLINT(google-build-using-namespace): a test program
 
 std::string Contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -41,7 +41,7 @@ int Events(const std::string& folder, const std::string& png) {
   auto second = report::EventFile::Create(folder, 2);
   if (!second) return Complain(second.error());
   for (int step = 3; step <= 5; ++step) done = done && second->Scalar("train/loss", step, 100.0 + step).ok();
-  // No Flush: the end does it.
+  // No Flush: the destructor flushes.
   return done && second->path() != first->path() ? 0 : 1;
 }
 

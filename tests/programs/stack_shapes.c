@@ -1,16 +1,16 @@
-/* stack_shapes SHAPE: programs of different shapes that wait to be asked for their stacks. Says "ready" on stdout, and
- * ends with code 0 when its standard input does.
+/* stack_shapes SHAPE: programs of different shapes that wait for requests for their stacks. Prints "ready" on stdout,
+ * and exits with code 0 when its standard input ends.
  *
  *   threads     a thread that waits for a condition, one that spins, one that blocks all signals, a main thread in read
  *   deaf        every thread blocks all signals
  *   stopped     stops itself
- *   forks       makes children and threads and waits for them, one after the other, all the time
- *   held        a main thread that the kernel holds: its vfork child sleeps
- *   handler     has a handler of its own for the signal, which says "mine"
- *   asks        tells what it finds installed on the signal, before and after it installs something: d default, i
- * ignored, h its own child       a forked child tells what it finds installed on the signal; the same of a child of
- * exec calls       threads in read and in a condition count the calls that a signal ended early, and tell crash crashes
- * when its standard input ends */
+ *   forks       creates children and threads and waits for them, one after the other, all the time
+ *   held        a main thread that the kernel blocks: its vfork child sleeps
+ *   handler     has its own handler for the signal, which prints "mine"
+ *   asks        prints the disposition of the signal before and after it installs one: d default, i ignored, h its own
+ *   child       a forked child prints the disposition of the signal; then a child after exec does
+ *   calls       threads in read and in a condition count the calls that a signal interrupted, and print the counts
+ *   crash       crashes when its standard input ends */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -36,7 +36,7 @@ static void Ready(void) {
   fflush(stdout);
 }
 
-/* Until standard input ends; a read that a signal ended is counted. */
+/* Until standard input ends; counts reads that a signal interrupted. */
 __attribute__((noinline)) void wait_for_the_end(void) {
   char byte;
   for (;;) {
@@ -115,7 +115,7 @@ static void Install(void (*handler)(int)) {
   sigaction(Signal(), &wanted, NULL);
 }
 
-/* What the kernel itself has, so that the agent cannot tell a story. */
+/* From the kernel, so that the agent cannot intercept the query. */
 static int CaughtBy(const char* who) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%s/status", who);

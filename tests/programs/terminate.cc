@@ -1,4 +1,4 @@
-// A program whose exception nobody catches; with an argument it has a terminate handler of its own.
+// A program with an uncaught exception; with an argument it has its own terminate handler.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

@@ -1,4 +1,4 @@
-/* use_simulated_card CARD BYTES: holds memory on a simulated card and keeps it busy until it is killed. */
+/* use_simulated_card CARD BYTES: allocates memory on a simulated card and keeps it busy until it is killed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

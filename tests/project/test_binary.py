@@ -1,4 +1,4 @@
-"""What the built binary asks the loader for: the C and C++ runtime, and never torch or Python."""
+"""The libraries that the built binary needs: the C and C++ runtime, and never torch or Python."""
 import os
 import re
 import subprocess
@@ -36,8 +36,8 @@ def test_a_library_for_users_shows_its_c_interface_and_nothing_else(name):
 
 
 def test_nothing_that_is_loaded_with_it_is_torch_or_python():
-    # ldd also lists what the needed libraries need.
+    # ldd also lists indirect dependencies.
     loaded = subprocess.run(["ldd", FULLDECK], check=True, stdout=subprocess.PIPE, universal_newlines=True, timeout=60).stdout
     assert "libc.so" in loaded
-    names = re.sub(r"\(0x[0-9a-f]+\)", "", loaded.replace(TOP, ""))  # an address may have c10 in it
+    names = re.sub(r"\(0x[0-9a-f]+\)", "", loaded.replace(TOP, ""))  # an address may contain c10
     assert not re.search(r"torch|c10|python", names), names

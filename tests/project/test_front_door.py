@@ -1,4 +1,4 @@
-"""The scripts that a newcomer and the continuous integration call: setup, make, the test runner, lint, .ci/run."""
+"""The scripts that newcomers and CI call: setup, make, the test runner, lint, .ci/run."""
 import os
 import shutil
 import stat
@@ -30,7 +30,8 @@ def write_program(path, text):
 
 
 class Machine:
-    """A machine as scripts/setup sees it: its package lists, its .venv, and an apt-get that only takes notes."""
+    """A machine as scripts/setup sees it: its package lists, its .venv, and a fake apt-get that only records its
+    calls."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -44,7 +45,7 @@ class Machine:
         write_program(folder / "bin" / "sudo", '#!/bin/sh\nexec "$@"\n')
 
     def venv_with(self, python_path):
-        """A .venv whose Python has the packages of this one, and those that lie in python_path."""
+        """A .venv whose Python has the packages of this one, and those in python_path."""
         write_program(self.folder / "venv" / "bin" / "python",
                       '#!/bin/sh\nPYTHONPATH="{}" exec "{}" "$@"\n'.format(python_path, sys.executable))
 
@@ -161,7 +162,7 @@ def test_make_with_a_python_that_has_torch_installs_nothing(machine):
 
 
 class TestCounts:
-    """scripts/test on a build folder made by hand."""
+    """scripts/test on a handwritten build folder."""
 
     @pytest.fixture
     def project(self, tmp_path):
@@ -266,7 +267,7 @@ class TestLint:
 
 
 class TestCi:
-    """.ci/run with a make that only pretends."""
+    """.ci/run with a fake make."""
 
     def ci(self, folder, test):
         (folder / ".ci").mkdir()

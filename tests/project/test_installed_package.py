@@ -1,4 +1,4 @@
-"""`cmake --install`, and a project of somebody else's that finds the package and is built from the prefix alone."""
+"""`cmake --install`, and an external project that finds the package and builds from the prefix only."""
 import os
 import re
 import shutil
@@ -55,7 +55,7 @@ def prefix(tmp_path_factory):
 
 
 def configure(prefix, folder, python=sys.executable):
-    # No kind of build: what a debugger wants to know of torch's headers takes a third of the compiler's time.
+    # No build type: debug information of torch's headers takes a third of the compile time.
     return call("cmake", "-S", folder, "-B", folder / "build", "-DCMAKE_PREFIX_PATH=%s" % prefix, "-DFULLDECK_PYTHON=%s" % python,
                 "-DCMAKE_BUILD_TYPE=")
 
@@ -93,6 +93,6 @@ def test_the_runtime_shows_what_its_headers_declare_and_nothing_else():
     library = os.path.join(BUILD, "lib", "libfulldeck_runtime.so")
     names = call("nm", "-DC", "--defined-only", library)[1].splitlines()
     ours = [line.split(" ", 2)[2] for line in names if line.count(" ") >= 2 and line.split(" ", 2)[1] in "TBDR"]
-    strangers = [name for name in ours if not name.startswith("fulldeck::") and name not in ("__bss_start", "_edata", "_end")]
+    foreign_symbols = [name for name in ours if not name.startswith("fulldeck::") and name not in ("__bss_start", "_edata", "_end")]
     inner = [name for name in ours if re.match(r"fulldeck::(runtime|checkpoint|base|wire|collectives|torch_backend)::", name)]
-    assert ours and strangers == [] and inner == []
+    assert ours and foreign_symbols == [] and inner == []

@@ -1,4 +1,4 @@
-"""The build itself keeps a layer from including what it may not: such a file does not compile."""
+"""The build itself prevents forbidden includes between layers: such a file does not compile."""
 import glob
 import os
 import re
@@ -79,7 +79,7 @@ def test_a_layer_cannot_use_one_that_is_declared_below_it(tree):
 
 
 def layers_of_the_build():
-    """{"core/wire": {"base"}}: what add_layer and add_torch_layer say."""
+    """{"core/wire": {"base"}}: the declarations of add_layer and add_torch_layer."""
     found = {}
     for path in [os.path.join(TOP, "CMakeLists.txt")] + sorted(glob.glob(os.path.join(TOP, "cmake", "*.cmake"))):
         with open(path) as text:
@@ -106,7 +106,7 @@ def layers_of_the_document():
 
 def test_the_architecture_page_has_the_layers_and_edges_of_the_build():
     build = layers_of_the_build()
-    build["rank/simulator"] = {"base", "wire", "torch"}  # a library of its own, in cmake/simulator.cmake
+    build["rank/simulator"] = {"base", "wire", "torch"}  # a separate library, in cmake/simulator.cmake
     assert len(build) > 20
     assert layers_of_the_document() == build
 

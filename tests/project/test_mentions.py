@@ -1,5 +1,5 @@
-"""Every command and flag of fulldeck that a message, the catalog, a help text, a config or a document mentions exists: it is
-looked up in what the parser itself declares (`fulldeck CMD --help`)."""
+"""Every command and flag of fulldeck that a message, the catalog, a help text, a config or a document mentions exists:
+it is looked up in what the parser itself declares (`fulldeck CMD --help`)."""
 import ast
 import functools
 import glob
@@ -14,17 +14,18 @@ import pytest
 
 from launching import FULLDECK, TOP
 
-# What stands between a command and the end of what belongs to it in running text.
+# What ends a command in running text.
 END = re.compile(r"[|;&`()，。；：、？！（）「」“”<>\"\u4e00-\u9fff]|\.\s|\.$|,\s|:\s|'\s|\s#|\s[-–—]\s")
 COMMAND = re.compile(r"(?<![\w./:-])(?<!from )(?<!import )(?:\.venv/bin/|build/bin/)?fulldeck +([a-z][a-z-]*)\b(?![\w/])([^\n]*)")
-# First lines of our files and words of our protocols, which stand in code but are no command lines.
+# First lines of fulldeck's files and keywords of its protocols, which occur in code but are not command lines.
 NO_COMMANDS = ("fulldeck crash report 1", "fulldeck hosts 1 ")
 FLAG = re.compile(r"^(-[a-zA-Z]|--[a-z][a-z0-9_-]*)(?:[=,:.\])…]|$)")
 
 
 BARE_FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9_-]+)")
 
-# Flags of other programs that texts mention without the program right before them, and of fulldeck's own helpers and tests.
+# Flags of other programs that texts mention without the program in front of them, and of fulldeck's own helpers and
+# tests.
 FOREIGN = {"--" + name for name in (
     # docker, Slurm, mpirun, ip, flock, efsmi, py-spy
     "cap-add cpus cpuset-cpus gpus group-add init ipc memory network pids-limit privileged runtime security-opt shm-size ulimit device "
@@ -33,14 +34,15 @@ FOREIGN = {"--" + name for name in (
     # pip, cmake, strip, curl, Accelerate, MMEngine, gtest, the C++ compiler
     "build config-settings force-reinstall index-url no-build-isolation no-cache-dir no-deps target install prefix strip-unneeded proxy-user user "
     "config_file main_process_port launcher gtest_brief gtest_filter wandb "
-    # users' scripts, examples, benchmarks, helpers, and what a text says of flags as such
+    # users' scripts, examples, benchmarks, helpers, and generic statements about flags
     "epochs fail local local-rank local_rank batch check-finite hash-every kinds loaded program ranks repeats size steps table checkpoints save-every "
     "without-torch token tokens flag version spoil recipe checkpoint nproc-per-mode").split()}
 
 
 @functools.lru_cache(None)
 def commands():
-    """{command: {flag: whether it takes a value, or the only values it takes ("warn|fail")}}, as the program declares them."""
+    """{command: {flag: whether it takes a value, or the only values it takes ("warn|fail")}}, as the program declares
+    them."""
     overview = subprocess.run([FULLDECK, "--help"], stdout=subprocess.PIPE, check=True).stdout.decode()
     listed = overview[overview.index("Subcommands:"):overview.index("Examples:")]
     names = re.findall(r"^  ([a-z-]+) ", listed, re.M)
@@ -58,7 +60,7 @@ def commands():
                 choices = match.group(2).split()[0].split("=")[0] if takes_value else ""
                 flags[flag] = choices if "|" in choices else takes_value
         found[name] = flags
-    # Hidden from the help on purpose, and documented: the doctor's test of itself, and helpers that fulldeck starts.
+    # Intentionally hidden from the help, and documented: the doctor's self-test, and helpers that fulldeck starts.
     found["doctor"]["--inject"] = True
     for name in ("vendor-helper", "probe-card", "bench-rank", "doctor-rank"):
         found[name] = {}
@@ -67,14 +69,14 @@ def commands():
 
 def known(command, flag):
     flags = commands()[command]
-    if command in ("run", "launch"):  # both spellings are understood
+    if command in ("run", "launch"):  # both spellings are accepted
         flag = flag[:2] + flag[2:].replace("_", "-")
     return flags.get(flag)
 
 
 def wrong_in(text, code):
-    """What is wrong with each mention in one text. `code`: the text is a command line (or several), so that a word behind
-    `fulldeck` is meant as a command; elsewhere it may be prose."""
+    """What is wrong with each mention in one text. `code`: the text is a command line (or several), so a word after
+    `fulldeck` is a command; elsewhere it may be prose."""
     wrong = []
     for match in COMMAND.finditer(text):
         command, rest = match.group(1), match.group(2)
@@ -85,9 +87,9 @@ def wrong_in(text, code):
                 wrong.append("fulldeck %s%s: no such command" % (command, rest.rstrip()))
             continue
         end = END.search(rest)
-        words = (rest[:end.start()] if end else rest).replace("[", " ").replace("]", " ").split()
+        pieces = (rest[:end.start()] if end else rest).replace("[", " ").replace("]", " ").split()
         skip = False
-        for word in words:
+        for word in pieces:
             if skip:
                 if code and isinstance(skip, str) and re.match(r"^[a-z-]+$", word) and word not in skip.split("|"):
                     wrong.append("fulldeck %s: no such value: %s of %s" % (command, word, skip))
@@ -96,7 +98,7 @@ def wrong_in(text, code):
             flag = FLAG.match(word)
             if not flag:
                 if command in ("run", "launch") and word not in ("…", "...", "\\", "{}"):
-                    break  # the program: what follows is its own
+                    break  # the program: its arguments follow
                 continue
             takes_value = known(command, flag.group(1))
             if takes_value is None:
@@ -106,13 +108,14 @@ def wrong_in(text, code):
 
 
 def unknown_flags(text):
-    """Flags that stand alone in a text, and that neither a command of fulldeck nor a program of FOREIGN has."""
+    """Flags without a command in a text that neither a command of fulldeck nor a program of FOREIGN has."""
     every = {flag for flags in commands().values() for flag in flags}
     return [flag for flag in BARE_FLAG.findall(text) if flag.replace("_", "-") not in every and flag not in every | FOREIGN]
 
 
 def cpp_texts(source):
-    """The string literals of a C++ file (neighbors joined, as the compiler does) and its comments (neighbors joined)."""
+    """The string literals of a C++ file (adjacent ones joined, as the compiler does) and its comments (adjacent ones
+    joined)."""
     tokens = re.compile(r'R"(?P<mark>\w*)\((?P<raw>.*?)\)(?P=mark)"|"(?P<text>(?:\\.|[^"\\\n])*)"|'
                         r"//(?P<comment>[^\n]*)|/\*(?P<block>.*?)\*/|'(?:\\.|[^'\\\n])'", re.S)
     strings, comments, last_end, kind = [], [], 0, None

@@ -1,5 +1,5 @@
-"""Rows of what fulldeck is for that need a whole run in Python to be proven: no CUDA is touched where there is none (S0.1), settings that reach
-the ranks (S0.6), the summary at the end (S2.7)."""
+"""Requirements of fulldeck that need a whole run in Python: CUDA is not touched if it is not available (S0.1), settings
+that reach the ranks (S0.6), the summary at the end (S2.7)."""
 import json
 import os
 import re
@@ -21,13 +21,13 @@ def events(workspace):
         return [json.loads(line) for line in file]
 
 
-# ---- S0.1: no CUDA where there is none
+# ---- S0.1: no CUDA if it is not available
 
-# What may not be called, and what may not be loaded: the name in the table of a process's memory, and a file of it.
+# Forbidden calls and libraries: the name in a process's memory map, and one of its files.
 CALLS = ("_cuda_init", "_cuda_getDeviceCount", "_cuda_setDevice", "_nvml_getDeviceCount", "_cuda_getCurrentRawStream")
 LIBRARIES = {"libcuda.so": "libcuda.so.1", "libnvidia-ml.so": "libnvidia-ml.so.1", "libnccl.so": "libnccl.so.2"}
 
-# Without an argument it trains; with one it commits that violation, and the traps are to catch it.
+# Without an argument it trains; with one it commits that violation, which the traps must catch.
 TRAPPED = """
 import ctypes, sys
 import torch
@@ -81,7 +81,7 @@ print("no CUDA")
 
 
 def run_trapped(workspace, ranks, *arguments):
-    """A run of TRAPPED where the loader finds a driver: who asks for one gets one, and is seen."""
+    """A run of TRAPPED in which the loader finds a driver: a request for it succeeds, and is recorded."""
     import _ctypes
 
     folder = os.path.join(workspace.folder, "driver")
@@ -175,21 +175,21 @@ def test_the_real_opencv_takes_the_threads(workspace):
     assert done.code == 0 and "threads 1" in done.out, done
 
 
-# ---- S2.7: what a run reached
+# ---- S2.7: the progress of a run
 
 LOOP = """
 import sys, time
 from fulldeck import board
 
 mine = board.ours()
-told = mine.figures
+reported = mine.figures
 for step in range(1, int(sys.argv[1]) + 1):
     time.sleep(0.25)
-    told.step = step
-    told.samples += 8
-    told.data_ns += 10
-    told.compute_ns += 70
-    told.communication_ns += 20
+    reported.step = step
+    reported.samples += 8
+    reported.data_ns += 10
+    reported.compute_ns += 70
+    reported.communication_ns += 20
     mine.tell()
 """
 

@@ -1,4 +1,4 @@
-"""What make portable made, if it was made, and the check that judges it."""
+"""The output of make portable, if there is one, and the check that judges it."""
 import glob
 import os
 import shutil

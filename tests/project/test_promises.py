@@ -1,4 +1,4 @@
-"""The bookkeeping of tests/grids/promises.py, and that the document quotes what was measured and nothing else."""
+"""The bookkeeping of tests/grids/promises.py, and that the document quotes only measured values."""
 import json
 import os
 import re
@@ -17,11 +17,11 @@ SHARE = promises.Series("R4", "hang in a C program: wrong rank or call named", "
 @pytest.mark.parametrize("series,values,tries,verdict", [
     (SOME, [10.0] * 100, None, "kept"),
     (SOME, [10.0] * 99, None, "too few runs"),
-    (SOME, [10.0] * 99 + [300.0], None, "kept"),       # one of a hundred is the p99's to give
+    (SOME, [10.0] * 99 + [300.0], None, "kept"),       # one in a hundred does not change the p99
     (SOME, [10.0] * 98 + [300.0] * 2, None, "not kept"),
-    (SOME, [251.0], None, "not kept"),                  # few runs are enough to break a promise
+    (SOME, [251.0], None, "not kept"),                  # a few runs are enough to break a promise
     (SOME, [], None, "too few runs"),
-    (SOME, [10.0] * 199 + [None], None, "not kept"),    # what never came is no matter of a p99
+    (SOME, [10.0] * 199 + [None], None, "not kept"),    # a missing value does not count in a p99
     (FAULTS, [0], 300, "kept"),
     (FAULTS, [0], 299, "too few runs"),
     (FAULTS, [0, 1], 1000, "not kept"),
@@ -51,7 +51,7 @@ def test_results_are_merged_by_series_in_the_order_of_the_table():
 def test_an_hour_is_promised_only_when_it_was_run(seconds, verdict):
     row = promises.judge(SOAK, [0], 800, seed=7, seconds=seconds)
     assert (row["verdict"], row["seed"], row["seconds"]) == (verdict, 7, seconds)
-    # Nor is a row quoted as kept that was measured when less was promised.
+    # A row that was measured under a weaker promise is not quoted as kept either.
     line, = [line for line in promises.table([dict(row, verdict="kept")]).splitlines() if SOAK.name in line]
     assert line.endswith("| %s |" % verdict)
 
@@ -147,7 +147,7 @@ def hung(kind, fault, seconds, waiting=None, times=1):
     return [result] * times
 
 
-# What a run of all hangs gives when everything is as documented; seconds.
+# Result of a run of all hangs if everything is as documented; seconds.
 GOOD = (hung("c", "loop", 2.8, times=60) + hung("c", "stop", 2.8, times=60) + hung("c", "sleep", 11.0, 2.9, times=28) +
         hung("gloo", "deadlock", 2.8, times=56) + hung("gloo", "mismatch", 2.8, times=56) + hung("gloo", "stop", 2.8, times=28) +
         hung("gloo", "loop", 10.2, 2.9, times=28) + hung("gloo", "sleep", 11.1, 2.9, times=28))
@@ -155,7 +155,7 @@ GOOD = (hung("c", "loop", 2.8, times=60) + hung("c", "stop", 2.8, times=60) + hu
 
 @pytest.mark.parametrize("more,broken", [
     ([], set()),
-    # A few that take as long as one that sleeps, or that nobody named.
+    # A few that take as long as a sleeping rank, or that were not named.
     (hung("gloo", "deadlock", 10.9, times=3), {"stopped, deadlocked, mismatched in a plain torch script: verdict"}),
     (hung("gloo", "stop", 3.1, times=3), {"stopped, deadlocked, mismatched in a plain torch script: verdict"}),
     (hung("c", "deadlock", 3.1, times=3), {"stopped, deadlocked, spinning, mismatched in a C program: verdict"}),
@@ -205,7 +205,7 @@ def test_the_hangs_of_two_promises_are_made_once(monkeypatch):
 @pytest.mark.parametrize("said,lost,verdict", [
     ("example-train: begins at step 30\n", 1, "kept"),
     ("example-train: begins at step 20\n", 2, "not kept"),
-    ("example-train: begins at step 0\n", 4, "not kept"),   # its next checkpoint is that of step 40 all the same
+    ("example-train: begins at step 0\n", 4, "not kept"),   # its next checkpoint is still that of step 40
 ])
 def test_intervals_lost_count_from_the_step_that_the_program_resumed_from(said, lost, verdict):
     series = next(series for series in promises.SERIES if series.name == "restart: checkpoint intervals lost")
@@ -218,11 +218,11 @@ def test_a_program_that_does_not_say_where_it_begins_is_no_measurement():
         promises.resumed_step("fulldeck: rank 0/8\n")
 
 
-def test_who_was_told_first_is_read_from_the_clocks_of_the_ranks():
-    assert promises.first_told(["", "2500000000 17\n", "2400000000 18\n"]) == 2.4
+def test_which_rank_was_notified_first_is_read_from_the_clocks_of_the_ranks():
+    assert promises.first_notified(["", "2500000000 17\n", "2400000000 18\n"]) == 2.4
     for notes in (["", ""], ["yes\n"]):
         with pytest.raises(AssertionError):
-            promises.first_told(notes)
+            promises.first_notified(notes)
 
 
 def test_every_promise_has_a_measure_and_every_series_a_name_of_its_own():

@@ -1,4 +1,4 @@
-"""scripts/test-repeat: what it counts as consecutive, and what it writes down."""
+"""scripts/test-repeat: what it counts as consecutive, and what it records."""
 import importlib.machinery
 import importlib.util
 import os
@@ -24,9 +24,9 @@ def row(commit="a", failed=0, load="none"):
 @pytest.mark.parametrize("rows,quiet,loaded", [
     ([], 5, 5),
     ([row(), row(load="some")], 4, 4),
-    # Another commit's runs are none of this one, and do not interrupt it either.
+    # Runs of another commit do not count for this one, and do not interrupt it either.
     ([row(), row("b", failed=1), row()], 3, 5),
-    # After a failure the count starts anew.
+    # After a failure the count restarts.
     ([row(), row(load="some"), row(failed=1)], 5, 5),
     ([row()] * 10, 0, 5),
     ([row()] * 5 + [row(load="some")] * 5, 0, 0),

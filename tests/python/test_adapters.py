@@ -1,4 +1,4 @@
-"""Programs that were written for CUDA under `fulldeck run`, on simulated cards and on the processors: docs/python.md."""
+"""Programs written for CUDA under `fulldeck run`, on simulated cards and on the CPU: docs/python.md."""
 import json
 import os
 import re
@@ -33,12 +33,12 @@ def test_every_row_of_the_table_goes_to_the_card(workspace):
     wrong = {row: said for row, said in results.items() if said != "ok"}
     assert not wrong, "\n".join("{}: {}".format(row, said) for row, said in wrong.items())
     with open(os.path.join(TOP, "docs", "python.md")) as text:
-        told = text.read()
-    assert not [row for row in results if row.startswith("torch.") and "`{}`".format(row.rsplit(".", 1)[1]) not in told]
+        reported = text.read()
+    assert not [row for row in results if row.startswith("torch.") and "`{}`".format(row.rsplit(".", 1)[1]) not in reported]
     assert "adapted torch" in workspace.log(6) and "goes to this rank's gcu:6" in workspace.log(6)
 
 
-# ---- a script in the shape of PyTorch's tutorial
+# ---- a script like PyTorch's tutorial
 
 
 @with_torch
@@ -155,7 +155,7 @@ def test_a_card_that_computes_wrongly_or_not_at_all_is_refused_at_its_first_use(
     assert done.out.count("[1] fulldeck: the card gcu:1 cannot compute a small test: gcu:1: the simulated card is broken") == 2, done.out
 
 
-# ---- what has no effect is reported
+# ---- ignored settings are reported
 
 
 @with_torch
@@ -234,7 +234,7 @@ def test_a_build_for_another_torch_is_named_and_no_vendors_module_blamed(workspa
 @with_torch
 def test_torch_is_adapted_however_it_is_imported_and_costs_little(workspace):
     workspace.simulate("gcu:8")
-    # As after the first run of an installation: Python keeps what it compiled.
+    # As after the first run of an installation: Python keeps its compiled files.
     subprocess.run([sys.executable, "-m", "compileall", "-q", os.path.join(PACKAGE, "fulldeck", "adapters")], check=True)
     done = workspace.run("--nproc-per-node", 1, script("late_torch.py"), seconds=PATIENCE)
     assert done.code == 0, done.err
@@ -244,7 +244,7 @@ def test_torch_is_adapted_however_it_is_imported_and_costs_little(workspace):
         calls, each, step = map(float, re.search(r"overhead (\d+) calls (-?\d+) ns step (\d+) us", said).groups())
         return calls * each / 1e3 / step, float(re.search(r"spent ([\d.]+) ms", said).group(1))
 
-    # Whatever else the machine does makes it dearer and never cheaper: the best of a few is its own price.
+    # Other load only adds to the cost: the minimum of a few runs is the real cost.
     share, spent = costs(done.out)
     for _ in range(4):
         if share < 0.005 and spent < 20:
@@ -259,8 +259,8 @@ import importlib, importlib.util, os, runpy, sys, types
 sys.path.insert(0, os.getcwd())
 from fulldeck import adapters
 
-told = []
-adapters.say = told.append
+reported = []
+adapters.say = reported.append
 adapters.start()
 seen = []
 for name in ("plain", "parent.child", "half", "absent", "spaces", "failing"):
@@ -290,7 +290,7 @@ except ModuleNotFoundError as error:
 import spaces
 assert importlib.util.find_spec("spaces") is not None and len(seen) == 2
 import failing
-assert seen[2:] == [("failing", None), "after it"] and told == ["warning: failing is not adapted: ZeroDivisionError: division by zero"], told
+assert seen[2:] == [("failing", None), "after it"] and reported == ["warning: failing is not adapted: ZeroDivisionError: division by zero"], reported
 runpy.run_module("parent.main")
 assert importlib.util.find_spec("absent") is None
 
@@ -313,23 +313,23 @@ def adapt(module):
 strange.adapt = adapt
 sys.modules[strange.__name__] = strange
 adapters.adapt(plain)
-assert told[-1] == "warning: plain is left as it is (strange): plain 1.0 is not known", told
+assert reported[-1] == "warning: plain is left as it is (strange): plain 1.0 is not known", reported
 strange.adapt = lambda module: "one thing"
 adapters.adapt(plain)
-assert told[-1] == "adapted plain of unknown version: one thing", told
+assert reported[-1] == "adapted plain of unknown version: one thing", reported
 adapters.OLDEST["plain"] = (2, 0)
 plain.__version__ = "1.10.2+vendor"
 adapters.adapt(plain)
-assert told[-1] == "warning: plain 1.10.2+vendor is left as it is: versions before 2.0 are not known", told
+assert reported[-1] == "warning: plain 1.10.2+vendor is left as it is: versions before 2.0 are not known", reported
 plain.__version__ = "2.13.0+cpu"
 adapters.adapt(plain)
-assert told[-1] == "adapted plain 2.13.0+cpu: one thing", told
+assert reported[-1] == "adapted plain 2.13.0+cpu: one thing", reported
 assert "torch" not in sys.modules
 print("ok")
 """
 
 
-def test_what_is_imported_is_told_once_and_nothing_else_changes(tmp_path):
+def test_what_is_imported_is_reported_once_and_nothing_else_changes(tmp_path):
     for name, text in (("plain.py", "VALUE = 1"), ("half.py", "import no_such_part"), ("failing.py", ""), ("asked.py", ""), ("later.py", ""),
                        ("parent/__init__.py", ""), ("parent/child.py", "VALUE = 2"), ("parent/main.py", "from parent import child"),
                        ("spaces/inside.py", "")):

@@ -1,5 +1,5 @@
-"""The adapters where torch has CUDA: on a stub of torch.cuda, since no card is in the machine that tests. What is run on a real card stands in
-tests/hardware/adapters_cuda.py."""
+"""The adapters with CUDA: on a stub of torch.cuda, since the test machine has no card. tests/hardware/adapters_cuda.py
+has the tests on a real card."""
 import os
 import sys
 
@@ -13,7 +13,7 @@ with_torch = pytest.mark.skipif(not has_module("torch") or not os.path.exists(os
                                 reason="this Python has no torch, or the build no libfulldeck_sim.so")
 PATIENCE = 200
 
-# Rank 1 of two, on the second of the two cards that the launcher shows it.
+# Rank 1 of two, on the second of the two cards that the launcher makes visible.
 GUARDS = """
 import os, sys, types
 import torch
@@ -149,7 +149,7 @@ def test_a_simulated_cuda_card_refuses_to_compute_on_a_real_one(workspace):
     assert done.code == 0 and done.out == "available False 0\nTrue\nTrue\nTrue\n", done
 
 
-# What a rank starts has no adapters, and a driver that shows the cards of the machine by CUDA_VISIBLE_DEVICES alone.
+# A child of a rank has no adapters, and a driver that exposes the machine's cards only by CUDA_VISIBLE_DEVICES.
 CHILD = """
 import os, sys
 import torch

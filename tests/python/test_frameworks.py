@@ -1,5 +1,6 @@
-"""MMEngine and Accelerate as PyPI has them, and scripts that were written for CUDA, on simulated cards: tests/scripts holds the scripts, and
-nothing in them knows of fulldeck. Importing torch and a framework costs seconds a rank, so each test starts ranks once."""
+"""MMEngine and Accelerate as PyPI has them, and scripts written for CUDA, on simulated cards: the scripts are in
+tests/scripts and do not use fulldeck. Importing torch and a framework costs seconds per rank, so each test starts ranks
+once."""
 import importlib.util
 import json
 import os
@@ -20,7 +21,7 @@ SECONDS = 240
 
 
 def where(package):
-    """The folder that has the package, or None."""
+    """The folder that contains the package, or None."""
     spec = importlib.util.find_spec(package)
     return os.path.dirname(os.path.dirname(spec.origin)) if spec is not None and spec.origin else None
 
@@ -32,7 +33,7 @@ needs_accelerate = pytest.mark.skipif(where("accelerate") is None, reason="Accel
 
 @pytest.fixture
 def cards(workspace):
-    """Runs see four simulated cards, and a home without a file of Accelerate's."""
+    """Runs see four simulated cards, and a home folder without an Accelerate config."""
     workspace.simulate("gcu:4")
     workspace.variables.update(OMP_NUM_THREADS="1", HF_HOME=os.path.join(workspace.folder, "huggingface"), MPLCONFIGDIR=workspace.folder)
     elsewhere = {where(name) for name in ("mmengine", "accelerate")} - {None} - set(site.getsitepackages())
@@ -42,7 +43,7 @@ def cards(workspace):
 
 
 def run_and_read(workspace, *arguments):
-    """A run of two ranks to its end, and what stood on its board then: (done, figures of rank 0, figures of rank 1)."""
+    """A run of two ranks to its end, and its final board: (done, values of rank 0, values of rank 1)."""
     running = workspace.start("--nproc-per-node", 2, *arguments)
     pid = workspace.wait_for_ranks(2)[0]
     board = Board.of_rank(pid, variables_of(pid))
@@ -101,14 +102,15 @@ except pickle.UnpicklingError:
 
 @needs_mmengine
 def test_mmengines_runner_trains_on_distinct_cards_to_the_loss_of_the_processors(cards):
-    """launcher="pytorch", backend nccl, torch.cuda.set_device, MMDistributedDataParallel, SyncBN, AMP, checkpoint and resume; and what the rank
-    board was told meanwhile. A checkpoint gives its log history back, and nothing that could run."""
+    """launcher="pytorch", backend nccl, torch.cuda.set_device, MMDistributedDataParallel, SyncBN, AMP, checkpoint and
+    resume; and the reports on the rank board meanwhile. A checkpoint restores its log history, and nothing that could
+    run code."""
     script = os.path.join(SCRIPTS, "train_mmengine.py")
     reference = subprocess.run([sys.executable, script, ".", "cpu"], cwd=cards.folder, timeout=SECONDS, stdin=subprocess.DEVNULL,
                                env={name: value for name, value in cards.variables.items() if name != "FULLDECK_SIMULATE"},
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     assert reference.returncode == 0, reference.stdout
-    # A checkpoint is loaded behind it, in the same processes.
+    # Then a checkpoint is loaded in the same processes.
     program = cards.write("mmengine_runs.py", "import runpy\nrunpy.run_path({!r}, run_name='__main__')\n".format(script) + CHECKPOINT)
     done, *boards = run_and_read(cards, program, ".", "sync", "plain", "amp", "resume")
     assert done.code == 0 and "sound" in done.out, done
@@ -130,7 +132,7 @@ def test_mmengines_runner_trains_on_distinct_cards_to_the_loss_of_the_processors
         assert ranks[0]["losses"] == ranks[1]["losses"] and ranks[0]["weights"] == ranks[1]["weights"], case
     sync, plain, amp, resume = (result(cards, case + ".0.json") for case in ("sync", "plain", "amp", "resume"))
     assert sync["norm"] == ["SyncBatchNorm"] and close(sync["losses"], cpu, 1e-5), (sync, cpu)
-    # Batch norm of each rank by itself gives another loss: so the one above was synchronised.
+    # Per-rank batch norm gives a different loss, so the one above was synchronized.
     assert plain["norm"] == ["BatchNorm1d"] and not close(plain["losses"], cpu[:4], 1e-2), (plain, cpu)
     assert amp["scaling"] is True and amp["losses"] != sync["losses"] and close(amp["losses"], cpu, 5e-2), (amp, cpu)
     assert close(resume["losses"], sync["losses"][4:], 1e-6) and close(resume["weights"], sync["weights"], 1e-6), (resume, sync)
@@ -149,7 +151,8 @@ debug: true
 
 @needs_accelerate
 def test_accelerate_trains_on_distinct_cards_to_the_loss_of_the_processors(cards):
-    """Accumulation, clipping, save_state and load_state; once more with fp16 from a file, whose other words are not dropped unsaid."""
+    """Accumulation, clipping, save_state and load_state; once more with fp16 from a file whose other settings are
+    reported when they are ignored."""
     script = os.path.join(SCRIPTS, "train_accelerate.py")
     for name in ("alone", "cards", "half"):
         os.mkdir(os.path.join(cards.folder, name))
@@ -198,9 +201,9 @@ print("process", made.process_index, "of", made.num_processes, made.device, made
 
 @needs_accelerate
 def test_a_rank_that_accelerate_takes_for_the_only_one_is_refused(cards):
-    """A8: each rank would train alone."""
+    """A8: each rank would train separately."""
     script = cards.write("lone.py", LONE)
-    # The file that Accelerate always reads, where it is, is read here too, and that is said.
+    # The file that Accelerate reads by default is read here too, and that is reported.
     os.makedirs(os.path.join(cards.variables["HF_HOME"], "accelerate"))
     with open(os.path.join(cards.variables["HF_HOME"], "accelerate", "default_config.yaml"), "w") as file:
         file.write("distributed_type: 'NO'\nmixed_precision: bf16\nnum_processes: 1\n")
@@ -235,7 +238,7 @@ distributed_type: {}
 mixed_precision: bf16
 num_processes: 2
 """
-# What each framework calls several cards of a kind.
+# Each framework's name for several cards of a kind.
 SEVERAL = {"npu": "MULTI_NPU", "mlu": "MULTI_MLU", "musa": "MULTI_MUSA", "sdaa": "MULTI_SDAA", "hpu": "MULTI_HPU", "gcu": "MULTI_GPU"}
 
 BOTH = """
@@ -250,9 +253,9 @@ state.AcceleratorState._reset_state(True)
 
 
 def check_kind(workspace, kind):
-    """MMEngine's Runner and Accelerate, one behind the other, on two simulated cards of a kind that they have names of their own for: each
-    rank on its card, synchronised batch norm, loss scaling, the precision of --accelerate-config, and a rank that Accelerate takes for
-    the only one refused (A8)."""
+    """MMEngine's Runner and Accelerate, one after the other, on two simulated cards of a kind that they support by
+    name: each rank on its card, synchronized batch norm, loss scaling, the precision of --accelerate-config, and
+    rejection of a rank that Accelerate treats as the only one (A8)."""
     workspace.simulate(kind + ":2")
     os.mkdir(os.path.join(workspace.folder, "half"))
     config = workspace.write("accelerate.yaml", BF16.format(SEVERAL[kind]))
@@ -280,11 +283,12 @@ def check_kind(workspace, kind):
 @needs_mmengine
 @needs_accelerate
 def test_mmengine_and_accelerate_train_on_cards_that_they_have_names_for(cards):
-    """The other kinds: tests/long/test_framework_kinds.py."""
+    """tests/long/test_framework_kinds.py has the other kinds."""
     check_kind(cards, "npu")
 
 
-# The vendor's software, as far as the frameworks ask for it. torch keeps the name xpu for itself, so that no simulated card can have it.
+# The part of the vendor's software that the frameworks query. torch reserves the name xpu, so no simulated card can
+# have it.
 OWN = """
 import os, sys, types
 import torch
@@ -318,7 +322,7 @@ torch.distributed.init_process_group = lambda **unused: None
 @needs_mmengine
 @needs_accelerate
 def test_the_frameworks_own_way_stays_where_the_vendors_software_is_installed(cards):
-    """The other kinds: tests/long/test_framework_kinds.py."""
+    """tests/long/test_framework_kinds.py has the other kinds."""
     check_own_way(cards, "xpu")
 
 
@@ -336,7 +340,7 @@ print("mmengine is", mmengine.__version__)
 
 
 def test_an_unknown_version_is_left_as_it_is(cards):
-    """A stand-in of the package's name with a version of another age."""
+    """A stand-in with the package's name and an unsupported version."""
     folder = os.path.join(cards.folder, "other", "mmengine")
     os.makedirs(folder)
     with open(os.path.join(folder, "__init__.py"), "w") as file:

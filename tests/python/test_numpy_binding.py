@@ -26,7 +26,7 @@ def header():
 
 
 def pythons():
-    """This one, the machine's own, and the oldest that is supported, where it is there."""
+    """This Python, the system's, and the oldest supported one, if installed."""
     found = [sys.executable]
     for name in ("/usr/bin/python3", "python3.8"):
         path = shutil.which(name)
@@ -76,7 +76,7 @@ def test_every_number_is_that_of_the_header():
 
 # ---- values ----
 
-# Each rank knows the whole input of every rank, and so what must come out.
+# Each rank knows the input of all ranks, and therefore the expected result.
 VALUES = r"""
 import numpy as np
 from fulldeck.collectives import Group
@@ -244,7 +244,7 @@ print("done")
 
 
 def attempt(what):
-    """Runs `what` and prints the class and the text of what it raises."""
+    """Runs `what` and prints the class and the text of its exception."""
     return """
 from fulldeck.collectives import *
 import numpy as np, os, sys, threading, time
@@ -259,13 +259,13 @@ else:
 """.format("\n".join("    " + line for line in what.strip().splitlines()))
 
 
-def told(ended):
+def reported(ended):
     assert ended.code == 0, ended
     kind, code, seconds, text = ended.out.strip().split(" ", 3)
     return kind, int(code), float(seconds), text
 
 
-def test_the_death_of_a_member_is_told_long_before_the_time_limit_and_names_it(tmp_path):
+def test_the_death_of_a_member_is_reported_long_before_the_time_limit_and_names_it(tmp_path):
     ended = run_script(3, attempt("""
 group = Group.from_environment(timeout=60)
 group.barrier()
@@ -276,9 +276,9 @@ group.all_reduce(np.ones(1000))
 """), tmp_path)
     assert ended[1].code == 3
     for rank in (0, 2):
-        kind, code, seconds, text = told(ended[rank])
+        kind, code, seconds, text = reported(ended[rank])
         assert (kind, code) == ("PeerLost", -3) and "rank 1" in text, text
-        # Not by the group's own limit of 60 s. How fast it is belongs to `make promises`.
+        # Not by the group's own limit of 60 s. `make promises` measures how fast it is.
         assert seconds < 50
 
 
@@ -294,18 +294,18 @@ if rank == 1:
 began = time.monotonic()
 group.all_reduce(np.ones(10))
 """), tmp_path)
-    kind, code, seconds, text = told(ended[0])
+    kind, code, seconds, text = reported(ended[0])
     assert (kind, code) == ("TimedOut", -4) and "rank 1" in text, text
     assert seconds > 0.4
-    assert told(ended[1])[0] in ("TimedOut", "PeerLost"), ended
+    assert reported(ended[1])[0] in ("TimedOut", "PeerLost"), ended
 
 
-def test_calls_that_do_not_match_are_told_on_all_members(tmp_path):
+def test_calls_that_do_not_match_are_reported_on_all_members(tmp_path):
     for ended in run_script(2, attempt("""
 group = Group.from_environment(timeout=60)
 group.all_reduce(np.ones(10 + rank))
 """), tmp_path):
-        kind, code, _, text = told(ended)
+        kind, code, _, text = reported(ended)
         assert (kind, code) == ("Mismatch", -5) and "10" in text and "11" in text, text
 
 
@@ -322,7 +322,7 @@ if rank == 0:
 group.barrier()
 """), tmp_path)
     for each in ended:
-        kind, code, _, text = told(each)
+        kind, code, _, text = reported(each)
         assert (kind, code) == ("Aborted", -6) and "enough of it" in text, text
 
 
@@ -466,13 +466,13 @@ def test_impossible_arguments_are_refused_and_leave_the_group_as_it_was():
     ({"RANK": "first", "WORLD_SIZE": "2"}, "RANK is 'first' in the environment"),
     ({"RANK": "0", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}, "4 of the 8 ranks run on this host"),
 ])
-def test_an_environment_that_makes_no_group_is_told(variables, words):
+def test_an_environment_that_makes_no_group_is_reported(variables, words):
     script = "from fulldeck.collectives import *\ntry: Group.from_environment()\nexcept ArgumentError as error: print(error)"
     ended = run_python(script, **variables)
     assert ended.code == 0 and words in ended.out, ended
 
 
-def test_the_first_rank_and_element_that_are_not_finite_are_told(tmp_path):
+def test_the_first_rank_and_element_that_are_not_finite_are_reported(tmp_path):
     script = r"""
 import numpy as np
 from fulldeck.collectives import Group
@@ -490,7 +490,7 @@ with Group.from_environment(timeout=60, check_finite=True) as group:
         assert (ended.code, ended.out) == (0, "1 40\n"), ended
 
 
-def test_a_library_that_is_not_there_or_no_library_is_told(tmp_path):
+def test_a_library_that_is_not_there_or_no_library_is_reported(tmp_path):
     folder = tmp_path / "python" / "fulldeck"
     folder.mkdir(parents=True)
     for name in os.listdir(os.path.join(PACKAGE, "fulldeck")):

@@ -1,5 +1,5 @@
-"""`fulldeck patch mmengine` on installs of three ages (the file's shape only, written here) and on the real one where it is installed. What it
-does when it is interrupted is in src/control/patch/patched_file_test.cc."""
+"""`fulldeck patch mmengine` on installations of three ages (only the relevant shape of the file, written here) and on
+the real one if it is installed. src/control/patch/patched_file_test.cc tests interruptions."""
 import ast
 import hashlib
 import importlib.util
@@ -28,7 +28,7 @@ class Runner:
         if is_model_wrapper(model):
             return model
 '''
-# What the versions have between there and the wrapper.
+# The code of the versions between there and the wrapper.
 VERSIONS = {
     "0.1.0": "        model = model.to(get_device())\n",
     "0.7.4": "        model = model.to(get_device())\n\n        if not self.distributed:\n            return revert_sync_batchnorm(model)\n",

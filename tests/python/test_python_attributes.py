@@ -1,16 +1,17 @@
-"""What the Python package uses of its own modules is there. `make lint` asks pylint for more; this needs nothing but Python."""
+"""Every attribute that the Python package uses of its own modules exists. `make lint` runs pylint for more; this needs
+only Python."""
 import ast
 import os
 
 from launching import TOP
 
 PYTHON = os.path.join(TOP, "python")
-# What the build adds to the package.
+# Modules that the build adds to the package.
 BUILT = {"fulldeck": {"_C", "_build"}}
 
 
 def parsed():
-    """Name of a module -> its tree, of every file of the package."""
+    """Name of a module -> its tree, for every file of the package."""
     found = {}
     for folder, _, names in os.walk(os.path.join(PYTHON, "fulldeck")):
         for name in names:
@@ -27,7 +28,8 @@ def bound(target):
 
 
 def names_of(tree):
-    """What a module has: bound at its top, also inside of if, try and loops there, and what functions bind as global."""
+    """The names of a module: bound at its top level, also inside if, try and loops, and bound by functions as
+    global."""
     names = {"__name__", "__file__", "__doc__", "__path__"}
     pending = list(tree.body)
     while pending:
@@ -44,7 +46,7 @@ def names_of(tree):
 
 
 def missing(modules):
-    """"module:line: alias.name" of each name that a module of the package is asked for and does not have."""
+    """"module:line: alias.name" of each name that is used but does not exist in a module of the package."""
     have = {module: names_of(tree) | BUILT.get(module, set()) | {other[len(module) + 1:].partition(".")[0] for other in modules if other.startswith(module + ".")}
             for module, tree in modules.items()}
     found = []
@@ -78,7 +80,7 @@ def test_every_name_that_the_package_uses_of_its_own_modules_is_there():
 
 
 def test_a_name_that_is_not_there_is_found():
-    """As Accelerate's adapter asked card for has_vendor_module, which did not exist."""
+    """For example, Accelerate's adapter called card.has_vendor_module, which did not exist."""
     modules = parsed()
     modules["fulldeck.wrong"] = ast.parse("from fulldeck.adapters import card, nothing\nfrom fulldeck import board as told\n"
                                           "card.kind()\ncard.has_no_such_thing()\nif told.ours:\n    told.INIT, told.MISSING\n")

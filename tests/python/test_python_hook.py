@@ -20,7 +20,8 @@ SHOW = "import os, sys; print(repr((os.environ.get('PYTHONPATH'), [p for p in sy
 
 
 class Hooked(Ranks):
-    """Ranks with the hook, as the launcher sets them up. `path`: the user's own PYTHONPATH; `hook`: another folder of it."""
+    """Ranks with the hook, as the launcher sets them up. `path`: the user's own PYTHONPATH; `hook`: a different folder
+    of the hook."""
 
     def python(self, *arguments, python=sys.executable, path=None, hook=HOOK, environment=None, **options):
         variables = {"PYTHONPATH": hook + os.pathsep + path if path else hook, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -34,7 +35,7 @@ def ranks(tmp_path):
 
 
 def plain(*arguments, python=sys.executable, path=None, cwd=None):
-    """The same without us."""
+    """The same without the hook."""
     variables = {name: value for name, value in os.environ.items()
                  if not name.startswith(("FULLDECK_", "PYTHON", "LD_PRELOAD"))}
     variables["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -231,7 +232,7 @@ def test_a_sitecustomize_of_the_users_runs_as_if_we_were_not_there(ranks, python
 
 @pytest.mark.parametrize("text", ["raise ValueError('theirs')\n", "import not_there_at_all\n", "this is no Python\n",
                                   "raise SystemExit(9)\n"])
-def test_an_error_in_it_is_told_as_without_us(ranks, tmp_path, text):
+def test_an_error_in_it_is_reported_as_without_us(ranks, tmp_path, text):
     own = tmp_path / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text(text)
@@ -259,7 +260,7 @@ def test_usercustomize_runs_after_it(ranks, tmp_path):
     assert ranks.python("-c", script, path=str(own)).out == plain("-c", script, path=str(own)).stdout
 
 
-# ---- errors of ours ----
+# ---- errors of the hook ----
 
 
 def test_a_crash_file_that_cannot_be_opened_is_one_line(ranks):

@@ -1,5 +1,5 @@
-"""The Python package in a real torch: autoload, what happens when the extension does not fit, and the end of a process. How it is
-built and installed: test_python_package_install.py."""
+"""The Python package in a real torch: autoload, an extension that does not fit, and the exit of a process.
+test_python_package_install.py has its build and installation."""
 import json
 import os
 import shutil
@@ -40,7 +40,7 @@ def extension(folder):
 
 
 def note(folder, name, value):
-    """Changes what the build noted."""
+    """Changes the recorded build environment."""
     path = folder / "fulldeck" / "_build.py"
     lines = path.read_text().splitlines()
     assert any(line.startswith(name + " = ") for line in lines)
@@ -97,9 +97,10 @@ def test_two_ranks_of_the_launcher_need_no_import(workspace):
     assert done.out.count("sum 3.0 fulldeck") == 2, done
 
 
-# ---- what does not fit ----
+# ---- mismatches ----
 
-# Imports torch once, and then looks at each broken copy in a child of its own: torch's own loader of entry points, then a group.
+# Imports torch once, and then tests each broken copy in a child process: first torch's own loader of entry points, then
+# a group.
 LOOK = r"""
 import json, os, sys
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -232,7 +233,7 @@ def test_a_real_import_of_torch_with_a_package_for_another_torch_works(copy):
     assert "built for torch 2.1.0+cu118 and runs in torch" in ended.err.strip().splitlines()[-1], ended
 
 
-# Programs that need a torch which was imported, and did not load us: forks of one Python that did so.
+# Programs that need an imported torch without fulldeck: forks of one Python that imported it.
 FORKED = r"""
 import json, os, sys, tempfile, traceback
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -306,13 +307,13 @@ def test_options_names_and_faults_that_a_program_can_meet(copy, tmp_path):
 # ---- the end of a process ----
 
 
-# All ways, and many times, further down and in `make package-runs`.
+# All ways, many times: below and in `make package-runs`.
 @pytest.mark.parametrize("way", ["callback", "insisting"])
 def test_ranks_that_leave_without_goodbye_end_with_code_0(tmp_path, way):
     assert exit_runs.run(way, tmp_path) == []
 
 
-# The same many times at little cost: torch is imported once, and each rank is a fork that comes to its own end as a Python does.
+# The same many times at little cost: torch is imported once, and each rank is a fork that exits as Python does.
 FORKS = r"""
 import os, sys
 import torch

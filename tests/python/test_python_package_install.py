@@ -1,5 +1,5 @@
-"""How the package is built and installed: the wheel, pip, and what the build says when it cannot work. The wheel here is made of
-what `make build` compiled; `make package-runs` compiles one as a user's pip does (tests/grids/wheel_runs.py)."""
+"""The build and installation of the package: the wheel, pip, and the build's errors. The wheel here contains what `make
+build` compiled; `make package-runs` compiles one as a user's pip does (tests/grids/wheel_runs.py)."""
 import base64
 import csv
 import hashlib
@@ -27,13 +27,13 @@ needs_pip = pytest.mark.skipif(not launch.has_module("pip"), reason="this Python
 
 
 def call(expression, *arguments, **variables):
-    """Calls a hook of the backend as pip does, in a process of its own."""
+    """Calls a hook of the backend as pip does, in a separate process."""
     script = "import sys, json\nsys.path.insert(0, {!r})\nimport fulldeck_build as backend\nprint(json.dumps({}))"
     return run_python(script.format(BACKEND, expression), *arguments, PYTHONPATH=None, seconds=300, **variables)
 
 
 def error_of(ended):
-    """The one line with which the backend gave up."""
+    """The single line with which the backend failed."""
     assert ended.code == 1, ended
     lines = [line for line in ended.err.splitlines() if line.startswith("fulldeck build: error: ")]
     assert len(lines) == 1 and "Traceback" not in ended.err, ended
@@ -54,7 +54,7 @@ def make_venv(folder):
 
 
 def pip(python, *arguments):
-    """pip of this Python, working on another one, without a network."""
+    """pip of this Python, working on a different one, without a network."""
     command = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "--no-input"] + list(arguments)
     done = subprocess.run(command, env=clean_environment(PYTHONPATH=None, PIP_NO_INDEX="1"), stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=3600,
@@ -70,7 +70,7 @@ def info_name():
 
 
 def check_record(archive):
-    """Every file stands in RECORD with its hash and size, and nothing else does."""
+    """Exactly the files of the wheel are in RECORD, each with its hash and size."""
     names = archive.namelist()
     record = next(name for name in names if name.endswith(".dist-info/RECORD"))
     rows = list(csv.reader(io.StringIO(archive.read(record).decode())))
@@ -239,7 +239,7 @@ def test_an_editable_install_is_refused_with_the_reason(tmp_path):
     assert "fulldeck build: error: the package has compiled parts and cannot be installed in editable mode." in text, text
 
 
-# ---- when it cannot be built ----
+# ---- failing builds ----
 
 
 def test_settings_that_make_no_sense_are_refused():
@@ -250,7 +250,7 @@ def test_settings_that_make_no_sense_are_refused():
     assert "no source distribution" in error_of(call("backend.build_sdist('x')"))
 
 
-def test_a_python_that_does_not_answer_is_told(tmp_path):
+def test_a_python_that_does_not_answer_is_reported(tmp_path):
     silent = tmp_path / "python"
     silent.write_text("#!/bin/sh\nexit 3\n")
     silent.chmod(0o755)
@@ -265,7 +265,7 @@ def fake_torch(folder, text):
 
 
 def with_path(folder):
-    """A Python that has only this folder, and none of the packages that are installed."""
+    """A Python that sees only this folder, and none of the installed packages."""
     program = os.path.join(folder, "python")
     with open(program, "w") as file:
         file.write('#!/bin/sh\nPYTHONPATH="{}" exec "{}" -S "$@"\n'.format(folder, sys.executable))
@@ -273,13 +273,13 @@ def with_path(folder):
     return program
 
 
-def test_a_torch_that_cannot_be_imported_is_told(tmp_path):
+def test_a_torch_that_cannot_be_imported_is_reported(tmp_path):
     python = with_path(fake_torch(tmp_path, "raise ImportError('libcudart.so.12: cannot open shared object file')\n"))
     line = error_of(call("backend.build_wheel('x', {'python': sys.argv[1]})", python))
     assert "cannot be imported: ImportError: libcudart.so.12" in line and "torch=no" in line
 
 
-def test_a_torch_that_is_asked_for_and_not_there_is_told(tmp_path):
+def test_a_torch_that_is_asked_for_and_not_there_is_reported(tmp_path):
     python = with_path(str(tmp_path))
     assert "has no torch" in error_of(call("backend.build_wheel('x', {'python': sys.argv[1], 'torch': 'yes'})", python))
 
@@ -295,7 +295,7 @@ def test_tools_that_are_missing_are_named(tmp_path):
         assert "there is no {} on PATH".format(missing) in line and "apt-get install" in line
 
 
-def test_a_build_that_fails_is_told_and_leaves_nothing(tmp_path):
+def test_a_build_that_fails_is_reported_and_leaves_nothing(tmp_path):
     (tmp_path / "bin").mkdir()
     for name in ("cmake", "make", "g++"):
         (tmp_path / "bin" / name).write_text("#!/bin/sh\necho 'the disk is full' >&2\nexit 4\n")
@@ -354,7 +354,7 @@ def test_an_environment_that_is_active_is_asked_where_the_build_has_one_of_its_o
     assert asked == [sys.executable, str(active), sys.executable]
 
 
-def test_headers_of_python_that_are_missing_are_told(tmp_path, monkeypatch, capsys):
+def test_headers_of_python_that_are_missing_are_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fulldeck_build, "ask", lambda python: {"torch": "2.13.0", "failure": "", "cache_tag": "cpython-311",
                                                                "include": str(tmp_path), "version": [3, 11]})
     with pytest.raises(SystemExit):

@@ -1,4 +1,5 @@
-"""What python/fulldeck/adapters/recorder.py tells the board of torch's record, with records and a board of the test's own."""
+"""What python/fulldeck/adapters/recorder.py reports to the board from torch's record, with fake records and a fake
+board."""
 import json
 import os
 import types
@@ -21,7 +22,7 @@ def recorder(monkeypatch):
 
 class Board:
     def __init__(self):
-        self.told, self.slots = [], []
+        self.reported, self.slots = [], []
 
     def heartbeat(self):
         pass
@@ -31,24 +32,24 @@ class Board:
         return len(self.slots) - 1
 
     def group_leave(self, slot):
-        self.told.append(("leave", slot))
+        self.reported.append(("leave", slot))
 
     def collective_begin(self, slot, operation, datatype, count, size, sequence, fingerprint):
-        self.told.append(("begin", slot, operation, datatype, count, sequence))
+        self.reported.append(("begin", slot, operation, datatype, count, sequence))
 
     def collective_end(self, slot, sequence):
-        self.told.append(("end", slot, sequence))
+        self.reported.append(("end", slot, sequence))
 
     def set_failure(self, kind, culprit, text):
-        self.told.append(("failure", kind, culprit))
+        self.reported.append(("failure", kind, culprit))
 
     def news(self):
-        told, self.told = self.told, []
-        return told
+        reported, self.reported = self.reported, []
+        return reported
 
 
 class Program:
-    """A program with torch's record: groups by key, [name, calls that began, calls that ended]."""
+    """A program with torch's record: groups by key, [name, calls started, calls completed]."""
 
     def __init__(self, recorder):
         self.groups, self.entries = {}, []
@@ -83,7 +84,7 @@ class Program:
 
 
 @pytest.mark.parametrize("form", ["as torch writes it", "another"])
-def test_calls_are_told_by_number_and_looked_up_when_one_lasts(recorder, form, monkeypatch):
+def test_calls_are_reported_by_number_and_looked_up_when_one_lasts(recorder, form, monkeypatch):
     if form == "another":
         monkeypatch.setattr(recorder, "STATUS", recorder.re.compile(b"not found"))
     program = Program(recorder)
@@ -114,7 +115,7 @@ def test_a_group_that_is_made_later_stays_and_leaves_when_it_is_destroyed(record
     assert program.look(1.1) == []
 
 
-def test_a_group_without_a_name_in_the_record_is_not_told(recorder):
+def test_a_group_without_a_name_in_the_record_is_not_reported(recorder):
     program = Program(recorder)
     program.make(0, "0")
     program.groups[0][1:] = [4, 3]
@@ -162,4 +163,4 @@ def test_the_end_waits_for_threads_of_gloo_that_still_run(recorder, monkeypatch)
     recorder.wait_for_gloo(60)
     assert states == [["R"]], "no thread of Gloo: nothing to wait for"
     monkeypatch.setattr(recorder, "states_of_gloo_threads", lambda: ["R"])
-    recorder.wait_for_gloo(0.02)  # one that never rests holds nobody for ever
+    recorder.wait_for_gloo(0.02)  # a group that is never idle does not block forever

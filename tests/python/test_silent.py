@@ -1,5 +1,5 @@
-"""Trainings that go wrong without a word: tests/silent/__init__.py has the rows and says where each is injected. Importing torch costs seconds a
-rank, so a launch has several rows."""
+"""Silent errors of trainings: tests/silent/__init__.py has the codes and where each is injected. Importing torch costs
+seconds per rank, so a launch covers several codes."""
 import ast
 import os
 import re
@@ -14,20 +14,21 @@ from silent import ROWS
 SILENT = os.path.join(HERE, "silent")
 SECONDS = 200
 
-# What the catalogue of failures calls silent, and what is silent in the loop; D9 (stubs and hand-written vendor modules) is the doctor's.
+# What the catalog of failures calls silent, and what is silent in the loop; D9 (stubs and hand-written vendor modules)
+# is the doctor's.
 SILENT_ROWS = "A7 A8 A9 B6 B8 B9 C1 C6 F2 F6 F7 G2 G5 J1 J2 J3 J4 J5 J6".split()
 
 with_torch = pytest.mark.skipif(not has_module("torch"), reason="this Python has no torch")
 
 
 def named(done):
-    """Rows that were named in a warning, each time."""
+    """The codes named in warnings, once per warning."""
     return sorted(re.findall(r"fulldeck: WARNING: ([A-Z]\d+): ", done.err))
 
 
 def test_every_row_has_a_case_that_is_collected_and_injects_something():
-    """A case is a test function that pytest collects, without a mark that always skips it, that names its row, and that asserts, itself or in a
-    function it calls."""
+    """A case is a test function that pytest collects, without a mark that always skips it, that names its code, and
+    that asserts, itself or in a function it calls."""
     assert sorted(ROWS) == SILENT_ROWS
     for row, (_, tests) in ROWS.items():
         assert tests, row
@@ -70,29 +71,30 @@ def test_what_is_wrong_before_the_first_step_is_refused_or_said(workspace):
 @with_torch
 @pytest.mark.parametrize("faults", [[], ["J1", "J2", "G5"], ["J3", "J4"], ["J5"]], ids=lambda faults: "_".join(faults) or "sound")
 def test_the_first_steps_show_what_is_wrong(workspace, faults):
-    """Sound scripts beside them give no warning."""
+    """The correct counterparts of these scripts give no warning."""
     done = workspace.run("--nproc-per-node", 2, os.path.join(SILENT, "training.py"), *faults, seconds=SECONDS, extra={"OMP_NUM_THREADS": "1"})
     assert done.code == 0 and done.out.count("] trained") == 2, done
     assert named(done) == sorted(faults), done
     if not faults:
         assert "warning" not in done.err.lower(), done
-    # A note that the random state is equal (G5) is no warning.
+    # A note that the random state is equal (G5) is not a warning.
     found = [event for event in workspace.events("silent-error") if event["severity"] == "warning"]
     assert sorted((event["code"], event["ranks"]) for event in found) == sorted((row, [0] if row == "J5" else [0, 1]) for row in faults), found
-    # How many reductions there were is in no field; how many steps, when it is said, depends on the machine.
+    # No field has the number of reductions; the number of steps at the time of the report depends on the machine.
     assert ("J4" in faults) == (re.search(r"J4: .*\(\d+ steps, 12 reductions\)", done.err) is not None), done
 
 
 @with_torch
 def test_ranks_of_several_hosts_compare_what_no_launcher_sees(workspace):
-    """Two launchers as two hosts, a rank each: J1 and J3 from rank 0, through the store; the rest from each launcher."""
+    """Two launchers as two nodes with one rank each: J1 and J3 from rank 0, through the store; the rest from each
+    launcher."""
     port = free_port()
     hosts = [workspace.start("--nproc-per-node", 1, "--nnodes", 2, "--node-rank", number, "--rdzv-endpoint", "127.0.0.1:{}".format(port), "--rdzv-id",
                          workspace.name, os.path.join(SILENT, "training.py"), "J1", "J2", "J3", extra={"OMP_NUM_THREADS": "1"}) for number in (0, 1)]
     first, second = [host.wait(SECONDS) for host in hosts]
     assert (first.code, second.code) == (0, 0), (first, second)
     assert (named(first), named(second)) == (["J1", "J2", "J3"], ["J2"]), (first, second)
-    # Of several hosts the ranks themselves say it, in no event.
+    # With several nodes, the ranks themselves report it, without an event.
     assert "[0] fulldeck: WARNING: J1: the first ranks of all 2 hosts trained their first 3 steps on the same batches" in first.err, first
     assert "[0] fulldeck: WARNING: J3: the parameters differ between the hosts after step 10: all of them." in first.err, first
 

@@ -1,5 +1,5 @@
-"""What the checks for silent errors write on the board, in one process and without a launcher: small scripts, sound and faulty. Whole runs are in
-test_silent_scripts.py."""
+"""What the checks for silent errors write to the board, in one process and without a launcher: small correct and faulty
+scripts. test_silent_scripts.py has whole runs."""
 import os
 import subprocess
 import sys
@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 
 class Kept:
-    """In the place of the board."""
+    """Replaces the board."""
     is_open, steps_reported, saved = True, False, int
 
     def __init__(self):
@@ -45,7 +45,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture
 def seen():
-    """What is on the board, of a script that has just begun."""
+    """The contents of the board for a script that has just started."""
     for kept in batches._kinds + (losses._backward, losses._computed):
         kept.__init__()
     losses._reported, silent._loads = False, 0
@@ -63,7 +63,7 @@ def seen():
 
 
 def ended():
-    """The observations, as they are when the script has ended well."""
+    """The observations after a script that exited successfully."""
     silent.at_exit(torch)
     return loop._ours.written
 
@@ -124,7 +124,8 @@ def test_a_step_that_a_scaler_leaves_out_in_a_fused_optimizer_is_no_inf(seen):
 
 
 def train_until_nan(first, steps, how):
-    """NaN in the inputs from step `first` on; `how` takes the model, the optimizer and the loss. The model and its optimizer."""
+    """NaN in the inputs from step `first` on; `how` is called with the model, the optimizer and the loss. Returns the
+    model and its optimizer."""
     model = nn.Linear(8, 3)
     optimizer = sgd(model)
     for number in range(steps):
@@ -276,20 +277,20 @@ def test_parameters_on_the_cpu_are_judged_when_others_had_time_to_come(seen, wit
     assert seen[board.CHECK_DEVICE][0] == 1
 
 
-def test_the_end_of_the_cards_probe_is_told(monkeypatch):
-    """What the card did before is no work of the program's, and what it does later is."""
-    told = []
-    monkeypatch.setattr(board, "ours", lambda: types.SimpleNamespace(probed=lambda: told.append("end")))
+def test_the_end_of_the_cards_probe_is_reported(monkeypatch):
+    """Work on the card before the probe is not the program's; later work is."""
+    reported_text = []
+    monkeypatch.setattr(board, "ours", lambda: types.SimpleNamespace(probed=lambda: reported_text.append("end")))
     monkeypatch.setattr(card, "device", lambda: torch.device("cpu"))
-    monkeypatch.setattr(probe, "prove", lambda device: told.append("probe"))
+    monkeypatch.setattr(probe, "prove", lambda device: reported_text.append("probe"))
     monkeypatch.setattr(probe, "_done", False)
     probe.prove_once()
-    assert told == ["probe", "end"]
+    assert reported_text == ["probe", "end"]
     probe.prove_once()
     monkeypatch.setattr(probe, "_done", False)
     monkeypatch.setenv("FULLDECK_PROBE", "0")
     probe.prove_once()
-    assert told == ["probe", "end"], "once, and not where nothing was probed"
+    assert reported_text == ["probe", "end"], "once, and not where nothing was probed"
 
 
 @pytest.mark.parametrize("held,expected", [(64 << 20, False), (512, True)])
@@ -395,7 +396,7 @@ def test_one_positive_in_the_masks_of_a_pass_is_enough(seen):
 def test_targets_of_a_generator_are_no_labels(seen):
     generator, discriminator = nn.Linear(4, 8), nn.Linear(8, 1)
     optimizer = sgd(generator)
-    for (real,) in DataLoader(TensorDataset(torch.zeros(480, 8)), 8):  # blank images, as many values as the targets have
+    for (real,) in DataLoader(TensorDataset(torch.zeros(480, 8)), 8):  # blank images, as many values as targets
         functional.binary_cross_entropy_with_logits(discriminator(generator(torch.randn(len(real), 4))), torch.zeros(len(real), 1)).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -656,7 +657,7 @@ for _ in range(3):
 
 
 class Files(torch.utils.data.Dataset):
-    """As torchvision's ImageFolder: a list of files with their labels."""
+    """Like torchvision's ImageFolder: a list of files with their labels."""
     contents = torch.randn(640, 8, generator=torch.Generator().manual_seed(3))
 
     def __init__(self, augment=False, first=0, count=320, **named):
@@ -725,7 +726,7 @@ def test_names_say_validation(name, words):
 # ---- weights
 
 class Renames(nn.Module):
-    """Takes checkpoints with a prefix, and leaves the frozen part out of its own."""
+    """Accepts checkpoints with a prefix, and omits the frozen part from its own."""
 
     def __init__(self):
         super().__init__()
@@ -806,9 +807,9 @@ def test_ranks_that_meet_through_remote_calls_have_a_group(seen, monkeypatch):
 
 @pytest.fixture
 def wrapped(seen, tmp_path, monkeypatch):
-    """A model that DistributedDataParallel wraps, in a group of one that is taken for the first of two."""
-    monkeypatch.setattr(fingerprints, "_publish_step", lambda torch, name, number: told.append((name, number)))
-    told = seen["told"] = []
+    """A model that DistributedDataParallel wraps, in a group of one rank that poses as the first of two."""
+    monkeypatch.setattr(fingerprints, "_publish_step", lambda torch, name, number: reported_text.append((name, number)))
+    reported_text = seen["told"] = []
     torch.distributed.init_process_group("gloo", init_method="file://{}/store".format(tmp_path), rank=0, world_size=1)
     try:
         monkeypatch.setattr(torch.distributed, "get_world_size", lambda *unused: 2)
@@ -850,7 +851,7 @@ def test_whole_batches_are_compared_as_they_come_from_the_loader(wrapped):
 
 
 def test_equal_parts_of_different_batches_are_no_fault(wrapped, monkeypatch):
-    """A generator's noise may look like one."""
+    """A generator's noise may look like a batch."""
     of_first = numbers_of(wrapped, lambda whole: torch.ones(8, 8) if whole.dim() > 1 else whole[:8])
     fingerprints._batches = fingerprints._mixed = 0
     monkeypatch.setattr(sys.modules[__name__], "samples", lambda count, real=samples: real(seed=2, count=count))
@@ -924,7 +925,8 @@ def test_a_failed_child_counts_when_nobody_looks_at_its_status(seen, tmp_path, m
 # ---- cards
 
 class StubOfCuda:
-    """torch.cuda of two cards: keeps on which one events are recorded, and what is done while a graph is captured."""
+    """torch.cuda of two cards: records which card is current when events are recorded, and what happens while a graph
+    is captured."""
 
     def __init__(self):
         self.current, self.capturing, self.recorded, self.queried = 0, False, [], 0
@@ -1007,7 +1009,7 @@ def test_gradients_labels_losses_and_hashes_leave_a_capture_alone(seen, monkeypa
     monkeypatch.setattr(loop, "_loss_read_at", 0)
     monkeypatch.setattr(observing, "read_later", lambda *unused: False)
     monkeypatch.setattr(observing, "has_to_wait", lambda *unused: True)
-    loop.note_loss(torch.ones((), device="meta"))  # its number cannot be had: float() raises
+    loop.note_loss(torch.ones((), device="meta"))  # its value is not available: float() raises
     loop._publish_step()
 
 
@@ -1026,7 +1028,7 @@ def test_parameters_are_hashed_without_waiting_and_reported_some_steps_later(see
         model[0].weight.add_(1)
     fingerprints._publish_parameters(torch)
     assert reported == [("parameters 10", expected)]
-    # A copy that has not arrived by then is left out.
+    # A copy that has not arrived by then is skipped.
     fingerprints._hash_parameters(torch, wrapper)
     fingerprints._publish_parameters(torch)
     assert len(reported) == 1 and not fingerprints._pending_totals

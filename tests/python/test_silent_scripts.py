@@ -1,5 +1,6 @@
-"""Silent errors in users' scripts: each is one event "silent-error" with its failure code, and --strict makes an exit code of it. Importing torch
-costs seconds a rank, so that a launch has several errors; tests/long/test_silent_frameworks.py has the frameworks."""
+"""Silent errors in users' scripts: each is one event "silent-error" with its failure code, and --strict makes it an
+exit code. Importing torch costs seconds per rank, so a launch covers several errors;
+tests/long/test_silent_frameworks.py has the frameworks."""
 import json
 import os
 import types
@@ -17,7 +18,7 @@ with_torch = pytest.mark.skipif(not has_module("torch"), reason="this Python has
 
 
 def run(workspace, *arguments, **named):
-    """The program that has ended, and the events of its run."""
+    """The program that has exited, and the events of its run."""
     file = os.path.join(str(workspace.folder), "events-of-the-test.jsonl")
     done = workspace.run(*arguments, seconds=SECONDS, extra=dict({"OMP_NUM_THREADS": "1", "FULLDECK_EVENTS": file}, **named))
     with open(file) as lines:
@@ -37,7 +38,7 @@ def test_each_silent_error_is_one_warning_and_strict_ends_with_a_code_of_its_own
                              ("G2", "weights"), ("J6", "finite")], done
     assert done.code == SILENT_ERROR, done
     by_check = {event["check"]: event for event in events if event["id"] == "silent-error"}
-    # A rank that is ahead may be named alone while the run goes on; at the end both have spoken.
+    # A rank that is ahead may be named by itself during the run; at the end both have reported.
     assert all(event["ranks"] and set(event["ranks"]) <= {0, 1} and event["evidence"] for event in by_check.values()), by_check
     assert all(by_check[check]["ranks"] == [0, 1] for check in ("group", "labels", "validation", "children")), by_check
     assert "auxiliary.weight" in by_check["gradients"]["evidence"] and "frozen" not in by_check["gradients"]["evidence"], by_check
@@ -95,11 +96,11 @@ def test_a_code_that_no_check_has_is_refused(workspace):
     assert "FULLDECK_CHECKS_OFF: no check has the code 'F66'" in done.err, done
 
 
-# ---- cards that torch calls cuda, with a stub of it
+# ---- cards that torch calls cuda, with a stub
 
 @pytest.fixture
 def silent(monkeypatch):
-    """The module of the checks, with what it would write on the board."""
+    """The module of the checks, with its writes to the rank board."""
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(os.path.join(BUILD, "lib", "python"))
     from fulldeck.adapters import card, silent as module
@@ -121,7 +122,7 @@ def optimizer_on(device):
 
 
 def test_parameters_on_the_cpu_of_a_rank_with_an_nvidia_card_are_observed(silent):
-    """B6: what the launcher makes a warning of."""
+    """B6: an observation that the launcher turns into a warning."""
     from fulldeck import board
 
     silent.device(None, optimizer_on("cpu"), silent.FIRST_STEPS)
@@ -130,7 +131,7 @@ def test_parameters_on_the_cpu_of_a_rank_with_an_nvidia_card_are_observed(silent
 
 @pytest.mark.parametrize("visible,device,expected", [(None, "cuda:1", "cuda:1"), ("4,5", "cuda:1", "cuda:5"), ("GPU-aa,GPU-bb", "cuda:0", "cuda:GPU-aa")])
 def test_a_card_is_named_as_all_ranks_of_the_node_name_it(silent, monkeypatch, visible, device, expected):
-    """B8: by these names the launcher sees two ranks on one card."""
+    """B8: by these names the launcher detects two ranks on one card."""
     from fulldeck import board
 
     started = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
@@ -153,7 +154,7 @@ def test_double_indexing_is_observed_where_it_leads_to_another_card(silent, monk
 
 
 class Event:
-    """torch.cuda.Event: complete when the test says so."""
+    """torch.cuda.Event: complete when the test sets it."""
     complete = False
 
     def record(self):

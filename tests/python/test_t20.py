@@ -1,5 +1,5 @@
-"""Stacks of the T20 generation (torch 1.10, xla:N, torch_gcu.distributed) on a stand-in of the vendor's module: docs/python.md. And
-that what these stacks run is Python 3.8."""
+"""Stacks of the T20 generation (torch 1.10, xla:N, torch_gcu.distributed) on a stand-in of the vendor's module:
+docs/python.md. Also checks that the code for these stacks runs on Python 3.8."""
 import ast
 import json
 import os
@@ -16,7 +16,7 @@ PATIENCE = 300
 
 
 def idle_cards(workspace):
-    """By the verdict at the end of the run; few steps may leave it unknown."""
+    """By the verdict at the end of the run; after a few steps it may still be unknown."""
     events = [json.loads(line) for line in read(os.path.join(workspace.run_folder(), "events.jsonl")).splitlines()]
     verdict, = [event for event in events if event["id"] == "card-usage" and event["when"] == "end"]
     return verdict["idle"]
@@ -46,7 +46,7 @@ def test_torchs_own_collectives_take_tensors_of_such_cards_and_all_ranks_take_th
     done = workspace.run("--nproc-per-node", 2, "--devices", "3,6", script("t20/train.py"), "torch", seconds=PATIENCE)
     assert done.code == 0, done.err
     for rank in range(2):
-        # The list of visible cards makes the server's 3 and 6 the process's 0 and 1.
+        # The list of visible cards maps the server's 3 and 6 to the process's 0 and 1.
         assert "[{0}] rank {0} on xla:{0}: as one process".format(rank) in done.out, done.out
         assert "card serial SIM-xla-000{}".format((3, 6)[rank]) in workspace.log(rank)
         assert "backend gloo, tensors of the card through host memory (the program asks for eccl, and torch " in workspace.log(rank)
@@ -57,7 +57,7 @@ def test_torchs_own_collectives_take_tensors_of_such_cards_and_all_ranks_take_th
 
 # ---- Python 3.8
 
-# Methods and functions that came later.
+# Methods and functions that were added later.
 LATER = {"removeprefix", "removesuffix", "cache", "pairwise", "bit_count", "lcm", "is_relative_to"}
 
 
@@ -72,7 +72,7 @@ def test_what_ranks_run_is_python_3_8():
         for node in ast.walk(tree):
             later = node.attr if isinstance(node, ast.Attribute) else None
             assert later not in LATER, "{}:{}: {} is not in Python 3.8".format(path, node.lineno, later)
-            # Annotations are evaluated: int | None and list[int] came later.
+            # Annotations are evaluated: int | None and list[int] were added later.
             for annotation in [getattr(node, name, None) for name in ("annotation", "returns")]:
                 later = isinstance(annotation, ast.BinOp) or (
                     isinstance(annotation, ast.Subscript) and getattr(annotation.value, "id", "").islower())

@@ -1,5 +1,5 @@
-"""Scripts written for torchrun and for Accelerate run under `fulldeck run` as they are: tests/scripts holds them, and nothing in
-them knows of fulldeck. Importing torch costs seconds a rank, so each test starts ranks once."""
+"""Unmodified scripts for torchrun and Accelerate under `fulldeck run`: they are in tests/scripts and do not use
+fulldeck. Importing torch costs seconds per rank, so each test starts ranks once."""
 import json
 import re
 import signal
@@ -12,7 +12,7 @@ from cluster.launch import FULLDECK, script
 
 pytestmark = pytest.mark.skipif(not launch.has_module("torch"), reason="this Python has no torch")
 
-# On two cores eight ranks spend some ten seconds importing torch.
+# On two cores eight ranks spend about ten seconds importing torch.
 SECONDS = 150
 
 
@@ -86,7 +86,7 @@ def test_the_error_file_of_record_is_read_and_passed_on(variables, tmp_path):
     assert done.returncode == 1, done.stdout
     assert re.search(r"root cause: rank 1 ", done.stdout), done.stdout
     assert re.search(r"fulldeck: .*no such column: velocity", done.stdout), done.stdout
-    # Whoever started the launcher under an error file of its own finds the cause there.
+    # If the launcher's caller set its own error file, it contains the cause.
     message = json.loads(outer.read_text())["message"]
     assert "no such column: velocity" in message["message"]
     assert "in main" in message["extraInfo"]["py_callstack"]

@@ -1,4 +1,4 @@
-"""Checkpoints across languages and across kill -9. The sweep over every operation is `tests/grids/checkpoint_sweep.py`."""
+"""Checkpoints across languages and across kill -9. `tests/grids/checkpoint_sweep.py` sweeps over every operation."""
 import json
 import random
 import subprocess
@@ -27,7 +27,7 @@ def run(*arguments):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The directory and the final weights of a training that nobody killed."""
+    """The directory and the final weights of an uninterrupted training."""
     directory = tmp_path_factory.mktemp("whole")
     return directory, sweep.final_hash(sweep.train(directory, 60, 3)[1])
 
@@ -73,7 +73,7 @@ def test_a_checkpoint_is_what_the_document_says(trained):
     assert state["optimizer/parameter/first_weight/step"] == 60
     optimizer = safetensors_torch.load_file(str(folder / "optimizer.safetensors"))
     assert optimizer["first_weight.exp_avg"].shape == (64, 32)
-    # The last three stay, and nothing else is left.
+    # The last three are kept, and nothing else is left.
     assert sorted(path.name for path in trained[0].iterdir()) == [".lock", "step-000000054", "step-000000057", "step-000000060"]
 
 

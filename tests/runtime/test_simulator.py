@@ -1,5 +1,5 @@
-"""The simulated cards as a device of torch (libfulldeck_sim.so), in Python: what tests/scripts/simulator_checks.py checks in one process, ranks,
-faults, and the ways in which the cards are not there."""
+"""The simulated cards as a device of torch (libfulldeck_sim.so), in Python: what tests/scripts/simulator_checks.py
+checks in one process, ranks, faults, and the cases without cards."""
 import json
 import os
 import re
@@ -25,7 +25,7 @@ with open(os.path.join(HERE, "scripts", "simulator_checks.py")) as text:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """What each check said; all of them run in one process, which takes most of its time to import torch."""
+    """The result of each check; all of them run in one process, which spends most of its time importing torch."""
     folder = tmp_path_factory.mktemp("simulated")
     done = subprocess.run([sys.executable, os.path.join(HERE, "scripts", "simulator_checks.py")], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           env=clean_environment(FULLDECK_SIMULATE="gcu:8", FULLDECK_SIMULATE_DIR=str(folder), PYTHONPATH=os.pathsep.join((PACKAGE, HERE))), stderr=subprocess.PIPE,
@@ -50,7 +50,7 @@ def test_two_ranks_with_sync_batch_norm_ddp_and_fsdp2(tmp_path):
         assert rank.code == 0 and rank.out.split("\n")[:3] == ["SyncBatchNorm is right", "DDP is right", "FSDP2 is right"], rank
 
 
-# Each fault as a program meets it; faults come with the variable, or while it runs.
+# Each fault as a program sees it; faults are set by the variable, or at runtime.
 FAULTS = """
 import time, torch
 from fulldeck import simulator
@@ -260,7 +260,7 @@ def test_nothing_is_loaded_where_nothing_is_simulated(tmp_path):
     assert done.code == 0 and "were not loaded" in done.out, done
 
 
-def test_a_plugin_of_somebody_elses_is_loaded_and_its_failure_told(tmp_path):
+def test_a_plugin_of_somebody_elses_is_loaded_and_its_failure_reported(tmp_path):
     done = simulated("import torch\nassert torch.gcu.is_available()\nprint(torch.ones(1, device='gcu').item())", tmp_path,
                      FULLDECK_TORCH_PLUGIN=os.pathsep.join([LIBRARY, str(tmp_path / "libtorch_foo.so")]))
     assert done.code == 0 and done.out == "1.0\n", done
@@ -269,7 +269,7 @@ def test_a_plugin_of_somebody_elses_is_loaded_and_its_failure_told(tmp_path):
 
 
 def test_a_rank_of_the_launcher_has_its_card(workspace):
-    """No import, nothing on the path: the launcher's hook offers the package, and torch finds its entry point."""
+    """No import, nothing on the path: the launcher's hook provides the package, and torch finds its entry point."""
     program = os.path.join(workspace.folder, "rank.py")
     with open(program, "w") as file:
         file.write("import os, torch\nprint('sum', torch.ones(3, device=os.environ['FULLDECK_DEVICE']).sum().item())\n")

@@ -1,5 +1,5 @@
-"""examples/train.cc, the complete training program, as a user runs it: on processors and on simulated cards, with one rank and
-with eight, killed and resumed. Needs a build with torch."""
+"""examples/train.cc, the complete training program, as a user runs it: on the CPU and on simulated cards, with one rank
+and with eight, killed and resumed. Needs a build with torch."""
 import glob
 import os
 import re
@@ -89,7 +89,8 @@ def test_bad_input_is_an_error_that_says_what_to_do(workspace, options, words):
 def test_two_ranks_on_one_card_are_refused(workspace):
     workspace.simulate("gcu:1")
     done = train(workspace, 2, "--steps", 1)
-    # The launcher refuses before anything starts; src/rank/runtime/session/session_simulated_test.cc has the refusal of the session itself.
+    # The launcher rejects it before anything starts; src/rank/runtime/session/session_simulated_test.cc tests the
+    # session's own rejection.
     assert done.code == 83 and "final loss" not in done.out and not os.path.exists(workspace.runs), done
 
 

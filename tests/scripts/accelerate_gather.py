@@ -1,4 +1,4 @@
-"""As a script for `accelerate launch` is written: a few steps of training, then everybody's loss is gathered."""
+"""Written like a script for `accelerate launch`: a few training steps, then gathers the losses of all ranks."""
 import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset

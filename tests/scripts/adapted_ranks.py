@@ -1,5 +1,5 @@
-"""Two ranks on simulated cards in one run: what the adapters make of torch.distributed, of DistributedDataParallel and of meshes, and
-what they refuse. Prints a line for each thing that was so."""
+"""Two ranks on simulated cards in one run: how the adapters change torch.distributed, DistributedDataParallel and
+meshes, and what they reject. Prints a line for each successful check."""
 import datetime
 import os
 
@@ -15,8 +15,8 @@ card = os.environ["FULLDECK_DEVICE"]
 def refused(action, error):
     try:
         action()
-    except error as told:
-        return str(told)
+    except error as message:
+        return str(message)
     raise AssertionError("nothing was raised")
 
 
@@ -42,34 +42,34 @@ for backend, where in (("nccl", "cuda"), ("gloo", "cpu"), (None, "cuda")):
     dist.all_reduce(tensor, group=dist.new_group([0, 1], backend=backend))
     assert tensor.tolist() == [2, 2]
 if rank == 0:
-    told = refused(lambda: dist.monitored_barrier(timeout=datetime.timedelta(milliseconds=200)), RuntimeError)
-    assert told == "fulldeck: rank 1 did not come to monitored_barrier within 0.2 s.", told
+    message = refused(lambda: dist.monitored_barrier(timeout=datetime.timedelta(milliseconds=200)), RuntimeError)
+    assert message == "fulldeck: rank 1 did not come to monitored_barrier within 0.2 s.", message
 dist.barrier()
 print("groups and barriers")
 
-# The module is still on the CPU: a report, and a refusal; with --place it is moved.
+# The module is still on the CPU: a report, and a rejection; with --place it is moved.
 model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-told = refused(lambda: DistributedDataParallel(model, device_ids=[rank]), RuntimeError)
-assert told.startswith("fulldeck: DistributedDataParallel is refused: 8 of 8 parameters are not on {}, the device of rank {}.\n".format(card, rank))
+message = refused(lambda: DistributedDataParallel(model, device_ids=[rank]), RuntimeError)
+assert message.startswith("fulldeck: DistributedDataParallel is refused: 8 of 8 parameters are not on {}, the device of rank {}.\n".format(card, rank))
 for line in ("placement of Sequential on rank {0} of 2 (local rank {0}):".format(rank), "  wanted            " + card, "  module            cpu",
              "  first parameter   cpu", "  current devices   " + card, "  parameters        8 (53 elements): 8 on cpu", "    0.weight  cpu  [4, 4]",
              "    … and 3 more", "  verdict           case B: the module is still on the CPU, and this rank trains on {}.".format(card)):
-    assert line in told, (line, told)
-assert "RANK={} LOCAL_RANK={} WORLD_SIZE=2".format(rank, rank) in told
+    assert line in message, (line, message)
+assert "RANK={} LOCAL_RANK={} WORLD_SIZE=2".format(rank, rank) in message
 os.environ["FULLDECK_PLACE"] = "1"
-wrapped = DistributedDataParallel(model, device_ids=[0])  # hard-coded: the module's own is taken
+wrapped = DistributedDataParallel(model, device_ids=[0])  # hard-coded: replaced with the module's own
 del os.environ["FULLDECK_PLACE"]
 assert wrapped.device_ids == [rank]
 before = model[0].weight.detach().clone()
-wrapped(torch.ones(3, 4) + torch.randn(3, 4)).square().sum().backward()  # an input on the host, which the wrapper moves
+wrapped(torch.ones(3, 4) + torch.randn(3, 4)).square().sum().backward()  # an input on the CPU, which the wrapper moves
 optimizer.step()
 assert model[0].weight.device == torch.device(card) and not torch.equal(before, model[0].weight)
 everyone = [torch.empty_like(before), torch.empty_like(before)]
 dist.all_gather(everyone, model[0].weight.detach())
 assert torch.equal(*everyone)
 
-# Half of it elsewhere, buffers elsewhere, on another card.
+# Half of the parameters elsewhere, buffers elsewhere, on a different card.
 spread = nn.Sequential(nn.Linear(2, 2).cuda(), nn.Linear(2, 2))
 assert "case B: the module is spread over 2 devices" in refused(lambda: DistributedDataParallel(spread), RuntimeError)
 norm = nn.BatchNorm1d(2).cuda()
@@ -98,7 +98,7 @@ for _ in range(3):
 assert losses[0] > losses[2] and model[0].weight.device == torch.device(card)
 print("FSDP2")
 
-# torch's own layer and the one of ordinary operators, on the same card with the same numbers.
+# torch's own layer and the one made of ordinary operators, on the same card with the same numbers.
 from fulldeck.adapters import sync_batch_norm  # noqa: E402
 
 results = {}

@@ -1,5 +1,5 @@
-"""One rank on a simulated card: what the adapters change without effect is honored, or reported once. Prints a line for each thing that was
-so; what is reported goes to the rank's log."""
+"""One rank on a simulated card: settings that the adapters ignore are supported, or reported once. Prints a line for
+each successful check; reports go to the rank's log."""
 import datetime
 import os
 
@@ -12,12 +12,12 @@ KIND = os.environ["FULLDECK_DEVICE"].split(":")[0]
 def refused(action, error):
     try:
         action()
-    except error as told:
-        return str(told)
+    except error as output:
+        return str(output)
     raise AssertionError("nothing was raised")
 
 
-# Classes of the program's own keep their methods, and what they are made of goes to the card.
+# Classes of the program keep their methods, and their constructor arguments are redirected to the card.
 class Stream(torch.cuda.Stream):
     def label(self):
         return "mine"
@@ -47,7 +47,7 @@ event.record(stream)
 assert type(event) is Event and event.named == {"enable_timing": True}
 print("classes")
 
-# Settings of CUDA's libraries; each is set twice and reported once, and what is as it is already is not.
+# Settings of CUDA's libraries: each is set twice and reported once; a setting that does not change is not reported.
 for _ in range(2):
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.deterministic = False
@@ -69,7 +69,7 @@ for _ in range(2):
     if hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
         torch.backends.cuda.matmul.allow_fp16_accumulation = True
 assert torch.get_float32_matmul_precision() == "high" and not torch.backends.cuda.flash_sdp_enabled()
-if hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # then the older name can be set, and not be read
+if hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # then the older name can be set, but not read
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     torch.backends.cuda.matmul.allow_tf32 = False
 print("settings")
@@ -82,7 +82,7 @@ for _ in range(2):
     dist.new_group([0], backend="nccl")
 print("groups")
 
-# The recorder of collectives ends with a line, and no more than one.
+# The recorder of collectives ends with exactly one line.
 from fulldeck.adapters import recorder  # noqa: E402
 
 recorder._started.look = lambda: 1 / 0
@@ -90,7 +90,7 @@ recorder._started.thread.join(30)
 assert not recorder._started.thread.is_alive()
 print("recorder")
 
-# J1 cannot compare what is not in host memory; J3 sees places and not only sums.
+# J1 cannot compare data outside host memory; J3 detects positions, not only sums.
 from fulldeck.adapters import fingerprints  # noqa: E402
 
 keep = type("Wrapper", (), {})()

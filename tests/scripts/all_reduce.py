@@ -1,4 +1,4 @@
-"""As a script for torchrun is written: gloo, every rank adds its number up with the others'."""
+"""Written like a script for torchrun: gloo, every rank adds its number to those of the others."""
 import torch
 import torch.distributed as dist
 

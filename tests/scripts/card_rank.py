@@ -1,15 +1,15 @@
-"""A rank that trains nothing: it steps on the rank board, and keeps simulated cards busy in the way that its first argument names.
-Usage: card_rank.py WHERE STEPS MILLISECONDS [BURST]
+"""A rank without training: it reports steps on the rank board, and keeps simulated cards busy in the way that its first
+argument names. Usage: card_rank.py WHERE STEPS MILLISECONDS [BURST]
 
 own       its own card, in every step
 none      no card; it holds its own
 all       rank 0 works on all cards, the others hold their own
 swapped   each of two ranks works on the other's card
-burst     its own card in the first BURST (3) steps only
+burst     its own card, only in the first BURST (3) steps
 first     rank 0 on its own card, the others on none
 warmup    its own card for a second before the first step, and never again
-child     a process of its own session, which the rank is no longer the parent of, works on the rank's card
-stray     as child, but rank 0's works on card 1, and rank 1 works on none
+child     a process in its own session, no longer a child of the rank, works on the rank's card
+stray     like child, but rank 0's works on card 1, and rank 1 works on none
 """
 import ctypes
 import os
@@ -36,7 +36,7 @@ class Card:
 
 
 def start_stray(index):
-    """Two forks and a session of its own: the worker's parent is gone. It ends when this process does."""
+    """Two forks and a session of its own, so that the worker's parent is gone. It exits when this process does."""
     here, there = os.pipe()
     if os.fork() != 0:
         os.close(here)

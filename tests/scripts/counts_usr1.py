@@ -1,4 +1,5 @@
-"""A rank that counts how often it gets SIGUSR1, and on SIGTERM writes the count to FOLDER/count.RANK and ends well."""
+"""A rank that counts its SIGUSR1 signals, and on SIGTERM writes the count to FOLDER/count.RANK and exits
+successfully."""
 import os
 import signal
 import sys

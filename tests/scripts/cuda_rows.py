@@ -1,5 +1,5 @@
-"""Goes through the table of what is redirected from CUDA to the rank's card (fulldeck/adapters/cuda.py), one check a row, in one process
-of `fulldeck run` on simulated cards. Prints a JSON object: row -> "ok" or what was wrong."""
+"""Covers the table of redirections from CUDA to the rank's card (fulldeck/adapters/cuda.py), one check per row, in one
+process of `fulldeck run` on simulated cards. Prints a JSON object: row -> "ok" or the problem."""
 import io
 import json
 import os
@@ -7,7 +7,7 @@ import pickle
 import sys
 import traceback
 
-if os.environ["RANK"] != "6":  # a card that is not the first, and ranks before it that cost nothing
+if os.environ["RANK"] != "6":  # a card other than the first, and earlier ranks that cost nothing
     sys.exit()
 
 import torch
@@ -21,7 +21,7 @@ CHECKS = {}
 
 
 def is_here(name):
-    """Some rows are of a later torch."""
+    """Some rows require a later torch."""
     holder, last = cuda._find(torch, name)
     return hasattr(holder, last)
 
@@ -43,8 +43,8 @@ def is_on_card(tensor, number=NUMBER):
 def refused(action, *texts, error=cuda.NoCounterpart):
     try:
         action()
-    except error as told:
-        assert all(text in str(told) for text in texts), told
+    except error as reported:
+        assert all(text in str(reported) for text in texts), reported
         return
     raise AssertionError("nothing was raised")
 
@@ -171,7 +171,7 @@ def _():
 def _():
     for name in ("memory_summary", "memory_snapshot", "memory_stats_as_nested_dict", "set_per_process_memory_fraction",
                  "get_per_process_memory_fraction"):
-        refused(getattr(torch.cuda, name), "torch.cuda." + name, CARD)  # simulated cards have none, and a vendor's may
+        refused(getattr(torch.cuda, name), "torch.cuda." + name, CARD)  # simulated cards have none; a vendor's may
 
 
 @row("torch.cuda.current_stream", "torch.cuda.default_stream", "torch.cuda.set_stream", "torch.cuda.stream", "torch.cuda.Stream",
@@ -340,7 +340,8 @@ ARGUMENTS = {"arange": (3,), "as_tensor": ([1.0],), "asarray": ([1.0],), "empty_
 def check_factory(name, function):
     def check():
         arguments = ARGUMENTS.get(name, (2,))
-        if arguments is None:  # simulated cards cannot do it; that it is asked of the card, and not of CUDA, is what counts
+        # Simulated cards do not support it; the check is that the call goes to the card, and not to CUDA.
+        if arguments is None:
             arguments = (torch.tensor([[0]]), [1.0]) if name == "sparse_coo_tensor" else (2,)
             refused(lambda: function(*arguments, device="cuda:1"), "PrivateUse1" if name == "sparse_coo_tensor" else KIND, error=Exception)
             return
@@ -492,7 +493,8 @@ results["checks without a row"] = sorted(set(CHECKS) - set(rows)) or "ok"
 results["rows that are there twice"] = sorted(name for name in rows if rows.count(name) > 1) or "ok"
 known = {name[len("torch.cuda."):] for name in rows if name.startswith("torch.cuda.")}
 results["public names of torch.cuda without a row"] = sorted(set(torch.cuda.__all__) - known) or "ok"
-# What torch reads of its own functions at import (torch._dynamo of torch.cuda.use_mem_pool.__wrapped__, from 2.14 on).
+# Attributes that torch reads from its own functions at import (torch._dynamo of torch.cuda.use_mem_pool.__wrapped__,
+# from 2.14 on).
 results["stand-ins without __wrapped__"] = [
     each.name for each in cuda.ROWS for holder, name in [cuda._find(torch, each.name)]
     if each.how in (cuda.CARD, cuda.OURS, cuda.NONE) and hasattr(holder, name) and not hasattr(getattr(holder, name), "__wrapped__")] or "ok"

@@ -1,5 +1,5 @@
-"""A training script in the shape of PyTorch's DDP tutorials, written for CUDA and NCCL and for nothing else: nothing in it knows of
-fulldeck or of another card. Prints the loss of each step, and whether what it loaded from its checkpoint is what it saved."""
+"""A training script like PyTorch's DDP tutorials, written only for CUDA and NCCL, without any reference to fulldeck or
+to other cards. Prints the loss of each step, and whether the loaded checkpoint equals the saved state."""
 import argparse
 import os
 
@@ -50,7 +50,7 @@ for epoch in range(2):
     sampler.set_epoch(epoch)
     for images, target in loader:
         if not options.on_cpu:
-            # As DDP with device_ids allows it, the images stay on the host: the wrapper moves them.
+            # As DDP with device_ids allows, the images stay on the CPU: the wrapper moves them.
             target = target.cuda(non_blocking=True)
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu" if options.on_cpu else "cuda", dtype=torch.bfloat16, enabled=False):

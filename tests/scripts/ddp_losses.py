@@ -1,4 +1,4 @@
-"""A small vision transformer trained with DistributedDataParallel on the host's processors, as a script for torchrun is written.
+"""A small vision transformer trained with DistributedDataParallel on the CPU, written like a script for torchrun.
 Prints the losses of each rank bit by bit, so that two runs can be compared.
 
 ddp_losses.py [--backend B] [--steps N] [--bucket-mb M] [--unused]
@@ -44,7 +44,7 @@ def main():
 
     dist.init_process_group(options.backend)
     rank = dist.get_rank()
-    # Every rank begins with weights of its own; DDP makes them equal.
+    # Every rank starts with different weights; DDP makes them equal.
     torch.manual_seed(rank)
     model = DistributedDataParallel(SmallViT(options.unused), bucket_cap_mb=options.bucket_mb,
                                     find_unused_parameters=options.unused)

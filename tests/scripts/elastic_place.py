@@ -1,4 +1,4 @@
-"""What torch itself makes of the variables that a launcher sets."""
+"""torch's own interpretation of the variables that a launcher sets."""
 import os
 
 import torch.distributed as dist

@@ -1,5 +1,5 @@
-"""A small transformer trained with FSDP2 (fully_shard), as a script for torchrun is written: on the host's processors, or written for
-CUDA. Prints the losses of each rank bit by bit, so that two runs can be compared, and where it trained.
+"""A small transformer trained with FSDP2 (fully_shard), written like a script for torchrun: on the CPU, or written for
+CUDA. Prints the losses of each rank bit by bit, so that two runs can be compared, and the device that it trained on.
 
 fsdp_losses.py [--backend B] [--device cpu cuda] [--steps N] [--bfloat16-reduce] [--group-memory]
 """

@@ -1,6 +1,6 @@
-"""hang_gloo.py NOTES: a plain script of torch.distributed with Gloo that imports nothing of fulldeck and has accidents on demand, for
-tests/grids/hang_grid.py; the orders are those of tests/programs/hang_rank.c. skip and mismatch happen in a group of their own whose timeout
-ends them, so that the run goes on."""
+"""hang_gloo.py NOTES: a plain script of torch.distributed with Gloo that imports nothing of fulldeck and has faults on
+demand, for tests/grids/hang_grid.py; the orders are those of tests/programs/hang_rank.c. skip and mismatch happen in a
+separate group whose timeout ends them, so that the run continues."""
 import datetime
 import os
 import signal
@@ -34,7 +34,7 @@ def release(*unused):
 
 
 def note_fault(group, call):
-    """When, who, and in which call of the group the others will wait, by torch's own count."""
+    """Time, rank, and the call of the group in which the others will wait, by torch's own count."""
     number = group._get_sequence_number_for_group() + 1
     note("fault-{}".format(done), "{} {} {} {}".format(time.monotonic_ns(), os.getpid(), call, number))
 
@@ -55,7 +55,7 @@ def spin_in_place():
 def deadlock():
     with lock:
         lock.acquire()
-        # The handler of SIGUSR1 lets it go; then this acquire has it, and the block above gives it back.
+        # The handler of SIGUSR1 releases the lock; then this acquire succeeds, and the block above releases it again.
 
 
 def sleep():
@@ -69,7 +69,7 @@ def sleep():
 
 
 def upload(milliseconds):
-    """Waits for the answer of a store that says nothing for so long."""
+    """Waits for the response of a store that stays silent for that time."""
     here, store = socket.socketpair()
     threading.Timer(milliseconds / 1000, store.send, (b"x",)).start()
     here.recv(1)
@@ -102,7 +102,7 @@ def read_order(order):
 
 
 def differ(kind, victim):
-    """In a group of its own: some good calls, then one rank skips a call or makes another."""
+    """In a separate group: some matching calls, then one rank skips a call or makes a different one."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=GROUP_TIMEOUT))
     values = torch.ones(1000)
     mine = dist.get_rank() == victim
@@ -136,7 +136,7 @@ while True:
     begin = time.thread_time()
     if step == 1 and dist.get_rank() == 1 and "first" in options:
         end = time.monotonic() + float(options["first"])
-        while time.monotonic() < end:  # a compiler at work
+        while time.monotonic() < end:  # like a running compiler
             torch.randn(512, 512) @ torch.randn(512, 512)
     while time.thread_time() - begin < work * (1 + percent / 100):
         pass

@@ -1,4 +1,5 @@
-"""One rank on a simulated card: torch is imported late, in a thread and in a forked child, by a program that replaces functions itself."""
+"""One rank on a simulated card: torch is imported late, in a thread and in a forked child, by a program that replaces
+functions itself."""
 import os
 import sys
 import threading
@@ -25,7 +26,7 @@ assert torch.cuda.is_available() == "mine"
 assert torch.ones(2).to("cuda").device.type == torch.ones(2).cuda().device.type == "gcu" and calls[0] == ("cuda",)
 print("with patches of its own")
 
-# What a step pays: how often the functions of ours are called in it, and what a call costs.
+# The cost of a step: how often it calls the adapters' functions, and the cost of a call.
 import time  # noqa: E402
 
 model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3),
@@ -59,7 +60,8 @@ sys.setprofile(lambda frame, event, _: event == "call" and OURS in frame.f_code.
 step()
 sys.setprofile(None)
 whole = seconds(step, 5)
-one = torch.ones(1, device="cuda")  # the dearest: a string that means CUDA, for a tensor that is there already
+# The most expensive case: a string that means CUDA, for a tensor that is already there.
+one = torch.ones(1, device="cuda")
 call = seconds(lambda: one.to("cuda"), 1000) - seconds(lambda: real_to.__wrapped__(one, "gcu"), 1000)
 print("overhead {} calls {:.0f} ns step {:.0f} us".format(len(ours), call * 1e9, whole * 1e6))
 

@@ -1,5 +1,5 @@
-"""A rank that makes groups, uses them and ends without destroy_process_group(), in the way that its argument says. Nothing in
-it knows how the backend was installed. Arguments: BACKEND WAY."""
+"""A rank that creates groups, uses them and exits without destroy_process_group(), in the way that its argument names.
+It does not depend on how the backend was installed. Arguments: BACKEND WAY."""
 import sys
 
 import torch
@@ -36,7 +36,7 @@ def leave(backend, way):
     if way in ("thread", "insisting"):
         import threading
 
-        # Waits for a call that nobody else makes; a daemon, so that Python does not wait for it.
+        # Waits for a call that no other rank makes; a daemon, so that Python does not wait for it.
         alone = dist.new_group(list(range(size)))
         if rank == 0:
             entered = threading.Event()
@@ -47,7 +47,7 @@ def leave(backend, way):
                     try:
                         dist.barrier(group=alone)
                     except RuntimeError:
-                        # Calls again at once: at any moment of Python's end it is on its way into a call, or out of one.
+                        # Calls again immediately: at any moment of Python's exit it is entering or leaving a call.
                         if way == "thread":
                             return
 

@@ -1,10 +1,11 @@
-"""Ranks that meet over MASTER_ADDR:MASTER_PORT and walk in step, as training does: nobody takes step n + 1 before everybody
-has taken step n. A rank whose peer goes away fails with a traceback; a silent network makes everybody wait.
+"""Ranks that connect over MASTER_ADDR:MASTER_PORT and run in step, like a training: no rank takes step n + 1 before all
+have taken step n. A rank whose peer disappears fails with a traceback; a silent network makes all ranks wait.
 
-lockstep.py FOLDER [--steps N]    N steps (default 3), then the end; 0: for ever
-Each rank writes FOLDER/RANK.json when all have met. With --on-usr1 FILE, SIGUSR1 makes every rank write FILE.RANK at its
-next step, and all of them end well at the same step. With --fail RANK that rank raises an error at step 5,
-with --fail-once RANK in the first attempt alone.
+lockstep.py FOLDER [--steps N]    N steps (default 3), then the end; 0: forever
+
+Each rank writes FOLDER/RANK.json when all are connected. With --on-usr1 FILE, SIGUSR1 makes every rank write FILE.RANK
+at its next step, and all of them exit successfully at the same step. With --fail RANK that rank raises an error at step
+5, with --fail-once RANK only in the first attempt.
 """
 import argparse
 import os
@@ -54,7 +55,7 @@ def main():
 
     peers = []
     if rank == 0:
-        # As torch's store does it: all interfaces, SO_REUSEADDR.
+        # Like torch's store: all interfaces, SO_REUSEADDR.
         listener = socket.create_server(("", port), backlog=world)
         listener.settimeout(60)
         for _ in range(world - 1):
@@ -71,10 +72,10 @@ def main():
     step = 0
     while True:
         asked = b"!" if wanted else b"."
-        # Everybody tells rank 0, and rank 0 tells everybody whether anybody was asked to end.
+        # All ranks report to rank 0, which broadcasts whether any rank was asked to end.
         if rank == 0:
-            told = {exactly(peer, 1) for _, peer in peers} | {asked}
-            answer = b"!" if b"!" in told else b"."
+            requests = {exactly(peer, 1) for _, peer in peers} | {asked}
+            answer = b"!" if b"!" in requests else b"."
             for _, peer in peers:
                 peer.sendall(answer)
         else:
@@ -87,7 +88,8 @@ def main():
         if step == 5 and rank == options.fail:
             raise RuntimeError("the loss of rank {} is not a number".format(rank))
         if answer == b"!":
-            # Another rank heard it first. Python drops its handlers when it ends, and the signal may still be on its way here.
+            # A different rank received it first. Python removes its handlers when it exits, and the signal may still be
+            # pending here.
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
             with open("{}.{}".format(options.on_usr1, rank), "w") as file:
                 file.write("checkpoint at step {}\n".format(step))

@@ -1,4 +1,4 @@
-"""A rank that writes down where it is: FOLDER/RANK.json."""
+"""A rank that records its place in the run: FOLDER/RANK.json."""
 import json
 import os
 import socket

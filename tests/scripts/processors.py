@@ -1,5 +1,6 @@
-"""Two ranks on the processors of a machine whose torch has a card (simulated), as on one with CUDA: barriers with device_ids, torch's
-SyncBatchNorm, DistributedDataParallel with device_ids; and processes that ranks start themselves. Prints a line for each thing that was so."""
+"""Two ranks on the CPU of a machine whose torch has a (simulated) card, as on one with CUDA: barriers with device_ids,
+torch's SyncBatchNorm, DistributedDataParallel with device_ids; and processes that ranks start themselves. Prints a line
+for each successful check."""
 import os
 import sys
 
@@ -29,7 +30,7 @@ def main():
 
         card.has_cuda = lambda: True
 
-    adapters.on_import("torch", with_cuda)  # before the adapters' own turn
+    adapters.on_import("torch", with_cuda)  # before the adapters' own callback
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel

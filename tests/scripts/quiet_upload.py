@@ -1,5 +1,5 @@
-"""Rank 0 uploads to a store that says nothing, until there is a file OVER; rank 1, in which the store is, waits for it in an all_reduce.
-Usage: quiet_upload.py loop|child-threads|child-timeout OVER"""
+"""Rank 0 uploads to a store that stays silent until the file OVER exists; rank 1, which runs the store, waits for rank
+0 in an all_reduce. Usage: quiet_upload.py loop|child-threads|child-timeout OVER"""
 import asyncio
 import os
 import socket
@@ -33,7 +33,7 @@ def serve(server, over):
 
 
 def upload_in_a_loop(port):
-    """As fsspec's asynchronous file systems do it: an event loop in a thread, and the caller looks at times whether it is done."""
+    """Like fsspec's asynchronous file systems: an event loop in a thread, and the caller polls for its completion."""
     done = threading.Event()
 
     async def upload():

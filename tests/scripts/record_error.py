@@ -1,4 +1,4 @@
-"""A script whose main function torch's @record watches: rank 1 fails, and its error file tells why."""
+"""A script whose main function is wrapped with torch's @record: rank 1 fails, and its error file has the reason."""
 import os
 import time
 

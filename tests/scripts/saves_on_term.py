@@ -1,4 +1,4 @@
-"""A rank that needs a second to save itself when it is asked to end: on SIGTERM it writes FOLDER/saved.RANK and ends well."""
+"""A rank that needs a second to save on SIGTERM: it writes FOLDER/saved.RANK and exits successfully."""
 import os
 import signal
 import sys

@@ -1,5 +1,5 @@
-"""Two ranks, each on a simulated card of its own, with the backend fulldeck: SyncBatchNorm, DDP and FSDP2, each against one process on
-the host with the whole batch. Knows nothing of fulldeck but the backend's name."""
+"""Two ranks, each on its own simulated card, with the backend fulldeck: SyncBatchNorm, DDP and FSDP2, each compared
+with one process on the CPU with the whole batch. Uses nothing of fulldeck but the backend's name."""
 import os
 
 import torch

@@ -1,6 +1,6 @@
-"""What one process can check of the simulated cards, each against the host: functions check_*, run one after the other.
+"""Checks of the simulated cards in one process, each compared with the CPU: functions check_*, run one after the other.
 
-    FULLDECK_SIMULATE=gcu:8 python tests/scripts/simulator_checks.py         prints a JSON object {check: "ok" or what went wrong}
+    FULLDECK_SIMULATE=gcu:8 python tests/scripts/simulator_checks.py    prints a JSON object {check: "ok" or the problem}
 """
 import copy
 import inspect
@@ -11,7 +11,8 @@ import sys
 import tempfile
 import traceback
 
-# Some virtual machines claim to have AMX and then do not; the host's bfloat16 kernels die there, with or without a card.
+# Some virtual machines announce AMX but do not support it; the CPU's bfloat16 kernels crash there, with or without a
+# card.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
@@ -21,7 +22,7 @@ CARD = "gcu:3"
 
 
 class Segmenter(nn.Module):
-    """A small ViT that says of each pixel what it is."""
+    """A small ViT that classifies each pixel."""
 
     def __init__(self, dropout=0.0):
         super().__init__()

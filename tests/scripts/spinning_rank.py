@@ -1,6 +1,6 @@
-"""Rank 0 spins in one place while rank 1 waits for it in an all_reduce, as a rank does whose main thread waits for a kernel in the driver.
-"works": its simulated card is at work all the time, until there is a file OVER; "rests": it is not, and it spins for ever.
-Usage: spinning_rank.py works|rests OVER"""
+"""Rank 0 spins in one place while rank 1 waits for it in an all_reduce, like a rank whose main thread waits for a
+kernel in the driver. "works": its simulated card is busy all the time, until the file OVER exists; "rests": the card is
+idle, and it spins forever. Usage: spinning_rank.py works|rests OVER"""
 import ctypes
 import os
 import sys

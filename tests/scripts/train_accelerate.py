@@ -1,7 +1,7 @@
-"""A training with Accelerate as people write it for CUDA. Nothing in it knows of fulldeck.
+"""A training with Accelerate as written for CUDA. Does not use fulldeck.
 
-train_accelerate.py WORK_DIR [fp16]: three epochs with accumulation and clipping; after the second the state is saved, loaded again and
-gone on with. Leaves WORK_DIR/RANK.json."""
+train_accelerate.py WORK_DIR [fp16]: three epochs with accumulation and clipping; after the second the state is saved,
+loaded again, and the training continues. Writes WORK_DIR/RANK.json."""
 import json
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A small data-parallel training on the host's processors, as a script for torchrun is written.
+"""A small data-parallel training on the CPU, written like a script for torchrun.
 
 train_ddp.py STEPS [FAULT]    FAULT: "kill" ends rank 1 with SIGKILL in the middle, "raise" makes it raise an error
 """

@@ -1,7 +1,8 @@
-"""Trainings with MMEngine's Runner as people write them for CUDA. Nothing in it knows of fulldeck.
+"""Trainings with MMEngine's Runner as written for CUDA. They do not use fulldeck.
 
-train_mmengine.py WORK_DIR CASE...: plain (batch norm), sync (SyncBN), amp (SyncBN and mixed precision), resume (from sync's first epoch)
-on cards; cpu: one process that sees the batches of all ranks at once. Each leaves WORK_DIR/CASE.RANK.json."""
+train_mmengine.py WORK_DIR CASE...: plain (batch norm), sync (SyncBN), amp (SyncBN and mixed precision), resume (from
+sync's first epoch) on cards; cpu: one process that gets the batches of all ranks at once. Each writes
+WORK_DIR/CASE.RANK.json."""
 import json
 import os
 import sys
@@ -16,11 +17,11 @@ from torch import nn
 from torch.utils.data import Dataset
 
 WORK, CASES = sys.argv[1], sys.argv[2:]
-BATCH = 8  # of all ranks together
+BATCH = 8  # total over all ranks
 
 
 class Points(Dataset):
-    """Samples that differ in scale, so that the statistics of a part of the batch differ from those of all of it."""
+    """Samples of different scale, so that the statistics of a part of the batch differ from those of all of it."""
 
     metainfo = {}
 
@@ -69,7 +70,7 @@ def train(case):
                               sampler=dict(type="DefaultSampler", shuffle=True), collate_fn=dict(type="default_collate")),
         train_cfg=dict(by_epoch=True, max_epochs=1 if case == "plain" else 2),
         optim_wrapper=dict(optimizer=dict(type="SGD", lr=0.05, momentum=0.9), clip_grad=dict(max_norm=5.0), **(
-            # So small that no step is skipped, and the losses can be compared.
+            # Small enough that no step is skipped, and the losses can be compared.
             dict(type="AmpOptimWrapper", loss_scale=dict(init_scale=64.0)) if case == "amp" else dict(type="OptimWrapper"))),
         default_hooks=dict(checkpoint=dict(type="CheckpointHook", interval=1), logger=dict(type="LoggerHook", interval=2)),
         custom_hooks=[watch], launcher="pytorch" if on_cards else "none", env_cfg=dict(dist_cfg=dict(backend="nccl")),

@@ -1,7 +1,8 @@
-"""Every way in which a training goes wrong without a word, and where it is shown that fulldeck says one: refused or reported before the
-first step, or within the first ones. Rows as in `fulldeck explain` and docs/python.md; tests/python/test_silent.py checks that each case is there."""
+"""Every silent error of a training, and the test which shows that fulldeck reports it: rejected or reported before the
+first step, or within the first ones. Codes as in `fulldeck explain` and docs/python.md; tests/python/test_silent.py
+checks that each case exists."""
 
-# row -> (what happens, the tests that inject it)
+# code -> (what happens, the tests that inject it)
 ROWS = {
     "A7": ("each rank makes a group of its own", ["python/test_silent.py::test_what_is_wrong_before_the_first_step_is_refused_or_said", "python/test_silent_scripts.py::test_each_silent_error_is_one_warning_and_strict_ends_with_a_code_of_its_own"]),
     "A8": ("Accelerate takes every rank for the only one", ["python/test_frameworks.py::test_a_rank_that_accelerate_takes_for_the_only_one_is_refused"]),

@@ -1,7 +1,7 @@
-"""A training on two cards that the launcher gave, which ends well and uses them wrongly. Nothing here knows of fulldeck.
+"""A training on two cards that the launcher assigned, which finishes but uses them incorrectly. Does not use fulldeck.
 
-cpu       the model stays on the CPU, the log admits one process, and all ranks draw the same random numbers
-one-card  both ranks train on card 0, since the script shows itself a list of its own; Accelerate seeds the ranks
+cpu       the model stays on the CPU, the log mentions a single process, and all ranks draw the same random numbers
+one-card  both ranks train on card 0, since the script sets its own list of visible cards; Accelerate seeds the ranks
 """
 import os
 import sys

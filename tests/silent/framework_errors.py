@@ -1,6 +1,6 @@
-"""A training in the framework that the argument names, which runs to its end and is wrong in five ways: a branch that takes no part in the loss (F7),
-labels of one class (F7), a checkpoint whose names fit nowhere (G2), a validation that reads the training samples (F6), and a loss that becomes NaN
-(J6). Nothing here knows of fulldeck."""
+"""A training in the framework that the argument names, which finishes but is wrong in five ways: a branch without
+effect on the loss (F7), labels of one class (F7), a checkpoint whose names match nothing (G2), a validation that reads
+the training samples (F6), and a loss that becomes NaN (J6). Does not use fulldeck."""
 import sys
 import tempfile
 

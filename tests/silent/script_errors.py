@@ -1,10 +1,10 @@
-"""A training that runs to its end and is wrong in the ways that the arguments name; none of them: soundly. Nothing here knows of fulldeck but
-the argument "broken-checks", with which every check throws.
+"""A training that finishes but is wrong in the ways that the arguments name; without arguments it is correct. Does not
+use fulldeck, except with the argument "broken-checks", which makes every check raise.
 
-A7          no process group                   F7-gradients  a branch that takes no part in the loss
+A7          no process group                   F7-gradients  a branch without effect on the loss
 F7-labels   every label is 0                   F6            the validation reads the training samples
-G2          a checkpoint with other names      C6            a child fails, and nobody looks
-J6          NaN in the gradients               F2            the log admits placeholder data
+G2          a checkpoint with other names      C6            a child fails, and its exit status is ignored
+J6          NaN in the gradients               F2            the log mentions placeholder data
 D9          a hand-written eccl.py that claims to be Enflame's
 """
 import os
@@ -86,10 +86,10 @@ for epoch in range(2):
         for batch, label in DataLoader(validate, 16):
             model(batch)
     model.train()
-# Loaders that torch itself takes, and whose samplers cannot be a key.
+# Loaders that torch accepts, with samplers that are not hashable.
 for loader in (DataLoader(train, batch_sampler=[[0, 1], [2, 3]]), DataLoader(train, sampler=range(8), batch_size=None)):
     assert [len(list(loader)) for _ in range(2)] in ([2, 2], [8, 8])
-# A child that was waited for is let go, and its pipe with it.
+# A child that was waited for is released, and its pipe with it.
 child = subprocess.Popen([sys.executable, os.path.abspath(subprocess.__file__)], stdout=subprocess.PIPE)
 child.wait()
 gone = weakref.ref(child)

@@ -1,4 +1,5 @@
-"""What a script can do wrong before its first step, one after the other, on two cards. Prints what it was told. Nothing here knows of fulldeck."""
+"""Errors of a script before its first step, one after the other, on two cards. Prints the reports that it gets. Does
+not use fulldeck."""
 import os
 
 import torch
@@ -16,18 +17,18 @@ def attempt(row, action):
         print(row, "was refused:", str(error).splitlines()[0], flush=True)
 
 
-# A number of processes that is written down in the script, and nobody starts them.
+# A number of processes that is hard-coded in the script, which does not start them.
 os.environ["WORLD_SIZE"] = "8"
 attempt("A9", lambda: dist.init_process_group("nccl"))
 os.environ["WORLD_SIZE"] = "2"
 attempt("G5", lambda: dist.init_process_group("nccl", rank=rank, world_size=8))
 # "Every backend failed: falling back to a single process."
 attempt("A7", lambda: dist.init_process_group("nccl", init_method="tcp://127.0.0.1:1", rank=0, world_size=1))
-# Card 0 for everybody: counted by a list of the script's own.
+# Card 0 on every rank: numbered by the script's own list.
 os.environ["CUDA_VISIBLE_DEVICES"] = str(rank)
 torch.cuda.set_device(0)
 dist.init_process_group("nccl")
-# Trains on the processors while the cards idle.
+# Trains on the CPU while the cards idle.
 attempt("B6", lambda: DistributedDataParallel(torch.nn.Linear(2, 2)))
 dist.barrier()
 dist.destroy_process_group()

@@ -1,5 +1,5 @@
-"""Trains for two epochs in ways that run and are wrong; the arguments say which (J1 to J5, G5), none of them: soundly. Nothing here
-knows of fulldeck.
+"""Trains for two epochs with the errors that the arguments name (J1 to J5, G5); without arguments it is correct. Does
+not use fulldeck.
 
 J1  no sampler                      J2  no set_epoch
 J3  one rank changes its weights    J4  forward around the wrapper, in the second epoch
@@ -21,11 +21,12 @@ torch.manual_seed(2)
 sampler = DistributedSampler(data)
 shared_out = DataLoader(data, 8, sampler=sampler)
 the_same = DataLoader(data, 8)  # on all ranks
-held_out = DataLoader(TensorDataset(torch.randn(64, 4, generator=torch.Generator().manual_seed(3))), 8)  # on all ranks, as it may be
+# The same on all ranks, which is allowed.
+held_out = DataLoader(TensorDataset(torch.randn(64, 4, generator=torch.Generator().manual_seed(3))), 8)
 parts = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1), nn.Linear(4, 1))
 model = parts if "J5" in faults else DistributedDataParallel(parts)
 inner = parts
-# As a model with two optimizers has them: they step in turns.
+# A model with two optimizers, which step in turns.
 optimizers = [torch.optim.SGD(inner[number].parameters(), lr=0.01) for number in (0, 2)]
 
 

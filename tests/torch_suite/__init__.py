@@ -1,2 +1,2 @@
-"""torch's own tests of its collectives, run against a backend of choice; and the set of ranks that stays alive from test to
-test, which our own tests of the backend use too. `python -m torch_suite --help`, from the folder tests."""
+"""torch's own tests of its collectives, run with a given backend; and the set of ranks that is reused from test to
+test, which fulldeck's own tests of the backend use too. `python -m torch_suite --help`, from the folder tests."""

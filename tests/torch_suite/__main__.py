@@ -1,5 +1,6 @@
-"""python -m torch_suite: runs torch's own tests of its collectives with our backend in Gloo's place, beside Gloo, and writes the
-table. Exit code 0: nothing that passes with Gloo fails with ours. Run it from the folder tests, or through `make torch-suite`."""
+"""python -m torch_suite: runs torch's own tests of its collectives with fulldeck in place of Gloo, and with Gloo, and
+writes the table. Exit code 0: everything that passes with Gloo passes with fulldeck. Run it from the folder tests, or
+through `make torch-suite`."""
 import argparse
 import os
 import sys

@@ -1,5 +1,5 @@
-"""Jobs for a RankSet (ranks.py), run inside a rank with torch: what our own tests of the backend let ranks do. Each takes its
-Place and returns what JSON can hold. They ask torch alone, never the backend, so that Gloo can do the same."""
+"""Jobs for a RankSet (ranks.py), run inside a rank with torch by fulldeck's own tests of the backend. Each receives its
+Place and returns JSON values. They call only torch, never the backend, so that they also run with Gloo."""
 import contextlib
 import hashlib
 import io
@@ -30,7 +30,7 @@ def plain(value):
 
 
 def mapping_of(tensor):
-    """What the memory of a tensor is backed by, as /proc/self/maps names it ('' for nameless memory)."""
+    """What backs the memory of a tensor, by its name in /proc/self/maps ('' for anonymous memory)."""
     address = tensor.data_ptr()
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -45,7 +45,7 @@ def mapping_of(tensor):
 
 
 def sums(place, sizes, seed=1):
-    """A digest of all-reduced random numbers, one a size, and the largest relative error against float64."""
+    """A digest of all-reduced random numbers per size, and the largest relative error compared with float64."""
     found = []
     for size in sizes:
         inputs = [torch.randn(size, generator=torch.Generator().manual_seed(seed + 1000 * rank)) for rank in range(place.size)]
@@ -59,13 +59,13 @@ def sums(place, sizes, seed=1):
 
 
 def every_collective(place):
-    """The result of each collective on small whole numbers, which every order of summing gives exactly."""
+    """The result of each collective on small integers, which every order of summation gives exactly."""
     rank, size = place.rank, place.size
     mine = torch.arange(5, dtype=torch.float32) + 10 * rank
     found = {}
 
     for name in ("SUM", "MIN", "MAX", "PRODUCT"):
-        value = mine.double()  # Products of eight of them are too long for float32.
+        value = mine.double()  # products of eight of them exceed float32's precision
         dist.all_reduce(value, getattr(dist.ReduceOp, name))
         found["all_reduce " + name] = value
     for name in ("BAND", "BOR", "BXOR"):
@@ -133,7 +133,7 @@ def every_collective(place):
 
 
 def beyond_gloo(place):
-    """What Gloo refuses and ours can do."""
+    """Calls that Gloo rejects and fulldeck supports."""
     uneven = [torch.empty(1 + rank, 2) for rank in range(place.size)]
     dist.all_to_all(uneven, [torch.full((1 + place.rank, 2), 10.0 * place.rank + other) for other in range(place.size)])
     small = torch.tensor([1 + place.rank, 2], dtype=torch.uint16)
@@ -146,7 +146,7 @@ def beyond_gloo(place):
 
 
 def subgroups(place):
-    """Groups that overlap, are given out of order, and are used from several threads at once."""
+    """Groups that overlap, are listed out of order, and are used by several threads at the same time."""
     rank, size = place.rank, place.size
     lists = [[0, 1], list(range(size - 1, -1, -1)), [rank for rank in range(size) if rank % 2 == 0], [size - 1, 0], [1]]
     groups = [(ranks, dist.new_group(ranks)) for ranks in lists]
@@ -184,7 +184,7 @@ def subgroups(place):
 
 
 def async_work(place):
-    """Many calls under way at once, waited for in another order; futures and what is chained to them."""
+    """Many pending calls, waited for in a different order; futures and their callbacks."""
     values = [torch.full((1 + 1000 * index,), float(place.rank + index)) for index in range(20)]
     works = [dist.all_reduce(value, async_op=True) for value in values]
     for work in reversed(works):
@@ -201,7 +201,7 @@ def async_work(place):
 
 
 def ddp_buckets(place, steps=3):
-    """Trains a little and tells what the memory of DDP's buckets is backed by, and the weights."""
+    """Trains a little and returns what backs the memory of DDP's buckets, and the weights."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.02)
@@ -222,7 +222,7 @@ def ddp_buckets(place, steps=3):
 
 
 def fsdp_memory(place, from_group):
-    """What the buffers of FSDP2's collectives are backed by: [of all_gather's outputs, of reduce_scatter's inputs]."""
+    """What backs the buffers of FSDP2's collectives: [of all_gather's outputs, of reduce_scatter's inputs]."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -243,7 +243,7 @@ def fsdp_memory(place, from_group):
 
         return mock.patch.object(dist, name, watched)
 
-    # torch 2.13 has new names for the same.
+    # torch 2.13 renamed them.
     new = hasattr(dist, "all_gather_single")
     with watch("all_gather_single" if new else "all_gather_into_tensor", 0, "output_tensor", gathered), \
             watch("reduce_scatter_single" if new else "reduce_scatter_tensor", 1, "input", scattered):
@@ -255,8 +255,8 @@ def fsdp_memory(place, from_group):
 
 
 def run_script(place, path, arguments, port):
-    """Runs a script for torchrun as it is, in this process, and returns what it printed. For jobs without a group: the script
-    makes its own."""
+    """Runs a script for torchrun unchanged, in this process, and returns its output. For jobs without a group: the
+    script creates its own."""
     os.environ.update(LOCAL_RANK=str(place.rank), LOCAL_WORLD_SIZE=str(place.size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), mock.patch.object(sys, "argv", [path] + arguments):
@@ -264,17 +264,17 @@ def run_script(place, path, arguments, port):
     return printed.getvalue()
 
 
-# ---- several hosts ----
+# ---- several nodes ----
 
 
 def sums_and_path(place, sizes):
-    """sums(), every_collective(), subgroups(), and how many calls of the default group went which way."""
+    """sums(), every_collective(), subgroups(), and the number of calls of the default group per path."""
     from fulldeck import backend
     return {"sums": sums(place, sizes), "values": every_collective(place), "groups": subgroups(place),
             "paths": backend.paths()._asdict(), "description": backend.describe()}
 
 
-# ---- bad input ----
+# ---- invalid input ----
 
 
 def _gather_into(shapes, value):
@@ -335,7 +335,7 @@ def _empty_everywhere(rank, size):
     return list(empty.shape)
 
 
-# name: function(rank, size). Those whose names begin with "ranks differ" make the ranks call different things.
+# name: function(rank, size). With names that start with "ranks differ", the ranks make different calls.
 BAD_INPUTS = {
     "non-contiguous all_reduce, a transpose":
         lambda rank, size: _in_place((torch.arange(6.0).reshape(2, 3) + rank).t(), dist.all_reduce),
@@ -427,7 +427,8 @@ BAD_INPUTS = {
 
 
 def bad_input(place, name):
-    """{error, value, after}: what the call raised or gave, and what an all_reduce on the same group gives afterwards."""
+    """{error, value, after}: what the call raised or returned, and the result of an all_reduce on the same group
+    afterwards."""
     found = {"error": None, "value": None, "after": None}
     began = time.monotonic()
     try:
@@ -448,7 +449,8 @@ def bad_input(place, name):
 
 
 def all_reduce_until_it_fails(place, mebibytes, started):
-    """Large all_reduces without end. Touches a file in `started` when the first is through; tells when it raised (time.monotonic), and what."""
+    """Endless large all_reduces. Creates a file in `started` after the first one; returns when it raised
+    (time.monotonic), and what."""
     value = torch.ones(mebibytes * 2**18)
     calls = 0
     while True:

@@ -1,10 +1,11 @@
-"""One rank of a RankSet (ranks.py): rank.py SOCKET RANK SIZE BACKEND. Takes jobs as lines of JSON from the socket:
+"""One rank of a RankSet (ranks.py): rank.py SOCKET RANK SIZE BACKEND. Receives jobs as lines of JSON from the socket:
 
   {"do": "torch test", "name": …}                                a method of torch's DistributedTest._DistTestBase
-  {"do": "call", "file": …, "function": …, "arguments": {…}}     function(place, **arguments) of a Python file; what it returns
-                                                                 is the job's value. "group": false: make no default group
+  {"do": "call", "file": …, "function": …, "arguments": {…}}     function(place, **arguments) of a Python file; its
+                                                                 result is the job's value. "group": false: no default
+                                                                 group
 
-Every job also has "folder", one of its own that all ranks share. Steps and answers: see ranks.py."""
+Every job also has "folder", a private one that all ranks share. ranks.py describes the steps and responses."""
 import datetime
 import faulthandler
 import gc
@@ -21,7 +22,7 @@ CALL_TIMEOUT_SECONDS = 60
 
 
 class Place:
-    """What a called function knows of itself."""
+    """The context of a called function."""
 
     def __init__(self, rank, size, backend, folder):
         self.rank, self.size, self.backend, self.folder = rank, size, backend, folder
@@ -32,7 +33,7 @@ class Place:
 
 
 class Call:
-    """A function of a file, with a default group round it."""
+    """A function of a file, run with a default group."""
 
     def __init__(self, place, job):
         self._place, self._job = place, job

@@ -1,9 +1,9 @@
-"""A set of processes, one a rank, that stays alive from job to job: importing torch and its test module costs a rank some
-seconds, a job a few milliseconds. Knows nothing of torch itself; what runs in the processes is rank.py.
+"""A set of processes, one per rank, that is reused from job to job: importing torch and its test module costs a rank
+some seconds, a job a few milliseconds. Does not use torch itself; the processes run rank.py.
 
-A job goes through three steps on every rank: make the default group, run, take the group down. No rank begins a step before
-all of them have ended the one before. What a job leaves behind (groups, variables) is cleared away by the rank; a set in which a
-job failed, hung or died is ended, and the next job gets a new one."""
+A job has three steps on every rank: create the default group, run, destroy the group. No rank starts a step before all
+of them have finished the one before. The rank cleans up what a job leaves behind (groups, variables). If a job failed,
+hung or died, the set is ended, and the next job gets a new one."""
 import json
 import os
 import select
@@ -22,13 +22,13 @@ BUILD = os.environ.get("FULLDECK_BUILD_DIR", os.path.join(TOP, "build"))
 
 # Eight ranks that import torch's test modules on two busy cores.
 START_SECONDS = 240
-# How long the other ranks of a job may still take after one has failed; they then say where they are.
+# How long the other ranks of a job may continue after one has failed; then their stacks are requested.
 GRACE_SECONDS = 10
 LOG_BYTES = 6000
 
 
 def package_folder():
-    """Where the built Python package lies; torch finds the backend there by itself."""
+    """The folder of the built Python package; torch finds the backend there by itself."""
     return os.path.join(BUILD, "lib", "python")
 
 
@@ -44,7 +44,8 @@ def environment(**more):
 
 
 class Answer:
-    """What one rank made of a job. kind: 'passed', 'skipped', 'failed', 'hung', 'died' or 'told nothing'."""
+    """The result of a job on one rank. kind: 'passed', 'skipped', 'failed', 'hung', 'died', or a text for a rank that
+    did not respond."""
 
     def __init__(self, rank, kind, text="", value=None, log=""):
         self.rank, self.kind, self.text, self.value, self.log = rank, kind, text, value, log
@@ -57,7 +58,7 @@ class Answer:
 
 
 class Outcome:
-    """What the set made of a job: the worst of the ranks' answers. kind: 'passed', 'skipped' or 'failed'."""
+    """The result of a job on the set: the worst of the ranks' results. kind: 'passed', 'skipped' or 'failed'."""
 
     def __init__(self, answers, seconds):
         self.answers, self.seconds = answers, seconds
@@ -65,17 +66,17 @@ class Outcome:
         if kinds == {"passed"}:
             self.kind = "passed"
         elif kinds <= {"passed", "skipped"}:
-            # As torch's own runner: rank 0 decides whether the test was skipped.
+            # As in torch's own runner: rank 0 decides whether the test was skipped.
             self.kind = answers[0].kind
         else:
             self.kind = "failed"
 
     @property
     def reason(self):
-        """Why it was skipped, or what failed first in one line."""
+        """Why it was skipped, or the first failure in one line."""
         if self.kind == "skipped":
             return self.answers[0].text
-        # A rank that failed says more than one that waited for it.
+        # A rank that failed is more informative than one that waited for it.
         for kind in ("died", "failed", "hung", "told nothing"):
             for answer in self.answers:
                 if answer.kind == kind:
@@ -85,7 +86,7 @@ class Outcome:
 
     @property
     def values(self):
-        """What the job returned, by rank."""
+        """The return values of the job, by rank."""
         return [answer.value for answer in self.answers]
 
     def __repr__(self):
@@ -93,7 +94,7 @@ class Outcome:
 
 
 class _Process:
-    """One rank: its process, the socket that it answers on, the file that it prints to."""
+    """One rank: its process, its socket for responses, and its output file."""
 
     def __init__(self, rank, size, backend, folder, variables, command_of):
         self.rank = rank
@@ -112,10 +113,10 @@ class _Process:
         try:
             self.socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
-            pass  # It died; the next read says so.
+            pass  # the process died; the next read reports it
 
     def read(self):
-        """The next message; None at the end of the connection, '' when the line is not yet whole."""
+        """The next message; None at the end of the connection, '' if the line is not complete yet."""
         if b"\n" not in self._waiting:
             try:
                 more = self.socket.recv(1 << 16)
@@ -133,7 +134,7 @@ class _Process:
         return b"\n" in self._waiting
 
     def log(self):
-        """The end of what it printed since the job began."""
+        """The end of its output since the job started."""
         with open(self.log_path, "rb") as log:
             log.seek(self.log_start)
             text = log.read().decode(errors="replace")
@@ -148,8 +149,8 @@ class _Process:
 
 
 class RankSet:
-    """`size` ranks with this backend. The processes start with the first job. `command_of(rank, arguments)` may put something
-    in front of a rank's command line (`ip netns exec …`); `variables` are added to what every rank finds."""
+    """`size` ranks with this backend. The processes start with the first job. `command_of(rank, arguments)` may add a
+    prefix to a rank's command line (`ip netns exec …`); `variables` are added to every rank's environment."""
 
     def __init__(self, size, backend, variables=None, command_of=None):
         self.size, self.backend = size, backend
@@ -171,7 +172,7 @@ class RankSet:
         return [process.process.pid for process in self._processes]
 
     def start(self):
-        """Starts the processes where none run, and waits until each has imported what it needs."""
+        """Starts the processes if they are not running, and waits until each has imported what it needs."""
         if self._processes:
             return
         self.starts += 1
@@ -185,7 +186,7 @@ class RankSet:
             raise RuntimeError("the ranks did not start:\n" + "\n".join(map(repr, answers)))
 
     def kill(self):
-        """Ends the processes. Between jobs they hold nothing that would want a farewell."""
+        """Ends the processes. Between jobs they hold nothing that needs an orderly shutdown."""
         for process in self._processes:
             process.socket.close()
             process.process.kill()
@@ -196,8 +197,9 @@ class RankSet:
             self._folder = None
 
     def run(self, job, seconds=120, during=None, keep_after_failure=False, survivors=None):
-        """Runs a job (see rank.py) on all ranks and gives its Outcome. `during(self)` is called when all ranks have begun.
-        `survivors`: ranks whose answers are waited for when others die; the set is ended after that in any case."""
+        """Runs a job (see rank.py) on all ranks and returns its Outcome. `during(self)` is called when all ranks have
+        started. `survivors`: ranks whose results are awaited when others die; the set is ended after that in any case.
+        """
         self.start()
         began = time.monotonic()
         deadline = began + seconds
@@ -233,8 +235,8 @@ class RankSet:
             process.tell({"do": what})
 
     def _gather(self, step, deadline, survivors=None):
-        """One answer a rank for this step. A rank that fails or dies leaves the others GRACE_SECONDS; those that have said
-        nothing by then are asked where they are."""
+        """One response per rank for this step. A rank that fails or dies leaves the others GRACE_SECONDS; the stacks of
+        ranks without a response by then are requested."""
         answers = {}
         failed = False
         while len(answers) < self.size:
@@ -273,7 +275,7 @@ class RankSet:
 
     @staticmethod
     def _stacks(processes):
-        """Where the threads of these ranks are, as faulthandler writes it to their logs on SIGUSR1."""
+        """The stacks of these ranks, which faulthandler writes to their logs on SIGUSR1."""
         before = {process.rank: os.path.getsize(process.log_path) for process in processes}
         for process in processes:
             if process.process.poll() is None:
@@ -282,7 +284,7 @@ class RankSet:
         while time.monotonic() < deadline and any(os.path.getsize(process.log_path) == before[process.rank]
                                                   for process in processes):
             time.sleep(0.05)
-        time.sleep(0.1 if processes else 0)  # The rest of a dump whose first lines are there.
+        time.sleep(0.1 if processes else 0)  # time for the rest of a partial dump
         found = {}
         for process in processes:
             with open(process.log_path, "rb") as log:

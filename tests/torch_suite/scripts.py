@@ -1,5 +1,5 @@
-"""Runs a script for torchrun on several ranks without a launcher: in processes of its own, or in those of a RankSet, which have
-imported torch already."""
+"""Runs a script for torchrun on several ranks without a launcher: in new processes, or in those of a RankSet, which
+have already imported torch."""
 import os
 import subprocess
 import sys
@@ -11,7 +11,8 @@ from . import ranks
 
 
 def run_script(path, size, arguments, folder, seconds=180, **variables):
-    """The outputs of all ranks, by rank. A rank that fails ends the others, and is an AssertionError with its output."""
+    """The outputs of all ranks, by rank. A rank that fails ends the others, and raises AssertionError with its
+    output."""
     port = free_port()
     processes, outputs = [], []
     try:
@@ -43,7 +44,7 @@ def run_script(path, size, arguments, folder, seconds=180, **variables):
 
 
 def run_script_in(rank_set, path, arguments, seconds=90):
-    """The outputs of all ranks, by rank. Gloo's ranks hang now and then when a script ends; they get a second try."""
+    """The outputs of all ranks, by rank. Gloo's ranks sometimes hang when a script ends; they get a second try."""
     outcome = None
     for _ in range(2 if rank_set.backend == "gloo" else 1):
         if outcome is None or outcome.kind != "passed":

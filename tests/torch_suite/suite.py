@@ -1,4 +1,4 @@
-"""Runs torch's tests on a RankSet and keeps what came out, as JSON that says what was run, when and on what."""
+"""Runs torch's tests on a RankSet and saves the results as JSON, with what was run, when, and on which machine."""
 import datetime
 import fnmatch
 import json
@@ -10,11 +10,11 @@ import sys
 
 from . import ranks
 
-# No test asks for more than 8; some run with that many alone.
+# No test needs more than 8 ranks; some require exactly that many.
 SIZES = (2, 4, 8)
-# A test that needs longer counts as failed. The longest takes about 15 s with Gloo on 8 ranks and 2 idle cores.
+# A test that takes longer counts as failed. The longest takes about 15 s with Gloo on 8 ranks and 2 idle cores.
 TEST_SECONDS = 180
-# Output of failed ranks that is kept, in characters a test.
+# Output of failed ranks that is kept, in characters per test.
 ERROR_CHARACTERS = 20000
 
 
@@ -24,12 +24,12 @@ def torch_version():
 
 
 def without_folders(text):
-    """A traceback in which only the part of a path is left that is the same on every machine."""
+    """A traceback with paths reduced to the part that is the same on every machine."""
     return re.sub(r'File "[^"\n]*?/((?:torch|tests)/[^"\n]*)"', r'File "\1"', text)
 
 
 def names_of_tests(rank_set):
-    """All tests: {name: whether torch keeps it for MPI}."""
+    """All tests: {name: whether torch reserves it for MPI}."""
     outcome = rank_set.run({"do": "torch tests"}, ranks.START_SECONDS)
     if outcome.kind != "passed":
         raise RuntimeError("torch's test module cannot be imported:\n" + repr(outcome))
@@ -41,9 +41,9 @@ def run_test(rank_set, name):
 
 
 class Record:
-    """The results of one backend, in a file of its own with a line a test.
-    results[size][test] = {result: passed|skipped|failed, reason, seconds, [mpi], [error]}; about[size]: what they were seen on.
-    `with_errors`: keep what failed ranks printed."""
+    """The results of one backend, in its own file with one line per test. results[size][test] = {result:
+    passed|skipped|failed, reason, seconds, [mpi], [error]}; about[size]: the environment. `with_errors`: keep the
+    output of failed ranks."""
 
     def __init__(self, backend, path, with_errors=True):
         self.backend, self.path = backend, path
@@ -72,7 +72,8 @@ class Record:
                 json.dumps(self.backend), json.dumps(self.about, sort_keys=True), ",\n".join(lines)))
 
     def run(self, size, patterns, say):
-        """Runs every test whose name fits a pattern at this size, and saves. An unfinished run leaves the file as it was."""
+        """Runs every test whose name matches a pattern at this size, and saves. An incomplete run leaves the file
+        unchanged."""
         began = datetime.datetime.now(datetime.timezone.utc)
         found = {}
         with ranks.RankSet(size, self.backend) as rank_set:
@@ -95,6 +96,6 @@ class Record:
 
 
 def worse_than(gloo, ours):
-    """[(size, test)] that pass with Gloo and not with ours."""
+    """[(size, test)] that pass with Gloo and not with fulldeck."""
     return [(size, name) for size in sorted(ours.results) for name, result in sorted(ours.results[size].items())
             if gloo.results.get(size, {}).get(name, {}).get("result") == "passed" and result["result"] != "passed"]

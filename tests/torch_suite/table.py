@@ -1,4 +1,4 @@
-"""docs/torch-suite.md from two records (suite.py). Pure: nothing stands in it that the records do not hold."""
+"""docs/torch-suite.md from two records (suite.py). Pure: everything in it comes from the records."""
 import collections
 
 SIGNS = {"passed": "passed", "failed": "**failed**", "skipped": "–", None: ""}
@@ -15,13 +15,13 @@ def _cell(record, size, name):
 
 
 def _seen(record):
-    """When and on what the record was made, sizes with the same words together."""
-    words = collections.OrderedDict()
+    """When and on what the record was made; sizes with the same text are grouped."""
+    sizes_by_text = collections.OrderedDict()
     for size in sorted(record.results):
         about = record.about[size]
         text = "{date}, torch {torch}, Python {python}, {cores} cores ({machine})".format(**about)
-        words.setdefault(text, []).append(str(size))
-    return "; ".join("{} ranks: {}".format(", ".join(sizes), text) for text, sizes in words.items())
+        sizes_by_text.setdefault(text, []).append(str(size))
+    return "; ".join("{} ranks: {}".format(", ".join(sizes), text) for text, sizes in sizes_by_text.items())
 
 
 def _rows(gloo, ours, names):

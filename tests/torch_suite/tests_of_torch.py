@@ -1,14 +1,14 @@
-"""Inside a rank: one test of torch's DistributedTest._DistTestBase, as torch's own runner would run it (TestDistBackend._run),
-less the starting of processes.
+"""Inside a rank: one test of torch's DistributedTest._DistTestBase, as torch's own runner would run it
+(TestDistBackend._run), but without starting processes.
 
-Which tests run is decided by decorators when torch's module is imported, by the name of the backend. It is imported as for
-Gloo, and then ours is put in Gloo's place:
+When torch's module is imported, decorators select the tests by the name of the backend. It is imported as for Gloo, and
+then fulldeck replaces Gloo:
 
-- BACKEND becomes the chosen backend's name, which also answers to "gloo" where a test asks for that in its body;
+- BACKEND becomes the chosen backend's name, which also equals "gloo" for tests that compare it in their body;
 - the tables of backends whose collectives a profiler shows get its name;
-- torch.distributed.monitored_barrier refuses every name but "gloo"; that gate is opened, what is behind it is the backend's;
+- torch.distributed.monitored_barrier rejects every name but "gloo"; that check is disabled, and the backend decides;
 - DDP's log calls every backend that is not torch's own "custom"; it is read as the backend's name;
-- tests of all_to_all on CPU tensors that torch keeps for MPI run with every backend, Gloo too (MPI_ONLY)."""
+- tests of all_to_all on CPU tensors that torch reserves for MPI run with every backend, including Gloo (MPI_ONLY)."""
 import datetime
 import os
 import re
@@ -18,7 +18,7 @@ from unittest import mock
 from torch.testing._internal import common_utils
 
 MPI_ONLY = re.compile(r"Only MPI supports")
-# Tests wait for each other through files; torch's 10 s are too few for 8 ranks on 2 busy cores.
+# Tests wait for each other through files; torch's 10 s are too short for 8 ranks on 2 busy cores.
 FILE_BARRIER_SECONDS = 60
 
 
@@ -36,7 +36,7 @@ class StandsInForGloo(str):
 
 def _import_tests(backend, folder):
     os.environ["BACKEND"] = "gloo"
-    # As torch's runner: the decorators look at how the group will be made.
+    # As in torch's runner: the decorators check how the group will be created.
     os.environ["INIT_METHOD"] = "file://" + os.path.join(folder, "init_dir", "shared_init_file")
     os.environ.setdefault("MASTER_ADDR", "localhost")
     skip_if = common_utils.skip_but_pass_in_sandcastle_if
@@ -92,7 +92,7 @@ def _tests(place):
 
 
 class Names:
-    """A job that tells which tests there are: [name, whether torch keeps it for MPI]."""
+    """A job that returns the list of tests: [name, whether torch reserves it for MPI]."""
 
     def __init__(self, place):
         self._place = place
@@ -136,7 +136,7 @@ class TorchTest:
                                 rank=self._place.rank, timeout=datetime.timedelta(seconds=seconds))
 
     def run(self):
-        # A part of the decorators only leave these marks, for a runner that looks before it starts processes.
+        # Some of the decorators only leave these marks, for a runner that checks them before it starts processes.
         method = getattr(type(self._test), self._name)
         if getattr(method, "__unittest_skip__", False):
             raise unittest.SkipTest(method.__unittest_skip_why__)

@@ -1,4 +1,4 @@
-"""The C++ backbone beside transformers' DINOv3ViTModel: the same weights, the same images, the same numbers."""
+"""Compares the C++ backbone with transformers' DINOv3ViTModel: the same weights, the same images, the same numbers."""
 import os
 import pathlib
 import subprocess
@@ -38,7 +38,7 @@ def reference(case, seed):
         hidden_size=dim, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=mlp,
         use_gated_mlp=bool(gated), hidden_act="silu" if gated else "gelu", num_register_tokens=registers,
         patch_size=patch, num_channels=channels, image_size=224, layer_norm_eps=1e-5)).eval()
-    with torch.no_grad():  # what starts as 0 or 1 would hide what is done with it
+    with torch.no_grad():  # initial values of 0 or 1 would hide errors
         for name, parameter in model.named_parameters():
             if parameter.dim() < 2:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -63,7 +63,7 @@ def run(*folders):
 
 
 def assert_near(name, mine, theirs, tolerance):
-    """`tolerance` of a number, or of 1 where the numbers are smaller."""
+    """`tolerance` relative to the value, or absolute if the values are smaller than 1."""
     assert mine.shape == theirs.shape, name
     if theirs.numel() > 0:
         distance = ((mine - theirs).abs() / theirs.abs().clamp(min=1)).max().item()
@@ -94,7 +94,7 @@ def test_hidden_states_pooled_output_and_gradients_are_those_of_transformers(tmp
         assert set(mine) == {"gradient." + name for name in gradients}, case
         assert len(gradients) >= layers * 14
         for name, gradient in gradients.items():
-            # Sums over all tokens: of their own size.
+            # Sums over all tokens: relative to their own magnitude.
             size = max(1.0, gradient.abs().max().item()) if gradient.numel() else 1.0
             assert_near(case + ", gradient of " + name, mine["gradient." + name] / size, gradient / size, 1e-4)
 
@@ -111,7 +111,7 @@ def test_every_key_that_does_not_fit_is_named_and_nothing_passes_silently(tmp_pa
         safetensors_torch.save_file(weights, str(folder / "weights" / "model.safetensors"))
         (folder / "allowed").write_text(allowed)
 
-    # Prefixes that people's files have, and another type.
+    # Prefixes that occur in users' files, and a different type.
     good_ones = {
         "of a classifier": {"dinov3_vit." + key: value for key, value in good.items()},
         "of an encoder": {("model." if key.startswith("layer.") else "") + key: value for key, value in good.items()},
@@ -147,7 +147,7 @@ def test_every_key_that_does_not_fit_is_named_and_nothing_passes_silently(tmp_pa
                  "wrong shape (1):\n  layer.1.norm1.weight: F32 [63] in the file, F32 [64] in the module\n"):
         assert line in errors["bad keys"], line
     assert "missing: in the module, not in the file (1):\n  embeddings.mask_token\n" in errors["not allowed"]
-    # Whatever is allowed, a backbone that got nothing is refused.
+    # Whatever is allowed, a backbone without any loaded weight is rejected.
     assert "unexpected: in the file, not in the module (%d)" % len(good) in errors["foreign"]
     assert ("not one layer of the backbone is in it, although the recipe allows what is missing."
             in errors["foreign, all allowed"])

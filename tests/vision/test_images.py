@@ -1,4 +1,5 @@
-"""Image files of other programs (Pillow, tifffile), read as training reads them; and ours, read by those programs."""
+"""Image files of other programs (Pillow, tifffile), read as in training; and fulldeck's files, read by those
+programs."""
 import io
 import os
 import resource
@@ -52,7 +53,7 @@ def refusal(path, what="image"):
 
 
 def pixels(height, width, bands, kind=np.uint8):
-    """Smooth and noisy parts, so that every filter and predictor has work."""
+    """Smooth and noisy areas, so that every filter and predictor is used."""
     ramp = np.add.outer(np.arange(height) * 3, np.arange(width) * 2)[..., None] * np.arange(1, bands + 1)
     noise = RANDOM.integers(0, 40, (height, width, bands))
     return ((ramp + noise) * (257 if kind == np.uint16 else 1)).astype(kind)
@@ -89,7 +90,7 @@ def test_reads_tiff_files_of_tifffile(tmp_path, name):
         options.setdefault("planarconfig", "contig")
     elif bands > 1:
         options["planarconfig"] = "contig"
-    path = tmp_path / "image.png"  # names do not count
+    path = tmp_path / "image.png"  # names do not matter
     tifffile.imwrite(path, stored, photometric=photometric, **options)
     seen = read(path)
     assert seen.dtype == (kind if kind in (np.uint8, np.uint16) else np.float32)
@@ -152,7 +153,7 @@ def test_reads_jpeg_files_of_every_kind(tmp_path):
     for options in (dict(), dict(progressive=True), dict(subsampling=0, quality=95), dict(restart_marker_rows=1)):
         Image.fromarray(image).save(path, **options)
         difference = np.abs(read(path).astype(int) - np.asarray(Image.open(path)).astype(int))
-        assert difference.max() <= 2, options  # Pillow's own libjpeg may round otherwise
+        assert difference.max() <= 2, options  # Pillow's own libjpeg may round differently
     Image.fromarray(image[..., 0]).save(path)
     assert np.array_equal(read(path), np.asarray(Image.open(path))[..., None])
     Image.fromarray(image).convert("CMYK").save(path, quality=95)
@@ -173,7 +174,7 @@ def test_refuses_damaged_files_by_name(tmp_path, form):
         path.write_bytes(whole[:keep])
         said = refusal(path)
         assert f"{path} is a {form} file that cannot be read: " in said, said
-    for trial in range(40):  # never a crash; what still decodes is nobody's fault
+    for trial in range(40):  # never a crash; a damaged file may still decode
         damaged = bytearray(whole)
         for place in RANDOM.integers(8, len(whole), 6):
             damaged[place] = RANDOM.integers(0, 256)
@@ -208,7 +209,7 @@ def test_refuses_what_is_no_image_with_a_hint(tmp_path):
 
 def test_takes_no_memory_for_what_a_header_only_claims(tmp_path):
     with open(TOOL, "rb") as program:
-        sanitized = b"__asan_init" in program.read()  # which needs far more addresses than memory
+        sanitized = b"__asan_init" in program.read()  # AddressSanitizer needs far more address space than memory
 
     def tight():
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
@@ -304,7 +305,7 @@ def test_no_colour_tells_the_classes_of_synthetic_tiles_apart():
     keys = (images >> 4).astype(int) @ np.array([256, 16, 1])
     counts = np.zeros((4096, 7))
     np.add.at(counts, (keys.ravel(), masks.ravel()), 1)
-    # The best that any table of colours can do on the very tiles that it was made from.
+    # The best that any color table can achieve on the tiles that it was made from.
     guess = counts.argmax(1)[keys]
     ious = [((guess == label) & (masks == label)).sum() / ((guess == label) | (masks == label)).sum() for label in range(7)]
     assert np.mean(ious) < 0.5, ious

@@ -1,5 +1,5 @@
-"""fulldeck-predict, as a user runs it: masks of images, through windows and with flips, beside what the model itself says;
-GeoTIFF files written and read back by tifffile; bad input. Needs a build with torch."""
+"""fulldeck-predict, as a user runs it: masks of images, through windows and with flips, compared with the model's own
+output; GeoTIFF files written and read back by tifffile; invalid input. Needs a build with torch."""
 import json
 import os
 import shutil
@@ -31,7 +31,7 @@ def predict(*arguments, **more):
 
 
 def picture(seed=0, width=WIDTH, height=HEIGHT, bands=3):
-    """Fields of random colours, some larger than a patch and some smaller."""
+    """Areas of random colors, some larger than a patch and some smaller."""
     random = numpy.random.RandomState(seed)
     image = numpy.zeros((height, width, bands), numpy.uint8)
     for _ in range(40):
@@ -41,7 +41,7 @@ def picture(seed=0, width=WIDTH, height=HEIGHT, bands=3):
 
 
 class Jobs:
-    """A folder with the models, and what they say of picture(); with some images."""
+    """A folder with the models and their predictions for picture(), and some images."""
 
     def __init__(self, folder):
         self.folder = str(folder)
@@ -82,12 +82,12 @@ def test_an_image_in_one_window_is_what_the_model_says(jobs, tmp_path, kind):
     assert done.returncode == 0, done.stderr
     mask, palette = mask_of(tmp_path / "tile_mask.png")
     expected = jobs.expected(kind)
-    assert (mask == expected).mean() > 0.999  # additions in another order
+    assert (mask == expected).mean() > 0.999  # a different order of additions
     assert len(numpy.unique(expected)) > 1
     assert tuple(palette[1]) == (220, 40, 40) and palette[3][2] > 200  # building, water
-    told = json.loads(done.stdout)
-    assert told["weights"] == ("averaged" if kind == "averaged" else "last") and told["step"] == 10
-    shares = {one["name"]: one for one in told["images"][0]["classes"]}
+    reported = json.loads(done.stdout)
+    assert reported["weights"] == ("averaged" if kind == "averaged" else "last") and reported["step"] == 10
+    shares = {one["name"]: one for one in reported["images"][0]["classes"]}
     for number, name in enumerate(["background", "building", "road", "water", "forest"]):
         assert shares[name]["pixels"] == (mask == number).sum()
     assert sum(one["share"] for one in shares.values()) == pytest.approx(1)
@@ -96,13 +96,13 @@ def test_an_image_in_one_window_is_what_the_model_says(jobs, tmp_path, kind):
 
 
 def test_windows_change_nothing_that_a_patch_alone_decides(jobs, tmp_path):
-    """A patch that sees itself alone is what it is in every window; between patches it is interpolated, and at a window's edge
-    there is nothing to interpolate with."""
+    """A patch that attends only to itself has the same prediction in every window; between patches it is interpolated,
+    and at a window's edge there is no neighbor to interpolate with."""
     done = predict("--checkpoint", jobs("local"), "--output", tmp_path, "--window", 48, "--stride", 16, "--device", "cpu", jobs.image)
     assert done.returncode == 0, done.stderr
     mask, whole = mask_of(tmp_path / "tile_mask.png")[0], jobs.expected("local")
     assert len(numpy.unique(whole)) > 1
-    # The last window of a row is moved to the image's edge, and so cuts other patches.
+    # The last window of a row is moved to the image's edge, and so cuts different patches.
     assert (mask == whole)[:48, :64].mean() > 0.95
 
 
@@ -139,12 +139,12 @@ def test_a_classifier_names_its_categories(jobs):
     job = jobs("classify")
     done = predict("--checkpoint", job, "--device", "cpu", "--json", jobs.small)
     assert done.returncode == 0, done.stderr
-    told = {one["name"]: one["probability"] for one in json.loads(done.stdout)["images"][0]["categories"]}
+    reported = {one["name"]: one["probability"] for one in json.loads(done.stdout)["images"][0]["categories"]}
     with open(os.path.join(job, "expected.raw")) as file:
         expected = [float(line) for line in file]
     for name, probability in zip(["airport", "beach", "forest", "harbor", "river"], expected):
-        assert told[name] == pytest.approx(probability, abs=1e-4)
-    assert list(told.values()) == sorted(told.values(), reverse=True)
+        assert reported[name] == pytest.approx(probability, abs=1e-4)
+    assert list(reported.values()) == sorted(reported.values(), reverse=True)
 
 
 def test_a_bad_image_fails_alone(jobs, tmp_path):
@@ -169,7 +169,7 @@ def test_a_damaged_checkpoint_is_not_used(jobs, tmp_path):
         file.write(b"\x55")
     done = predict("--checkpoint", os.path.dirname(weights), "--output", tmp_path, jobs.image)
     assert done.returncode == 1 and "is damaged: its checksum is" in done.stderr, done.stderr
-    # Another that is good takes its place.
+    # A different valid one is used instead.
     shutil.copytree(os.path.join(jobs("random"), "checkpoints", "step-000000010"), os.path.join(job, "checkpoints", "step-000000008"))
     done = predict("--checkpoint", job, "--output", tmp_path, "--device", "cpu", jobs.image)
     assert done.returncode == 0 and "step-000000010 is passed over" in done.stderr, done.stderr

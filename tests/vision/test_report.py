@@ -1,5 +1,5 @@
-"""What a training run shows of itself, read back by other people's programs: event files by TensorBoard, scores by numpy, the
-report by a browser's parser."""
+"""The reports of a training run, read back by third-party programs: event files by TensorBoard, scores by numpy, the
+report by an HTML parser."""
 import os
 import random
 import re
@@ -47,7 +47,7 @@ def test_tensorboard_reads_what_was_written_and_drops_what_a_resumed_run_repeats
     text, = events.Tensors("recipe")
     assert text.tensor_proto.string_val[0].decode() == "train.lr = 0.0001\n中文"
     assert events.SummaryMetadata("recipe").plugin_data.plugin_name == "text"
-    assert events.Images("example/0") == []  # of step 4, which came after the resumption
+    assert events.Images("example/0") == []  # of step 4, after the step of the resume
     first = sorted(os.listdir(str(tmp_path / "events")))[0]
     alone = accumulator.EventAccumulator(str(tmp_path / "events" / first))
     alone.Reload()
@@ -63,9 +63,9 @@ def test_scores_are_those_of_numpy():
     for classes in (1, 2, 7, 45):
         counts = generator.randint(0, 100000, (classes, classes))
         if classes > 2:
-            counts[1, :] = counts[:, 1] = 0  # neither there nor predicted
+            counts[1, :] = counts[:, 1] = 0  # neither in the truth nor predicted
             counts[2, :] = 0  # predicted only
-        told = dict(line.split() for line in
+        reported = dict(line.split() for line in
                     tool("scores", ",".join("c%d" % i for i in range(classes)), input=" ".join(map(str, counts.flatten()))).splitlines())
         hit, truth, predicted = numpy.diag(counts).astype(float), counts.sum(1), counts.sum(0)
         with numpy.errstate(invalid="ignore", divide="ignore"):
@@ -77,18 +77,18 @@ def test_scores_are_those_of_numpy():
                              if not numpy.isnan(values[i])})
             if predicted[i]:
                 expected["c%d/precision" % i] = hit[i] / predicted[i]
-        assert set(told) == set(expected), "seed %d" % seed
+        assert set(reported) == set(expected), "seed %d" % seed
         for name, value in expected.items():
-            assert float(told[name]) == pytest.approx(value, rel=1e-12), "%s, seed %d" % (name, seed)
+            assert float(reported[name]) == pytest.approx(value, rel=1e-12), "%s, seed %d" % (name, seed)
 
 
 class Page(HTMLParser):
-    """Checks that every element is closed in its turn, and collects the text."""
+    """Checks that elements are closed in order, and collects the text."""
     EMPTY = {"meta", "img", "br"}
 
     def __init__(self):
         super().__init__()
-        self.open, self.seen, self.words, self.images = [], [], [], []
+        self.open, self.seen, self.expected_texts, self.images = [], [], [], []
 
     def handle_starttag(self, tag, attributes):
         self.seen.append(tag)
@@ -106,7 +106,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        self.words.append(data)
+        self.expected_texts.append(data)
 
 
 @pytest.fixture
@@ -126,17 +126,17 @@ def test_the_report_is_one_page_without_scripts_or_anything_from_elsewhere(repor
     assert "script" not in page.seen and "link" not in page.seen
     assert page.seen.count("svg") == 4 and len(page.images) == 3
     assert all(image.startswith("data:image/png;base64,") for image in page.images)
-    words = " ".join(page.words)
+    expected_texts = " ".join(page.expected_texts)
     for expected in ("demo <b>&\"'", "0.8312", "8 cards train", "6.47 times", "barren", "gcu:7", "<script>alert(1)</script>",
                      "parameters equal on all 8 ranks", "1 of 300 values are not finite"):
-        assert expected in words, expected
+        assert expected in expected_texts, expected
     with open(str(report / "report.txt"), encoding="utf-8") as file:
         assert re.search(r"^mIoU 0\.831200$", file.read(), re.M)
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium")
 def test_a_browser_shows_the_report_within_the_width_of_a_phone(report, tmp_path):
-    """Chromium's own windows are never narrower than 500 pixels, so a frame stands for the phone."""
+    """Chromium's own windows are never narrower than 500 pixels, so a frame simulates the phone."""
     with open(str(report / "frame.html"), "w") as file:
         file.write("<body style='margin:0;background:#f0f'><iframe src='report.html' style='width:360px;height:900px;border:0'></iframe>"
                    "<pre id=out></pre><script>onload=()=>{const d=document.querySelector('iframe').contentDocument;"

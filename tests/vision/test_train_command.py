@@ -1,5 +1,5 @@
-"""`fulldeck train` and `fulldeck predict` up to the programs that they start, with a stand-in for those: what is refused before
-a rank starts, what the ranks are given, what lies in the job's folder afterwards. No torch is needed."""
+"""`fulldeck train` and `fulldeck predict` up to the programs that they start, with a stand-in for those: what is
+rejected before a rank starts, what the ranks receive, what the job folder contains afterwards. No torch is needed."""
 import glob
 import json
 import os
@@ -33,7 +33,7 @@ every = 100
 """
 CONFIGS = sorted(glob.glob(os.path.join(TOP, "configs", "*.toml")))
 
-# A rank that tells what it was given, and makes a checkpoint as the real one would.
+# A rank that prints its arguments, and creates a checkpoint as the real one would.
 TRAINER = """#!/bin/sh
 test "$RANK" = 0 && mkdir -p work_dirs/demo/checkpoints/step-000000300
 echo "rank $RANK of $WORLD_SIZE on $FULLDECK_DEVICE: $*"
@@ -81,12 +81,12 @@ def refused(done, code, *texts):
     return done
 
 
-# ---- the recipe
+# ---- the config
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=os.path.basename)
 def test_every_config_of_the_project_is_understood(train, config):
-    """Its folders are not here; of the keys nothing else is said."""
+    """Its folders do not exist here; that is the only problem reported."""
     done = train(config, "--dry-run")
     if "kind = \"synthetic\"" in read(config):
         assert done.code == 0, done
@@ -112,7 +112,7 @@ def test_every_config_of_the_project_is_understood(train, config):
     assert (plan["ranks"], plan["global_batch"], plan["lr"], plan["steps"], plan["steps_of_epoch"]) == (8, 16, 1e-4, 40000, 4)
 
 
-def test_mistakes_are_told_all_at_once_and_no_rank_starts(train):
+def test_mistakes_are_reported_all_at_once_and_no_rank_starts(train):
     config = train.workspace.write("bad.toml", "name = \"demo\"\nstepz = 10\n\n[train]\nlr = \"fast\"\n  batch = 0\nlerning = 3\n")
     done = refused(train(config), 2)
     assert [line[len("fulldeck: error: ") + len(config):] for line in done.err.splitlines()] == [
@@ -190,7 +190,7 @@ def test_a_run_has_a_rank_on_every_card_and_a_folder_of_its_own(train):
     resolved = read(os.path.join(train.folder, "recipe.resolved"))
     assert "\nmodel.backbone = \"dinov3-tiny\"\n" in resolved and "\ntrain.betas = [0.9, 0.999]\n" in resolved
     assert read(os.path.join(train.folder, "logs", "train.log")).count("--recipe work_dirs/demo/recipe.resolved") == 8
-    # The launcher's own folder of the run, and a job's folder can be given to `fulldeck logs`.
+    # `fulldeck logs` accepts the run folder and the job folder.
     runs = [path for path in glob.glob(os.path.join(train.folder, "logs", "*")) if os.path.isdir(path)]
     assert len(runs) == 1 and os.path.exists(os.path.join(runs[0], "attempt_0", "7", "stdout.log"))
     assert "rank 5 of 8" in train("work_dirs/demo", command="logs").out
@@ -209,7 +209,7 @@ def test_an_earlier_run_is_never_mixed_with_a_new_one(train):
     assert "resumes from work_dirs/demo/checkpoints/step-000000300" in resumed.err
     assert "resumed with another setting: train.lr was 0.002 and is now 0.001" in resumed.err
     assert "rank 1 of 2 on gcu:1: --recipe work_dirs/demo/recipe.resolved --resume" in resumed.out
-    # The log is that of the last start; the first one's is still there.
+    # The log is that of the last start; the first one's still exists.
     assert read(os.path.join(train.folder, "logs", "train.log")).count("--recipe") == 2
     assert len(glob.glob(os.path.join(train.folder, "logs", "*", "logs", "train.log"))) == 2
 
@@ -240,7 +240,7 @@ def test_a_job_that_runs_keeps_others_out(train):
     shutil.rmtree(os.path.join(train.folder, "checkpoints"))
     for more in ([], ["--fresh"], ["--resume"]):
         refused(train(DEMO, "--devices", "gcu:3,", *more), 88, "another fulldeck train is running in work_dirs/demo")
-    # Nor does one of another name train on fewer cards than it planned for.
+    # A job with a different name does not train on fewer cards than planned either.
     refused(train(DEMO, "--set", "name=other"), 83, "8 cards were asked for and 7 are free: gcu 0 is used by run ")
     following = train.start("work_dirs/demo", "-f", command="logs")
     wait_until(lambda: "rank 0 of 1" in following.out, "the line that is there already")

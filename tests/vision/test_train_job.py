@@ -1,5 +1,5 @@
-"""The vision job as a person runs it: `fulldeck train` on simulated cards and on the processor, killed, stopped and resumed, and
-refused where it would train wrongly. Needs a build with torch."""
+"""The vision job as a user runs it: `fulldeck train` on simulated cards and on the CPU, killed, stopped and resumed,
+and rejected if it would train incorrectly. Needs a build with torch."""
 import base64
 import glob
 import io
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, "bin", "f
 
 SECONDS = 240
 
-# Everything that could make ranks differ is in it: normalisation over the ranks, drop path, two heads, averaged weights.
+# Contains everything that could make ranks differ: synchronized normalization, drop path, two heads, EMA weights.
 RECIPE = """
 name = "job"
 steps = 60
@@ -103,7 +103,7 @@ class Job:
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """The job on eight cards, from its beginning to its end. What the other tests compare with."""
+    """The job on eight cards, from start to end; the other tests compare with it."""
     from launching import Workspace
     workspace = Workspace(tmp_path_factory.mktemp("straight"))
     workspace.simulate("gcu:8")
@@ -121,10 +121,10 @@ def test_eight_cards_leave_curves_events_checkpoints_and_a_report(straight):
     assert all("loss_main" in line and "loss_auxiliary" in line for line in straight.lines() if "loss" in line)
     assert glob.glob(os.path.join(straight.folder, "events", "events.out.tfevents.*"))
     report = read(os.path.join(straight.folder, "report.txt"))
-    for words in ("finished 60 steps", "every rank trains on samples of its own", "every parameter that learns gets a gradient",
+    for expected_texts in ("finished 60 steps", "every rank trains on samples of its own", "every parameter that learns gets a gradient",
                   "the loss moves", "the order of the samples is another one", "same bits on all 8 ranks",
                   "every sample exactly once: 11 samples over 8 ranks"):
-        assert words in report, report
+        assert expected_texts in report, report
     peaks = re.findall(r"^\s*\d+\s+gcu:\d+ .*?([\d.]+) [KMG]iB\s*$", report, re.M)
     assert len(peaks) == 8 and all(float(peak) > 0 for peak in peaks), report
     assert "mIoU" in read(os.path.join(straight.folder, "report.html"))
@@ -165,7 +165,7 @@ def test_a_killed_rank_changes_no_bit_of_the_result(straight, workspace):
     assert job.weights() == straight.weights()
     assert job.losses() == straight.losses() and job.scores() == straight.scores()
     assert [line["step"] for line in job.lines()] == [line["step"] for line in straight.lines()]
-    # Seen by the first start, told by the second.
+    # Detected by the first start, reported by the second.
     assert "labels of the train part are classes" in read(os.path.join(job.folder, "report.txt"))
 
 
@@ -212,11 +212,11 @@ def test_sigusr1_saves_and_ends_well(workspace):
     assert len(job.checkpoints()) > 0
 
 
-# ---- refused where it would train wrongly
+# ---- rejected if it would train incorrectly
 
 
 def png(path, width, height, bands, value):
-    """`value(x, y, band)` gives the bytes."""
+    """`value(x, y, band)` returns the bytes."""
     rows = b"".join(b"\0" + bytes(value(x, y, band) & 255 for x in range(width) for band in range(bands)) for y in range(height))
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -227,7 +227,7 @@ def png(path, width, height, bands, value):
 
 
 def folders(workspace, label=lambda x, y: x // 8 % 3, image=lambda x, y, band, number: x * 7 + y * 13 + band * 5 + number * 31):
-    """A data set of masks in folders, in train/val parts of 8 and 2."""
+    """A dataset with masks in folders, with train/val splits of 8 and 2."""
     root = os.path.join(workspace.folder, "data")
     for part, count, first in (("train", 8, 0), ("val", 2, 100)):
         for number in range(count):
@@ -244,13 +244,13 @@ def mmseg(root, *more):
     return ["--devices", "cpu"] + [word for each in sets for word in ("--set", each)]
 
 
-def refused(done, *words):
+def refused(done, *expected_texts):
     assert done.code not in (0, 139, 134), done
-    for each in words:
+    for each in expected_texts:
         assert each in done.err, done
     assert "mIoU" not in done.out, done
     # Once from the rank, and once in the launcher's report.
-    assert done.err.count(words[0]) <= 2, done
+    assert done.err.count(expected_texts[0]) <= 2, done
 
 
 def test_labels_are_looked_at_before_the_first_step(workspace):
@@ -263,7 +263,7 @@ def test_labels_are_looked_at_before_the_first_step(workspace):
 
 
 def test_the_same_files_in_both_parts_are_refused(workspace):
-    """F6: a validation on the samples of the training."""
+    """F6: validation on the training samples."""
     root = folders(workspace)
     os.remove(os.path.join(root, "img_dir", "val", "100.png"))
     os.remove(os.path.join(root, "ann_dir", "val", "100.png"))
@@ -273,7 +273,7 @@ def test_the_same_files_in_both_parts_are_refused(workspace):
 
 
 def test_a_broken_file_is_named_and_counted_and_never_replaced(workspace):
-    """F2: no other sample takes its workspace."""
+    """F2: no other sample replaces it."""
     root = folders(workspace)
     with open(os.path.join(root, "img_dir", "train", "003.png"), "r+b") as file:
         file.truncate(60)
@@ -284,7 +284,7 @@ def test_a_broken_file_is_named_and_counted_and_never_replaced(workspace):
 
 
 def test_weights_that_do_not_fit_are_refused_with_every_key(workspace):
-    """G2: none is left out without a word."""
+    """G2: no tensor is skipped silently."""
     header = json.dumps({"norm.weight": {"dtype": "F32", "shape": [96], "data_offsets": [0, 384]}}).encode()
     path = os.path.join(workspace.folder, "weights.safetensors")
     with open(path, "wb") as file:

@@ -1,9 +1,10 @@
-"""What is done to torch and to the frameworks when a rank of `fulldeck run` imports them, so that programs which were written for
-CUDA train on the rank's card without an edit. No file changes; `--no-adapt` (FULLDECK_ADAPT=0) leaves it all out. docs/python.md
+"""Adapts torch and the frameworks when a rank of `fulldeck run` imports them, so that programs written for CUDA train
+on the rank's card unchanged. No file changes; `--no-adapt` (FULLDECK_ADAPT=0) disables it. docs/python.md
 
-An adapter is a module with a function adapt(module), called once when the import of `module` has ended, whoever imported it and
-whenever. It returns what it did in a few words, for the one line that is said of its package, or None where there was nothing to
-do. It raises NotKnown where it does not know this version. Nothing that it raises reaches the program.
+An adapter is a module with a function adapt(module), called once when the import of `module` has finished, whichever
+code imports it and whenever. It returns a short description of what it did, for the one line that is printed per
+package, or None if there was nothing to do. It raises NotKnown for an unknown version. None of its exceptions reach the
+program.
 """
 import importlib
 import os
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 
-# Module that is imported -> adapters, in this order; names of modules in this package.
+# Imported module -> adapters, in this order; names of modules in this package.
 TABLE = {
     "torch": ["cuda", "store", "distributed", "data_parallel", "sync_batch_norm", "fingerprints", "silent", "children"],
     "torch_gcu": ["t20"],
@@ -20,18 +21,18 @@ TABLE = {
     "multiprocessing": ["start_method"],
     "cv2": ["opencv"],
 }
-# The oldest version that is known; older ones are left as they are, with a line.
+# The oldest known version; older ones are not adapted, and a line reports it.
 OLDEST = {"torch": (2, 0)}
-# Modules that are not installed, and for which an adapter of ours may stand in.
+# Modules that may be missing, and that an adapter may then replace.
 STAND_INS = {"torch_gcu": "torch_gcu"}
 
 
 class NotKnown(Exception):
-    """The adapter does not know this version; the text says which one it met. It must have changed nothing."""
+    """The adapter does not know this version, which the text names. It must not have changed anything."""
 
 
 def say(text):
-    """A line of ours in the rank's output. Never raises."""
+    """Prints a line of fulldeck in the rank's output. Never raises."""
     try:
         sys.stderr.write("fulldeck: {}\n".format(text))
         sys.stderr.flush()
@@ -54,8 +55,8 @@ def asked(name):
 
 
 class Loader:
-    """Stands in a module's spec until the module is executed, and then gives the place back to the real loader, so that
-    nothing of it is seen in the module."""
+    """Replaces the loader in a module's spec until the module is executed, and then restores the real loader, so that
+    the module shows no trace of it."""
 
     def __init__(self, real, finder):
         self.real, self.finder = real, finder
@@ -69,13 +70,13 @@ class Loader:
     def exec_module(self, module):
         module.__spec__.loader = self.real
         module.__loader__ = self.real
-        # What fails here is the program's own error: the package is half installed, for example.
+        # An error here is the program's own: the package is half installed, for example.
         self.real.exec_module(module)
         self.finder.imported(module.__name__)
 
 
 class Finder:
-    """Finds what the other finders find, and learns when it has been imported."""
+    """Finds what the other finders find, and is notified when the import has finished."""
 
     def __init__(self):
         self.waiting = {}
@@ -99,13 +100,13 @@ class Finder:
             self.searching.name = None
         if spec is None:
             return self.stand_in(name) if name in STAND_INS else None
-        # A namespace has no loader, and one of the old kind (load_module) cannot be wrapped: those pass.
+        # Namespace packages have no loader, and old loaders (load_module) cannot be wrapped: both are skipped.
         if name in self.waiting and spec.loader is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = Loader(spec.loader, self)
         return spec
 
     def elsewhere(self, name, path, target):
-        """What the other finders find."""
+        """The spec from the other finders."""
         for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if finder is not self and find is not None else None
@@ -134,12 +135,14 @@ FINDER = Finder()
 
 
 def on_import(package, function):
-    """Calls function(module) when the import of `package` has ended: now, where that is so already. What it raises is a line."""
+    """Calls function(module) when the import of `package` has finished, or immediately if it already has. Exceptions
+    are reported in a line."""
     FINDER.on_import(package, function)
 
 
 def version_of(module):
-    """(2, 13) of "2.13.0+cpu"; very new where it cannot be told, as versions without a number are built from sources."""
+    """(2, 13) for "2.13.0+cpu"; a very high version if it is unknown, because versions without a number are source
+    builds."""
     try:
         first, second = str(module.__version__).split(".")[:2]
         return int(first), int(second)
@@ -147,12 +150,12 @@ def version_of(module):
         return 1 << 30, 0
 
 
-# Module -> seconds of processor time that its adapters took; for people who measure.
+# Module -> seconds of CPU time of its adapters; for measurements only.
 spent = {}
 
 
 def adapt(module):
-    """Runs the adapters that TABLE has for `module`, and says in one line what they did."""
+    """Runs the adapters in TABLE for `module`, and reports in one line what they did."""
     name = module.__name__
     if version_of(module) < OLDEST.get(name, (0, 0)):
         say("warning: {} {} is left as it is: versions before {} are not known".format(
@@ -178,12 +181,13 @@ _child = False
 
 
 def is_child():
-    """Whether this is a process that a rank spawned: it has the rank's card, and is no rank."""
+    """Whether a rank spawned this process: it has the rank's card, but is not a rank."""
     return _child
 
 
 def start(child=False):
-    """Called by the hook in the rank's process, at the first import of a package that it knows; and in children that it spawns."""
+    """Called by the hook in the rank's process, at the first import of a package that it knows; and in children that
+    the rank spawns."""
     global _child
     _child = child
     if FINDER not in sys.meta_path:

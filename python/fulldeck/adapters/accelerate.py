@@ -1,15 +1,15 @@
-"""Accelerate on the rank's card, with the settings that `accelerate launch` would have given. docs/python-frameworks.md
+"""Accelerate on the rank's card, with the settings that `accelerate launch` would have set. docs/python-frameworks.md
 
-Accelerate takes its device, its backend and its own number from fixed lists of cards. On a card that is in none of them, and on the
-processors, it says nothing and takes every rank for rank 0 of 1: eight trainings of one, in one folder. Here each rank gets what the
-launcher said, and a state that contradicts it is refused."""
+Accelerate chooses its device, its backend and its rank by fixed lists of cards. With an unlisted card, and on the CPU,
+it silently treats every rank as rank 0 of 1: eight separate trainings in one folder. Here each rank gets the launcher's
+values, and a state that contradicts them is rejected."""
 import functools
 import os
 
 from fulldeck.adapters import NotKnown, accelerate_settings, card, loop, on_import, say, say_once
 
 DEVICE = "ACCELERATE_TORCH_DEVICE"
-NAMED = ("npu", "mlu", "musa", "sdaa", "hpu", "xpu")  # cards that Accelerate has branches for
+NAMED = ("npu", "mlu", "musa", "sdaa", "hpu", "xpu")  # cards that Accelerate supports explicitly
 
 
 def adapt(accelerate):
@@ -57,15 +57,16 @@ def set_device(state):
         if cpu or sagemaker_dp or int(os.environ.get("LOCAL_RANK", -1)) == -1:
             return original(self, cpu, sagemaker_dp, backend)
         card.enter()
-        # A name that the program asked for has to come back as it was. "nccl" is what Accelerate has for cards; init_process_group
-        # puts the card's own in its place and says so.
+        # A backend that the program named must be returned unchanged. "nccl" is Accelerate's name for cards;
+        # init_process_group replaces it with the card's backend and reports that.
         return backend or "nccl", state.DistributedType.MULTI_GPU
 
     state.PartialState._prepare_backend = _prepare_backend
 
 
 def barrier_on_cpu(state):
-    """wait_for_everyone() names a card for its barrier, and torch would take one that this rank was not given, if the machine has any."""
+    """wait_for_everyone() names a card for its barrier; torch would use a card that this rank does not own, if the
+    machine has one."""
     original = state.PartialState.wait_for_everyone
 
     @functools.wraps(original)
@@ -110,7 +111,7 @@ def reject_isolated_ranks(state, foreign):
 
 
 def allow_half_precision(accelerator):
-    """The constructor has a list of cards for fp16 in it, as a constant."""
+    """The constructor contains a list of cards for fp16, as a constant."""
     function = accelerator.Accelerator.__init__
     code = getattr(function, "__wrapped__", function).__code__
     lists = [value for value in code.co_consts if isinstance(value, tuple) and {"cuda", "npu"} <= set(value)]
@@ -134,7 +135,8 @@ def warn_dropped_precision(accelerator):
 
 
 def report_loss(accelerator):
-    """For the rank board; the steps come from the optimizer itself, which Accelerate lets step when gradients are synchronised."""
+    """For the rank board. Steps are counted at the optimizer itself, which Accelerate steps only when gradients are
+    synchronized."""
     original = accelerator.Accelerator.backward
 
     @functools.wraps(original)
@@ -162,7 +164,7 @@ def use_device_grad_scaler(accelerator, modeling):
 
 
 def load_via_host(safetensors):
-    """load_state() reads weights straight to the device, by a reader that has a list of devices too."""
+    """load_state() reads weights directly to the device with a reader that has a list of devices too."""
     original = safetensors.load_file
 
     @functools.wraps(original)

@@ -1,12 +1,13 @@
-"""What `accelerate launch` would have given the script: read from --accelerate-config FILE, or from Accelerate's default file, by
-Accelerate's own reader and its own launcher code, so that every key means what it means there. Nothing is dropped without a line."""
+"""The settings that `accelerate launch` would have given the script: read from --accelerate-config FILE, or from
+Accelerate's default file, by Accelerate's own reader and launcher code, so that every key keeps its meaning. Ignored
+settings are reported."""
 import os
 
 from fulldeck.adapters import card, say
 
 VARIABLE = "FULLDECK_ACCELERATE_CONFIG"
 
-# What a launcher decides, and fulldeck is one: who meets where, on which cards, with how many threads.
+# Settings of a launcher, which fulldeck sets: rendezvous endpoint, cards, threads.
 LAUNCHERS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS", "KMP_AFFINITY",
              "KMP_BLOCKTIME", "KMP_HW_SUBSET", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "MLU_VISIBLE_DEVICES",
              "SDAA_VISIBLE_DEVICES", "MUSA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES",
@@ -14,7 +15,7 @@ LAUNCHERS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "
 
 
 def apply(accelerate):
-    """What was done, in words, for the line about Accelerate."""
+    """What was done, as text for the line about Accelerate."""
     path, by_default = find()
     if path is None:
         return []
@@ -28,7 +29,7 @@ def apply(accelerate):
         if by_default:
             say("warning: {} is left out: {}: {}".format(shown, type(error).__name__, error))
             return []
-        # A program that trained without the settings that were asked for would look like the one that was meant.
+        # Training silently without the requested settings would look correct.
         raise SystemExit("fulldeck: --accelerate-config {}: {}: {}".format(shown, type(error).__name__, error))
     if settings.compute_environment.value != "LOCAL_MACHINE":
         say("warning: {} is for {}, and is left out".format(shown, settings.compute_environment.value))
@@ -53,7 +54,7 @@ def find():
     path = os.environ.get(VARIABLE)
     if path:
         return path, False
-    # `accelerate launch` has given everything already.
+    # `accelerate launch` has set everything already.
     if os.environ.get("ACCELERATE_MIXED_PRECISION") is not None:
         return None, False
     from accelerate.commands.config.config_args import default_config_file
@@ -62,7 +63,7 @@ def find():
 
 
 def variables(path, settings):
-    """The environment that Accelerate's launcher makes of the file, less what is the launcher's own affair."""
+    """The environment that Accelerate's launcher derives from the file, without the launcher's own settings."""
     from accelerate.commands import launch
     from accelerate.utils import launch as prepare
 
@@ -72,7 +73,7 @@ def variables(path, settings):
     before = dict(os.environ)
     try:
         arguments = launch._validate_launch_command(arguments)[0]
-        arguments.num_machines = 1  # fulldeck's ranks have met already
+        arguments.num_machines = 1  # fulldeck's ranks have already completed the rendezvous
         arguments.mpirun_hostfile = None
         kind = settings.distributed_type.value
         if kind == "DEEPSPEED":
@@ -82,7 +83,7 @@ def variables(path, settings):
         else:
             launcher_environment = prepare.prepare_multi_gpu_env(arguments)
     finally:
-        for name in set(os.environ) - set(before):  # _validate_launch_command writes some into its own
+        for name in set(os.environ) - set(before):  # _validate_launch_command writes some into the environment
             del os.environ[name]
         os.environ.update(before)
     return {name: value for name, value in launcher_environment.items() if name not in LAUNCHERS and before.get(name) != value}
@@ -100,7 +101,7 @@ def summary(settings):
 
 
 def what_is_not_followed(settings, shown):
-    """A line each for what the file says and this run contradicts: the launcher has decided it."""
+    """One line for each setting of the file that contradicts this run: the launcher decides them."""
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     hosts = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
     if getattr(settings, "num_processes", -1) not in (-1, ranks):

@@ -1,5 +1,6 @@
-"""Observes labels and batches of the user's script: whether every label is the same, and which samples come from which DataLoader. The contract of
-these checks is in observing.py; silent.py starts them, and validation.py judges what is read without being trained on."""
+"""Observes labels and batches of the user's script: whether every label is the same, and which samples come from which
+DataLoader. observing.py has the contract of these checks; silent.py starts them, and validation.py judges data that is
+read without being trained on."""
 import functools
 import weakref
 
@@ -7,43 +8,47 @@ from fulldeck import board as boards
 from fulldeck.adapters import losses, sources, validation
 from fulldeck.adapters.observing import compiling, guarded, is_capturing, observe, read_later
 
-FIRST_BATCHES = 20       # in which batches are looked at for labels before any loss was
+FIRST_BATCHES = 20       # batches that are searched for labels before the first loss
 LABEL_BATCHES = 100      # losses after which it is known whether the labels come from the batches
-MIN_BATCHES = 10      # fewer say nothing about labels
-ENOUGH_BATCHES = 50      # the launcher needs as many while the run goes on (script_faults.cc)
-SYNTHETIC_LABELS = 3          # labels that are not in the batch: once may be the next batch, which a framework has read already
-MAX_BATCHES = 2000      # without an end of a pass
-READ_EVERY = 10          # losses, when it is known what to compare with: of labels on a card
-MAX_ELEMENTS = 1 << 20  # of a tensor of integers in a batch
-BATCH_STEPS = 8          # a loss after more steps is not about the latest batch
-HASHED_BATCHES = 64      # of each DataLoader
-HASHED_ROWS = 32         # of each batch
-ROW_BYTES = 512          # of each row, taken from all over it
-MAX_LOADERS = 32        # a script may make a new one for each epoch
+MIN_BATCHES = 10      # fewer are not enough to judge labels
+ENOUGH_BATCHES = 50      # the launcher requires this number during the run (script_faults.cc)
+# Labels that are not in the batch: a single case may be a framework that has already read the next batch.
+SYNTHETIC_LABELS = 3
+MAX_BATCHES = 2000      # if no pass ends
+READ_EVERY = 10          # losses, of labels on a card, once it is known what to compare with
+MAX_ELEMENTS = 1 << 20  # of an integer tensor in a batch
+BATCH_STEPS = 8          # a loss after more steps does not belong to the latest batch
+HASHED_BATCHES = 64      # per DataLoader
+HASHED_ROWS = 32         # per batch
+ROW_BYTES = 512          # per row, spread over all of it
+MAX_LOADERS = 32        # a script may create a new one per epoch
 
 
 # ---- labels
 
 class Labels:
-    """What the losses of one kind were given. Data may be sorted by class, so that one label says nothing before a pass over it has ended."""
+    """The labels of losses of one kind. Data may be sorted by class, so a single label means nothing before a pass has
+    ended."""
 
     def __init__(self):
-        self.looks = 0       # losses that were looked at; over at once when two labels were seen
-        self.judged = 0      # of them: whose labels have arrived
-        self.label = None    # the one label of all batches so far
-        self.batches = 0     # that have it
+        self.looks = 0       # losses that were examined; `over` is set once two labels were seen
+        self.judged = 0      # of them: losses whose labels have arrived
+        self.label = None    # the only label of all batches so far
+        self.batches = 0     # batches with that label
         self.passed = 0      # looks when a pass ended
         self.elements = 0    # of the latest labels
-        self.synthetic = 0        # by the script: not in the batch
-        self.ignored = -100  # value of the latest labels that is none
+        self.synthetic = 0        # batches whose labels the script created: they are not in the batch
+        self.ignored = -100  # the ignored value of the latest labels
         self.over = False
-        self.differ = None   # on the card: whether any of the labels since the last copy is another one
+        self.differ = None   # on the card: whether any label since the last copy differs
         self.unread = 0      # looks since then
 
 
-_classes, _dense, _soft, _binary = _kinds = Labels(), Labels(), Labels(), Labels()  # numbers of classes, maps of them, their probabilities; 0 or 1
-_constants = ()          # (value, elements, whether it is a map of whole numbers) of the tensors of the latest batch in which every element is the same
-_constants_of_all = False  # not only of tensors of whole numbers
+# Class numbers, maps of class numbers, class probabilities, and binary labels (0 or 1).
+_classes, _dense, _soft, _binary = _kinds = Labels(), Labels(), Labels(), Labels()
+# Tensors of the latest batch whose elements are all equal: (value, elements, whether it is an integer map).
+_constants = ()
+_constants_of_all = False  # whether floating-point tensors are included
 
 
 def watch_labels(torch):
@@ -69,7 +74,7 @@ def _watch_loss(torch, functional, name, kind):
             return found
         return real(input, target, *arguments, **named)
 
-    loss.__prepare_scriptable__ = lambda: real  # torch.jit.script takes torch's own
+    loss.__prepare_scriptable__ = lambda: real  # torch.jit.script uses torch's own function
     setattr(functional, name, loss)
 
 
@@ -84,7 +89,8 @@ def labels(torch, output, target, ignored, kind):
             or torch._C._functorch.maybe_current_level() is not None or is_capturing(torch, target)):
         return
     kind.elements, kind.ignored = target.numel(), ignored
-    # Labels of one class that are not in the batch were synthetic by the script: contrastive losses and GANs have such. Masks may have been scaled.
+    # Constant labels that are not in the batch were created by the script, as in contrastive losses and GANs. Masks may
+    # have been scaled.
     from_data = kind.looks >= LABEL_BATCHES or [value for value, elements, is_map in _constants if (elements == kind.elements or (
         is_map and kind is _dense)) and steps < _fetched_at + BATCH_STEPS]
     may_be_synthetic = _constants_of_all
@@ -109,7 +115,7 @@ def labels(torch, output, target, ignored, kind):
 
 
 def _rows_alike(torch, target):
-    """The likeliest class twice where all rows are the same."""
+    """The most probable class, twice if all rows are the same."""
     likeliest = target[0].argmax()
     return torch.stack((likeliest, torch.where((target == target[0]).all(), likeliest, likeliest + 1)))
 
@@ -127,7 +133,7 @@ def _least_and_largest(torch, target, ignored):
 
 
 def _compare_labels(torch, kind, target, ignored):
-    """On the card, where a copy each time would cost more than the comparison."""
+    """Compares on the card, because a copy each time would cost more."""
     others = target != kind.label if kind is _binary else (target != kind.label) & (target != ignored)
     if kind.differ is not None and kind.differ.device != target.device:
         _read_labels(torch, kind)
@@ -150,8 +156,8 @@ def _read_labels(torch, kind):
 
 
 def _judge_labels(kind, values, from_data, may_be_synthetic):
-    """`from_data`: whether the labels come from the batch, or the values of those tensors in it that they may come from; `may_be_synthetic`: whether all
-    tensors were looked at."""
+    """`from_data`: whether the labels come from the batch, or the values of those tensors in it that they may come
+    from; `may_be_synthetic`: whether all tensors were examined."""
     least, largest = values
     kind.judged += 1
     if kind.over or least > largest:  # every label is ignored
@@ -203,14 +209,14 @@ def last_labels():
             _report_labels(kind)
 
 
-# ---- batches: which samples train, and which do not
+# ---- batches: which samples are trained on, and which are not
 
 class Loaded:
-    """Of one DataLoader."""
+    """State of one DataLoader."""
 
     def __init__(self, samples, source=None):
-        self.samples = samples  # of its data set; 0: not known
-        self.source = source    # which samples those are, as the data set lists them
+        self.samples = samples  # of its dataset; 0: unknown
+        self.source = source    # which samples these are, as the dataset lists them
         self.trains = False
         self.recent = 0         # batches since the last step
         self.batches = 0
@@ -222,8 +228,8 @@ class Loaded:
 
 _loaders = weakref.WeakKeyDictionary()
 _gone = []                 # of loaders that no longer exist
-_latest = None             # where the latest batch came from
-_recent = []               # where batches came from since the last step
+_latest = None             # the loader of the latest batch
+_recent = []               # loaders of the batches since the last step
 fetched = 0                # batches
 _fetched_at = 0            # steps at the latest batch
 steps = 0
@@ -251,7 +257,8 @@ def watch_batches(torch):
 
 
 def _key_of(iterator):
-    """What a DataLoader keeps from pass to pass; its pass itself where that is a list or the like, which nothing can be remembered of."""
+    """The object that a DataLoader keeps from pass to pass. If it is a list or the like, to which no state can be
+    attached, the pass itself."""
     sampler = iterator._index_sampler
     try:
         weakref.ref(sampler)
@@ -309,7 +316,7 @@ def a_batch(torch, iterator, batch):
 
 
 def tensors_in(torch, batch, depth=0):
-    """Those of the first parts of a batch that are in host memory."""
+    """The first tensors of a batch that are in host memory."""
     if isinstance(batch, torch.Tensor):
         if batch.device.type == "cpu" and batch.layout is torch.strided and batch.numel() and type(batch) is torch.Tensor:
             yield batch
@@ -321,7 +328,7 @@ def tensors_in(torch, batch, depth=0):
 
 
 def _constants_in(torch, batch):
-    """What may be labels of one class: for a loss whose labels differ nothing is looked for."""
+    """Possible constant labels; empty if the labels of a loss are known to differ."""
     open_kinds = [kind for kind in _kinds if not kind.over and kind.looks < LABEL_BATCHES and (kind.looks or not _constants_of_all)]
     sizes = [kind.elements for kind in open_kinds if kind.elements]
     for tensor in tensors_in(torch, batch) if open_kinds else ():
@@ -338,7 +345,7 @@ def _constants_in(torch, batch):
 
 
 def _constant(torch, flat, whole):
-    """The value that all elements have, without those that are no labels; None where they differ."""
+    """The value of all elements except ignored labels; None if they differ."""
     if whole:
         least, largest = _least_and_largest(torch, flat, next((kind.ignored for kind in _kinds if kind.looks), -100)).tolist()
         return least if least == largest else None
@@ -349,7 +356,8 @@ def _constant(torch, flat, whole):
 
 
 def rows_of(torch, batch):
-    """A number for each of the first samples: equal for equal samples. Nothing for batches whose tensors do not have one row a sample."""
+    """A hash of each of the first samples: equal for equal samples. Empty if the tensors of the batch do not have one
+    row per sample."""
     tensors = [tensor for tensor in tensors_in(torch, batch) if tensor.dim()]
     if not tensors:
         return
@@ -374,7 +382,7 @@ def _few_bytes(torch, row):
 
 @guarded
 def pass_ended(loaded):
-    """Its batches are not for the next step: a script that trains on batches of its own may validate with a DataLoader."""
+    """Its batches are not for the next step: a script that trains on its own batches may validate with a DataLoader."""
     if loaded is not None and loaded.recent:
         loaded.recent = 0
         _recent.remove(loaded)
@@ -391,8 +399,8 @@ def after_step():
 
 @guarded
 def trained_on():
-    """The latest batch was for this step, and so were those of loaders that gave as many: a pair of loaders. A validation between two steps gives
-    more."""
+    """The latest batch was for this step, and so were those of loaders with the same number of batches, such as a pair
+    of loaders. A validation between two steps yields more."""
     count = _latest.recent or _recent[-1].recent
     for loaded in _recent:
         if loaded.recent == count:

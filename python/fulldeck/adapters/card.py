@@ -1,7 +1,7 @@
-"""Which card this rank has. Reads what the launcher said, and asks torch only where its answer costs nothing: neither a driver nor a
-vendor's runtime is woken, so that a program may still fork.
+"""The card of this rank. Reads the launcher's environment, and queries torch only if that is free: it initializes
+neither a driver nor a vendor's runtime, so that a program may still fork.
 
-`import torch` first: these functions are for adapters, which run when that has ended."""
+These functions are for adapters, which run after `import torch`."""
 import functools
 import importlib.util
 import os
@@ -11,19 +11,19 @@ import torch
 
 from fulldeck.adapters import probe, say_once
 
-# Where one of these is, a driver of NVIDIA's (or AMD's, whose cards torch calls cuda too) may be.
+# If one of these exists, there may be a driver of NVIDIA (or AMD, whose cards torch calls cuda too).
 CUDA_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 real_device = torch.device
 
-# Modules of vendors that are not called torch_KIND. Intel's cards need none: torch itself has torch.xpu.
+# Vendors' modules that are not named torch_KIND. Intel's cards need none: torch itself has torch.xpu.
 MODULES = {"hpu": "habana_frameworks.torch", "xpu": "torch"}
 
 
-# What the launcher said does not change, and every step asks for it.
+# The launcher's value is constant, and every step needs it.
 @functools.lru_cache(None)
 def name():
-    """The card as torch calls it, "gcu:3"; None for a rank on the processors."""
+    """The card as torch names it, "gcu:3"; None for a rank on the CPU."""
     return os.environ.get("FULLDECK_DEVICE") or None
 
 
@@ -33,12 +33,12 @@ def type_of(device):
 
 @functools.lru_cache(None)
 def kind():
-    """"gcu" of "gcu:3"; None without a card."""
+    """"gcu" for "gcu:3"; None without a card."""
     return type_of(name()) if name() else None
 
 
 def index():
-    """3 of "gcu:3", 0 of "gcu"; None without a card."""
+    """3 for "gcu:3", 0 for "gcu"; None without a card."""
     if not name():
         return None
     number = name().partition(":")[2]
@@ -46,8 +46,8 @@ def index():
 
 
 def has_cuda():
-    """Whether CUDA is, or may be, the right thing in this process: a rank whose card is another one must not compute on a CUDA card
-    that is in the machine too."""
+    """Whether CUDA is, or may be, the right device in this process: a rank with a different card must not compute on a
+    CUDA card that the machine also has."""
     if kind() not in (None, "cpu"):
         return kind() == "cuda"
     compiled = getattr(torch.cuda, "_is_compiled", lambda: hasattr(torch._C, "_cuda_getDeviceCount"))
@@ -55,22 +55,22 @@ def has_cuda():
 
 
 def is_foreign():
-    """A card that torch does not call cuda: what was written for CUDA is redirected to it."""
+    """A card that torch does not call cuda: CUDA calls are redirected to it."""
     return kind() not in (None, "cpu", "cuda") and not has_cuda()
 
 
 def is_simulated():
-    """Whether the launcher gave this rank a card of FULLDECK_SIMULATE."""
+    """Whether the launcher assigned a card of FULLDECK_SIMULATE to this rank."""
     return kind() is not None and kind() == type_of(os.environ.get("FULLDECK_SIMULATE", ""))
 
 
 def on_processors():
-    """A rank that was given no card, on a machine without CUDA."""
+    """A rank without a card, on a machine without CUDA."""
     return kind() in (None, "cpu") and not has_cuda()
 
 
 def device():
-    """torch.device of the card, cpu without one. Raises RuntimeError where torch does not know that kind of card."""
+    """torch.device of the card; cpu without a card. Raises RuntimeError if torch does not know that kind of card."""
     if not name():
         return real_device("cpu")
     try:
@@ -84,7 +84,7 @@ def device():
 
 
 def no_simulated_cards():
-    """No vendor's module is missing: the simulated cards could not be loaded, and why."""
+    """Simulated cards need no vendor's module: this reports why they could not be loaded."""
     from fulldeck import simulator
 
     reason = str(simulator.failure) if simulator.failure is not None else "they were not loaded (TORCH_DEVICE_BACKEND_AUTOLOAD=0?)"
@@ -98,8 +98,8 @@ def vendor_module():
 
 @functools.lru_cache(None)
 def has_vendor_module():
-    """Whether the software of the card's vendor is installed, as frameworks that have branches for the card need it. The vendor's
-    module itself is not imported."""
+    """Whether the software of the card's vendor is installed, which frameworks with support for the card need. Does not
+    import the vendor's module."""
     if kind() == "xpu":
         return bool(getattr(torch, "xpu", None)) and torch.xpu._is_compiled()
     found = sys.modules.get(vendor_module())
@@ -107,16 +107,16 @@ def has_vendor_module():
         return not getattr(found, "__fulldeck_simulated__", False)
     try:
         spec = importlib.util.find_spec(vendor_module())
-    except (ImportError, ValueError):  # the package above is missing or half installed
+    except (ImportError, ValueError):  # the parent package is missing or half installed
         return False
     return spec is not None and not getattr(spec.loader, "fulldeck_simulated", False)
 
 
 def module():
-    """What torch.cuda is for CUDA: torch.gcu. Raises RuntimeError where there is none."""
+    """The counterpart of torch.cuda, such as torch.gcu. Raises RuntimeError if it does not exist."""
     found = getattr(torch, kind() or "", None)
     if found is None or not hasattr(found, "device_count"):
-        device()  # tells more, where torch does not know the card at all
+        device()  # more precise, if torch does not know the card at all
         if is_simulated():
             raise no_simulated_cards()
         raise RuntimeError("fulldeck: this rank's card is {}, and there is no torch.{}: import {} first.".format(
@@ -124,13 +124,13 @@ def module():
     return found
 
 
-# Lists of the cards that a process may see: CUDA's, and the vendors'.
+# Lists of the cards that are visible to a process: CUDA's, and the vendors'.
 VISIBILITY = ("CUDA_VISIBLE_DEVICES", "TOPS_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "MUSA_VISIBLE_DEVICES",
               "SDAA_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 def started_with():
-    """The environment that the launcher gave; None where it cannot be read. A program may have changed its own since."""
+    """The environment that the launcher set; None if it cannot be read. A program may have changed its own since."""
     try:
         with open("/proc/self/environ", "rb") as file:
             return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _, value in
@@ -140,9 +140,9 @@ def started_with():
 
 
 def cuda_places():
-    """Where this rank's CUDA card can be in this process. A program may give itself another list of visible cards before it uses CUDA, in
-    which the card has another number, and after that the list counts no more: both numbers are right. Without the card in the new list
-    there is the first one only."""
+    """The possible indices of this rank's CUDA card in this process. A program may set a different list of visible
+    cards before it uses CUDA, which gives the card a new number; once CUDA is in use, the list has no effect. So both
+    numbers are valid. If the new list does not contain the card, only the first one is."""
     places = [real_device("cuda", index())]
     before, now = (started_with() or {}).get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_VISIBLE_DEVICES")
     if before != now and now is not None:
@@ -155,8 +155,9 @@ def cuda_places():
 
 
 def check_visibility():
-    """A program that hides cards from itself, or shows itself more than the launcher did, and then counts them by LOCAL_RANK, counts twice.
-    Where the cards are CUDA's that can be meant and work, as long as the rank's card is in the new list; elsewhere it is reported."""
+    """Detects a program that hides cards from itself, or shows itself more than the launcher did, and then indexes them
+    by LOCAL_RANK: the index is applied twice. With CUDA that can be intended and works as long as the rank's card is in
+    the new list; with other cards it is reported."""
     if kind() in (None, "cpu"):
         return
     started = started_with()
@@ -183,8 +184,8 @@ _entered = False
 
 
 def enter():
-    """To be called before the card is used for the program: the first time it is proven, and becomes the current one unless the program
-    has chosen one. Where it says "cuda" without a number it means its own card and not the first."""
+    """Called before the program uses the card: the first call probes the card and makes it the current one unless the
+    program has chosen one. "cuda" without a number then means the rank's own card, not the first."""
     global _entered
     if not _entered:
         probe.prove_once()
@@ -197,7 +198,7 @@ def is_entered():
 
 
 def choose(number):
-    """What torch.cuda.set_device does: `number` is the card's, or the device."""
+    """The counterpart of torch.cuda.set_device: `number` is the card's number, or the device."""
     global _entered
     probe.prove_once()
     module().set_device(number)
@@ -214,7 +215,7 @@ def current():
 
 
 def redirect(wanted):
-    """gcu:3 of cuda:3 and gcu of cuda, for strings and torch.device; everything else as it is."""
+    """gcu:3 for cuda:3 and gcu for cuda, for strings and torch.device; everything else is unchanged."""
     if isinstance(wanted, str):
         kind_requested, colon, number = wanted.partition(":")
         if kind_requested != "cuda":

@@ -1,10 +1,12 @@
-"""Observes the children of the user's script: programs and processes that failed, and whose exit status nobody looked at, while the rank itself ends
-well. The contract of these checks is in observing.py; silent.py starts them.
+"""Observes the children of the user's script: programs and processes that failed and whose exit status nothing checked,
+while the rank itself exits successfully. observing.py has the contract of these checks; silent.py starts them.
 
-Watched are Python programs, shell scripts and the processes of multiprocessing. The script has looked at an exit status when an exception reported it
-(check=True, check_call, check_output), when it uses the status that call(), wait() or poll() returns, or when the module that waits, or one of the
-functions that called it, names `returncode` (`exitcode` for multiprocessing). What it does then is its own business: a probe may fail. A child that
-SIGTERM or SIGINT ended did not fail, it was stopped; by SIGKILL, if the script can have sent it: else the kernel did, which needed memory."""
+Watched are Python programs, shell scripts and the processes of multiprocessing. The script has checked an exit status
+when an exception reported it (check=True, check_call, check_output), when it uses the status that call(), wait() or
+poll() returns, or when the module that waits, or a function in its call chain, names `returncode` (`exitcode` for
+multiprocessing). What it does then is its own decision: a probe may fail. A child that SIGTERM or SIGINT ended was
+stopped and did not fail. The same holds for SIGKILL if the script may have sent it; otherwise the kernel sent it to
+free memory."""
 import dis
 import functools
 import os
@@ -18,14 +20,14 @@ from fulldeck import board as boards
 from fulldeck.adapters import on_import
 from fulldeck.adapters.observing import guarded, observe
 
-_children = weakref.WeakKeyDictionary()  # process that has not been seen to end -> its command; held weakly, since it may keep pipes open
+_children = weakref.WeakKeyDictionary()  # running process -> its command; weak, because a process may keep pipes open
 _failed = []               # (command, status)
 _owner = os.getpid()
 _kills = False             # the script has started one of KILLERS
-# Children that may fail: they only ask something, or belong to a library that looks after them.
+# Children that may fail: they only query something, or belong to a library that manages them.
 PROBE_COMMANDS = ("-c", "-V", "--version", "--help", "pip", "ensurepip", "venv", "torch._inductor", "compile_worker", "resource_tracker", "loky", "spawn_main",
           "forkserver")
-# Programs that start another one: its name comes after their own options.
+# Programs that start another one, whose name follows their own options.
 STARTERS = ("env", "nohup", "nice", "ionice", "setsid", "stdbuf", "taskset", "numactl", "time", "timeout", "sudo", "exec", "xvfb-run")
 SHELLS = ("sh", "bash", "dash", "zsh")
 PROGRAMS = ("python", "pypy", "torchrun", "accelerate", "deepspeed")
@@ -33,11 +35,13 @@ STDOUT = -2                # of subprocess
 NUMBER = re.compile(r"(0x)?[\da-f.,-]+[smhd]?")  # of timeout, nice, taskset
 ENDED = (signal.SIGTERM, signal.SIGINT)
 SENT = ENDED + (signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT)
-KILLERS = ("kill", "pkill", "killall", "skill", "fuser")  # once the script has started one of them, SIGKILL may be from there
-HIDES = re.compile(r"2>\s*/dev/null|&>\s*/dev/null|>&\s*/dev/null|/dev/null\s+2>&1")  # who does not want to read the errors only asks
+# Once the script has started one of these, it may have sent a SIGKILL.
+KILLERS = ("kill", "pkill", "killall", "skill", "fuser")
+# A script that hides the errors of a command only queries something.
+HIDES = re.compile(r"2>\s*/dev/null|&>\s*/dev/null|>&\s*/dev/null|/dev/null\s+2>&1")
 STATUS_NAMES = ("returncode", "exitcode", "check_returncode")
 RETURN_STATUS = ("call", "wait", "poll")
-CALLERS = 4                # the function that waits, and those that called it
+CALLERS = 4                # the function that waits, and its callers
 
 
 def watch_children():
@@ -113,12 +117,13 @@ def watch_processes(process):
     base.start, base.join, base.terminate, base.kill = start, join, ending(real_terminate), ending(real_kill)
     from multiprocessing import util
 
-    # Behind the joins that multiprocessing does at the end.
+    # After the joins that multiprocessing does at exit.
     util.Finalize(None, report_children, exitpriority=-100)
 
 
 def program_of(argv):
-    """The argv from the program's name on, without what only starts it: env A=1, nohup, nice -n 5, timeout 60, bash of a script."""
+    """The argv from the program's name on, without wrappers that only start it: env A=1, nohup, nice -n 5, timeout 60,
+    bash of a script."""
     argv = list(argv)
     starts = True
     while argv and starts:
@@ -136,7 +141,7 @@ def program_of(argv):
 
 
 def is_watched(argv):
-    """A program in Python, or a shell script. What else a script may start asks something as often as not: which, diff, pgrep, git, test."""
+    """A Python program or a shell script. Other children are often queries: which, diff, pgrep, git, test."""
     argv = program_of(argv)
     name = os.path.basename(argv[0]) if argv else ""
     if name in SHELLS:
@@ -146,7 +151,7 @@ def is_watched(argv):
 
 
 def argv_of(args):
-    """Of a command; none where its errors are hidden: it only asks."""
+    """Of a command; not if its errors are hidden, because then it is only a query."""
     global _kills
     if isinstance(args, str):
         argv = [] if HIDES.search(args) else args.split()
@@ -159,7 +164,8 @@ def argv_of(args):
 
 @guarded
 def started(child, args, stdout, stderr):
-    """Who reads the errors of a child itself looks at its exit status too, but a log file is for readers; asyncio waits in a way of its own."""
+    """A script that reads a child's errors itself also checks its exit status, but a log file is for readers; asyncio
+    waits in its own way."""
     if _package(_outside(sys._getframe(), "fulldeck")) == "asyncio":
         return
     argv = argv_of(args)
@@ -169,7 +175,7 @@ def started(child, args, stdout, stderr):
 
 
 def is_log(file):
-    """Whether the script only writes it."""
+    """Whether the script opened it only for writing."""
     return hasattr(file, "fileno") and getattr(file, "readable", lambda: True)() is False
 
 
@@ -195,12 +201,12 @@ def ended_by_us(child):
 
 @guarded
 def killed(is_meant, arguments):
-    """The script sends a signal itself: to the children of which is_meant() says so."""
+    """The script itself sends a signal to the children for which is_meant() returns true."""
     for child in list(_children) if len(arguments) == 2 and arguments[1] in SENT else ():
         try:
             if is_meant(child.pid, arguments[0]):
                 ended_by_us(child)
-        except OSError:  # it is gone
+        except OSError:  # it has exited
             continue
 
 
@@ -226,7 +232,7 @@ def is_status_used(frame):
         if waits in ("check_call", "check_output") or (waits == "run" and frame.f_locals.get("check")):
             return True
         frame = frame.f_back
-    if frame is None:  # it ended, and had not waited
+    if frame is None:  # the caller has returned and did not wait
         return False
     return (waits in RETURN_STATUS and _uses_value(frame)) or _names_status(frame)
 
@@ -242,7 +248,8 @@ def _outside(frame, package):
 
 
 def _uses_value(frame):
-    """Whether the frame does anything with the value of the call that it is in, but to ask whether it is None: whether the child still runs."""
+    """Whether the frame uses the value of its current call, other than to test for None, which only means that the
+    child is running."""
     following = [each for each in dis.get_instructions(frame.f_code) if each.offset > frame.f_lasti and each.opname != "CACHE"][:2]
     names = [each.opname for each in following]
     if names[0] == "RETURN_VALUE" and frame.f_back is not None:
@@ -253,7 +260,7 @@ def _uses_value(frame):
 
 
 def _names_status(frame):
-    """Whether the exit status is named in the frame's module, or in a function that called it."""
+    """Whether the exit status is named in the frame's module, or in one of its callers."""
     codes = []
     for value in list(frame.f_globals.values()):
         for part in list(vars(value).values()) if isinstance(value, type) else [value]:
@@ -276,6 +283,6 @@ def report_children():
     if os.getpid() != _owner:
         return
     for child in list(_children):
-        seen(child, child.poll())  # multiprocessing joins those that still run later, and this is called again
+        seen(child, child.poll())  # multiprocessing joins those that still run later, and then calls this again
     if _failed:
         observe(boards.CHECK_CHILDREN, count=len(_failed), value=_failed[0][1] & (1 << 64) - 1, text=_failed[0][0])

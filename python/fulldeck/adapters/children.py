@@ -1,13 +1,14 @@
-"""Processes that a rank starts with multiprocessing. Those that it forks are adapted as it is itself. Those of the methods spawn and
-forkserver begin with an empty Python: the data that such a child reads first brings the adapters into it, so that it has the rank's card
-too. A program that starts ranks of its own, while the launcher started several of them already, is refused."""
+"""Processes that a rank starts with multiprocessing. Forked children are adapted like the rank. Children of the methods
+spawn and forkserver start with a fresh Python: the data that such a child reads first loads the adapters into it, so
+that it has the rank's card too. A program that starts its own ranks, although the launcher has already started several,
+is rejected."""
 import functools
 import inspect
 import os
 
 from fulldeck.adapters import on_import
 
-# Runs in the child before anything of the program; what fails in it is no reason to fail.
+# Runs in the child before any code of the program; a failure in it must not make the child fail.
 CODE = """
 try:
     import sys
@@ -24,7 +25,7 @@ except Exception as error:
 
 
 class Start:
-    """Is nothing where it is made, and the start of the adapters where it is read."""
+    """Pickles to a call that starts the adapters when it is unpickled."""
 
     def __reduce__(self):
         return exec, (CODE.format(path=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))), {})
@@ -42,7 +43,7 @@ def follow(spawn):
     @functools.wraps(real)
     def get_preparation_data(*arguments, **named):
         data = real(*arguments, **named)
-        data["fulldeck"] = Start()  # the child takes from the dict what it knows
+        data["fulldeck"] = Start()  # the child ignores keys that it does not know
         return data
 
     spawn.get_preparation_data = get_preparation_data

@@ -1,9 +1,10 @@
-"""CUDA redirected: where a rank has a card that torch does not call cuda, what a program asks of torch.cuda, of .cuda() and of device
-strings goes to that card. On a rank without a card it raises an error that explains what to do. On a rank with a CUDA card nothing is redirected; set_device of another rank's card
-is reported (B8).
+"""Redirects CUDA: if a rank has a card that torch does not call cuda, uses of torch.cuda, .cuda() and device strings go
+to that card. On a rank without a card they raise an error that explains the fix. On a rank with a CUDA card nothing is
+redirected; set_device with another rank's card is reported (B8).
 
-ROWS is the whole of it, the source of the table in docs/python.md and of the test that goes through it row by row. The functions that
-programs call are replaced where programs find them; a torch function mode, which would see everything, costs every operator of a step.
+ROWS defines all redirections. It is the source of the table in docs/python.md and of the test that covers it row by
+row. Functions are replaced where programs find them; a torch function mode, which would see everything, costs time in
+every operator of a step.
 """
 import collections
 import functools
@@ -13,22 +14,22 @@ import types
 from fulldeck.adapters import card, on_import, say_once
 
 # How a row is redirected.
-CARD = "card"        # to what the card's own module (torch.gcu) has under the same name; raises where it has nothing
+CARD = "card"        # to the same name in the card's own module (torch.gcu); raises if it does not exist there
 OURS = "ours"        # by a function of this module
 DEVICE = "device"    # the function stays, and device arguments that mean CUDA become the card
-NONE = "none"        # there is nothing of the kind on other cards: raises, with the name of the row
-KEPT = "kept"        # as it is
+NONE = "none"        # other cards have nothing equivalent: raises, with the name of the row
+KEPT = "kept"        # unchanged
 
 Row = collections.namedtuple("Row", "name how what")
 
 
 class NoCounterpart(RuntimeError):
-    """The program asks for something of CUDA's that the rank's card does not have."""
+    """The program requests a feature of CUDA that the rank's card does not have."""
 
 
 class NoCudaCard(RuntimeError, AssertionError):
-    """The program asks for CUDA on a rank that has no card. (torch's own error is an AssertionError in a build without CUDA, and a
-    RuntimeError in one with it.)"""
+    """The program requests CUDA on a rank without a card. (torch's own error is an AssertionError in a build without
+    CUDA, and a RuntimeError in one with it.)"""
 
 
 def _rows(how, what, names, prefix="torch.cuda."):
@@ -40,7 +41,7 @@ FACTORIES = ("arange as_tensor asarray bartlett_window blackman_window empty emp
              "randn_like randperm range scalar_tensor sparse_coo_tensor tensor tril_indices triu_indices zeros zeros_like")
 TYPED = " ".join(kind + "Tensor" for kind in "BFloat16 Bool Byte Char Double Float Half Int Long Short".split())
 
-# Of the card's own: those for which it does not matter which card is the current one, and which must not wake it. A program may call
+# Functions of the card's module that do not depend on the current card and must not initialize it. A program may call
 # them before it forks.
 WITHOUT_CARD = frozenset("empty_cache ipc_collect is_bf16_supported seed_all device_of can_device_access_peer".split())
 
@@ -96,7 +97,8 @@ ROWS = (
 
 
 def means_cuda(wanted):
-    """Of a device argument as programs give it: a string, a torch.device, a number, None. The check that every call pays for."""
+    """Whether a device argument of a program means CUDA: a string, a torch.device, a number, None. The check that every
+    call pays for."""
     if type(wanted) is str:
         return wanted.startswith("cuda")
     return type(wanted) is card.real_device and wanted.type == "cuda"
@@ -109,7 +111,8 @@ def no_counterpart(row):
 
 def adapt(torch):
     if card.is_foreign():
-        # torch.set_default_device and `with torch.device(…)` know the makers of tensors by these objects: the set is made once.
+        # torch.set_default_device and `with torch.device(…)` identify tensor factories by these objects, and torch
+        # caches the set.
         from torch.utils import _device
 
         getattr(_device, "_device_constructors", set)()
@@ -130,7 +133,7 @@ def adapt(torch):
 
 
 def _find(torch, path):
-    """The object that has the last name of a row, and that name; None where this torch has no such thing."""
+    """The object that holds the last name of a row, and that name; None if this torch does not have it."""
     holder = torch
     names = path.split(".")
     for name in names[1:-1]:
@@ -139,7 +142,8 @@ def _find(torch, path):
 
 
 def _put(torch, holder, name, replacement):
-    """Also where torch.cuda's own parts hold the same object: torch.cuda.memory.empty_cache, torch.serialization.load."""
+    """Also replaces it in parts of torch.cuda that hold the same object: torch.cuda.memory.empty_cache,
+    torch.serialization.load."""
     real = getattr(holder, name)
     setattr(holder, name, replacement)
     others = [getattr(torch.cuda, part, None) for part in ("memory", "random", "streams")] + [torch.random, torch.serialization]
@@ -181,11 +185,11 @@ def _redirect_device(torch, row, holder, name):
     if row.name.startswith("torch.cuda.amp.") or name in ("autocast",):
         if row.name == "torch.amp.autocast":
             _redirect_init(real)
-        return  # made of torch.amp's, which are looked up when they are called
+        return  # built from torch.amp's, which are looked up when they are called
     if name == "GradScaler":
         _redirect_init(real)
     elif row.name in ("torch.nn.Module.cuda", "torch.nn.Module.to_empty", "torch.set_default_device", "torch.random.fork_rng"):
-        pass  # made of others here
+        pass  # built from others in this table
     elif isinstance(real, type):
         wrapped = stand_in(real, lambda: real)
         _put(torch, holder, name, wrapped)
@@ -213,7 +217,7 @@ def _with_named(real, key):
 
 
 def _with_first_or_named(real):
-    """Of methods: the device may come first, or by name."""
+    """For methods: the device may be the first argument, or named."""
     @functools.wraps(real)
     def redirected(self, *arguments, **named):
         if arguments:
@@ -227,7 +231,7 @@ def _with_first_or_named(real):
 
 
 def _with_device_type(real, no_argument=None):
-    """Of functions that take the kind of a device: torch.get_autocast_dtype("cuda")."""
+    """For functions that take a device type: torch.get_autocast_dtype("cuda")."""
     @functools.wraps(real)
     def redirected(*arguments, **named):
         if not arguments and not named and no_argument is not None:
@@ -242,7 +246,7 @@ def _with_device_type(real, no_argument=None):
 
 
 def _redirect_init(real):
-    """autocast and GradScaler stay the classes that they are, subclasses included; only what they are made for changes."""
+    """autocast and GradScaler stay the same classes, subclasses included; only their constructor arguments change."""
     init = real.__init__
     key, default = ("device_type", None) if real.__name__ == "autocast" else ("device", "cuda")
 
@@ -268,9 +272,9 @@ def _keep_scriptable(torch, real, wrapped):
 
 
 def stand_in(real, resolve, enter=False):
-    """A class in the place of `real`, a type of C's that cannot be changed or derived from: what is made through it is of the class
-    that resolve() gives, with devices that mean CUDA replaced; isinstance(), ==, pickle and attributes are those of the real one. A class that
-    derives from it derives from what resolve() gives."""
+    """A class that replaces `real`, a C type that can neither be changed nor derived from. Objects that it creates are
+    of the class that resolve() returns, with devices that mean CUDA replaced; isinstance(), ==, pickle and attributes
+    are those of the real class. A subclass derives from the class that resolve() returns."""
     def replaced(arguments, named):
         return [card.redirect(each) for each in arguments], {key: card.redirect(value) for key, value in named.items()}
 
@@ -280,7 +284,7 @@ def stand_in(real, resolve, enter=False):
                 return super().__new__(meta, name, bases, namespace)
             try:
                 base = resolve()
-            except RuntimeError:  # the vendor's module is not imported yet: making an object then fails by itself
+            except RuntimeError:  # the vendor's module is not imported yet: creating an object then fails by itself
                 base = real
             return types.new_class(name, tuple(_redirected(base, enter, replaced) if type(each) is meta else each for each in bases), named,
                                    lambda body: body.update(namespace))
@@ -311,7 +315,7 @@ def stand_in(real, resolve, enter=False):
 
 
 def _redirected(base, enter, replaced):
-    """`base` with devices that mean CUDA replaced in what its objects are made of: the base of a program's own class."""
+    """`base` with devices that mean CUDA replaced in its constructor arguments: the base of a program's own class."""
     def make(cls, *arguments, **named):
         if enter:
             card.enter()
@@ -337,7 +341,7 @@ def _raise_on_use(torch, row, holder, name):
         raise no_counterpart(row)
 
     real = getattr(holder, name)
-    # A class, so that isinstance() can still be asked. With __wrapped__, which torch itself reads of some (torch._dynamo of
+    # A class, so that isinstance() works. With __wrapped__, which torch reads for some of them (torch._dynamo of
     # torch.cuda.use_mem_pool, from 2.14 on).
     replacement = type(name, (), {"__new__": refuse, "__module__": "torch.cuda", "__doc__": real.__doc__,
                                   "__wrapped__": getattr(real, "__wrapped__", real)})
@@ -385,7 +389,7 @@ def _our_init(torch, row, real):
 
 
 def _our_manual_seed(torch, row, real):
-    # torch.manual_seed calls these too. A card that was not used yet is not woken for it: all of them get the seed.
+    # torch.manual_seed calls these too. It must not initialize an unused card, so the seed is set for all cards.
     return lambda seed: card.module().manual_seed(seed) if card.is_entered() else torch.cuda.manual_seed_all(seed)
 
 
@@ -470,7 +474,7 @@ def _our_UntypedStorage_cuda(torch, row, real):
 
 
 def _card_number(device):
-    """Of .cuda(N): the card N, or the current one."""
+    """The device for .cuda(N): the card N, or the current one."""
     if device is None:
         return card.redirect("cuda")
     return card.redirect("cuda:{}".format(device)) if isinstance(device, int) else card.redirect(device)
@@ -498,8 +502,9 @@ def _our_load(torch, row, real):
 
 
 def _map_location(torch, wanted):
-    """map_location as torch.load takes it, with every way to CUDA led to the card. A file that was written on a card names that card,
-    which is another rank's on all ranks but one: where the program does not say where to, it comes to the rank's own."""
+    """map_location of torch.load with every CUDA device redirected to the card. A file that was written on a card names
+    that card, which belongs to a different rank on all ranks but one: without an explicit location, tensors go to the
+    rank's own card."""
     restore = torch.serialization.default_restore_location
 
     def is_card(location):
@@ -511,7 +516,7 @@ def _map_location(torch, wanted):
     if wanted is None:
         return home
     if isinstance(wanted, dict):
-        # Keys of both names mean the same card.
+        # Keys with either name mean the same card.
         places = {card.type_of(key).replace(card.kind(), "cuda") + key[len(card.type_of(key)):]: value for key, value in wanted.items()}
 
         def by_table(storage, location):
@@ -527,18 +532,18 @@ def _map_location(torch, wanted):
         return card.redirect(wanted)
 
     def by_function(storage, location):
-        # Written for CUDA, it knows CUDA's names.
+        # A callable written for CUDA expects CUDA's names.
         found = wanted(storage, location.replace(card.kind(), "cuda", 1) if is_card(location) else location)
         return home(storage, location) if found is None else found
 
     return by_function
 
 
-# Settings of CUDA's libraries, which programs set and which change nothing on another card.
+# Settings of CUDA's libraries, which programs set and which have no effect on other cards.
 SETTINGS = {"torch.backends.cudnn": "enabled benchmark benchmark_limit deterministic allow_tf32 fp32_precision",
             "torch.backends.cuda.matmul": "allow_tf32 allow_fp16_reduced_precision_reduction allow_bf16_reduced_precision_reduction "
                                           "allow_fp16_accumulation fp32_precision"}
-# The same by functions of one argument: the function that sets, and the one that reads what is set.
+# The same as functions of one argument: the setter and the getter.
 SETTERS = {"torch.set_float32_matmul_precision": "torch.get_float32_matmul_precision",
            "torch.backends.cuda.enable_flash_sdp": "torch.backends.cuda.flash_sdp_enabled",
            "torch.backends.cuda.enable_mem_efficient_sdp": "torch.backends.cuda.mem_efficient_sdp_enabled",
@@ -548,7 +553,7 @@ SETTERS = {"torch.set_float32_matmul_precision": "torch.get_float32_matmul_preci
 
 
 def _report_settings(torch):
-    """Reported once each, when they are set to something else than they are."""
+    """Reported once each, when a program changes their value."""
     for path, names in SETTINGS.items():
         holder, last = _find(torch, path)
         holder = getattr(holder, last, None)
@@ -570,7 +575,7 @@ def _no_effect(what):
 def _changes(holder, name, value):
     try:
         return getattr(holder, name) != value
-    except Exception:  # some cannot be read any more once their newer names were set
+    except Exception:  # some cannot be read once their newer names were set
         return True
 
 
@@ -592,7 +597,7 @@ def _report_setter(path, holder, name, read):
     def state():
         try:
             return read()
-        except Exception:  # some cannot be read any more once their newer names were set
+        except Exception:  # some cannot be read once their newer names were set
             return None
 
     @functools.wraps(real)
@@ -606,7 +611,7 @@ def _report_setter(path, holder, name, read):
 
 
 def _report_flags(cudnn):
-    """torch.backends.cudnn.flags(…), which sets all that it is not given to its own defaults for the time of a `with`."""
+    """torch.backends.cudnn.flags(…), which sets every omitted argument to its default during a `with`."""
     real = cudnn.flags
     signature = inspect.signature(real)
 
@@ -615,7 +620,7 @@ def _report_flags(cudnn):
         try:
             changed = ["{}={}".format(name, value) for name, value in signature.bind(*arguments, **named).arguments.items()
                        if _changes(cudnn, name, value)]
-        except TypeError:  # which the real one raises
+        except TypeError:  # raised by the real function
             changed = []
         if changed:
             _no_effect("torch.backends.cudnn.flags({})".format(", ".join(changed)))
@@ -630,7 +635,7 @@ _REDIRECT = {CARD: _redirect_to_card, DEVICE: _redirect_device, OURS: _ours, NON
 # ---- ranks with a CUDA card
 
 def _watch_set_device(torch):
-    """B8: reported, not refused: a program may have a plan of its own for cards that all of its ranks see."""
+    """B8: reported, not rejected: a program may have its own scheme for cards that all of its ranks see."""
     real = torch.cuda.set_device
 
     @functools.wraps(real)
@@ -638,7 +643,7 @@ def _watch_set_device(torch):
         real(device)
         try:
             number = device if isinstance(device, int) else card.real_device(device).index
-        except Exception:  # torch takes more kinds of objects
+        except Exception:  # torch accepts more kinds of objects
             number = torch.cuda.current_device()
         if number not in (None, card.index()) and number >= 0 and number not in [place.index for place in card.cuda_places()]:
             say_once("WARNING: B8: the program chose cuda:{} with set_device, and this rank's card is {}: two ranks may share a card. Use "
@@ -648,7 +653,7 @@ def _watch_set_device(torch):
 
 
 def _refuse_real_cards(torch):
-    """A simulated cuda:N is there for inventory and placement, and what was meant for it must not train on a real card unnoticed."""
+    """A simulated cuda:N exists for inventory and placement only; work for it must not silently run on a real card."""
     def lazy_init(*unused, **unused_too):
         raise NoCudaCard("fulldeck: this rank's card {} is simulated (FULLDECK_SIMULATE), for inventory and placement only: torch keeps the name "
                          "cuda for itself. Real cards are not used in its place. Fix: simulate gcu, npu, mlu or musa to train, or unset "
@@ -667,7 +672,7 @@ def _refuse_real_cards(torch):
 # ---- ranks without a card
 
 def _explain_on_cpu(torch):
-    """Every way to a CUDA device goes through _lazy_init, or fails for want of a driver's function."""
+    """Every access to a CUDA device goes through _lazy_init, or fails because the driver's function is missing."""
     def lazy_init(*unused, **unused_too):
         raise NoCudaCard(
             "fulldeck: the program asks for a CUDA device, and this rank runs on the processors: {}. Run it on cards (fulldeck devices "

@@ -1,5 +1,6 @@
-"""DistributedDataParallel in a rank of `fulldeck run`: a module that is not on the rank's card is refused with a report, or placed there
-(--place); `device_ids` is what it can be on the module's device. The class stays torch's own, and so do classes that derive from it."""
+"""DistributedDataParallel in a rank of `fulldeck run`: a module that is not on the rank's card is rejected with a
+report, or moved there (--place); `device_ids` is corrected to match the module's device. The class remains torch's own,
+and so do its subclasses."""
 import functools
 import inspect
 
@@ -28,7 +29,7 @@ def adapt(torch):
         if not card.has_cuda():
             choose_device_ids(call, module)
         elif card.kind() in (None, "cpu") and all(parameter.device.type == "cpu" for parameter in module.parameters()):
-            choose_device_ids(call, module)  # a rank on the processors of a machine with CUDA
+            choose_device_ids(call, module)  # a rank on the CPU of a machine with CUDA
         try:
             init(**call)
         except Exception:
@@ -42,7 +43,7 @@ def adapt(torch):
 
 
 def check_place(module):
-    """The rank's card is where the module must be. A rank without a card has nothing to compare with."""
+    """The module must be on the rank's card. A rank without a card has nothing to compare with."""
     if card.kind() in (None, "cpu"):
         return
     wanted = card.cuda_places()[-1] if card.kind() == "cuda" else card.device()
@@ -60,11 +61,12 @@ def check_place(module):
 
 
 def is_fit_for_cuda(module, wrong):
-    """On CUDA cards a model may be spread over several, and on another one than the launcher gave: some programs have a plan of their own. The
-    first is torch's own business, the second is reported. A model on the CPU (B6) is refused as everywhere."""
+    """CUDA models may be spread over several cards, or be on a card other than the launcher's: some programs have their
+    own scheme. torch handles the first case; the second is reported. A model on the CPU (B6) is rejected as elsewhere.
+    """
     devices = {parameter.device for parameter in module.parameters()}
     if not devices or not all(device.type == "cuda" for device in devices):
-        return not devices or len({device.type for device in devices}) > 1  # of several types: torch refuses it itself
+        return not devices or len({device.type for device in devices}) > 1  # torch itself rejects several device types
     if len(devices) == 1 and not devices & set(card.cuda_places()):
         say_once("WARNING: B8: {} The model is on {}: two ranks may share that card while {} is idle. Use cuda:LOCAL_RANK, or fulldeck run "
                  "--place".format(wrong, next(iter(devices)), card.name()))
@@ -73,7 +75,8 @@ def is_fit_for_cuda(module, wrong):
 
 
 def choose_device_ids(call, module):
-    """torch takes device_ids for modules on a card alone; there they are the module's own, to which inputs are then moved."""
+    """torch accepts device_ids only for modules on a card; then they are the module's own card, and inputs are moved
+    there."""
     given = {name: call[name] for name in ("device_ids", "output_device") if call.get(name) is not None}
     if not given:
         return
@@ -92,7 +95,7 @@ def choose_device_ids(call, module):
         if numbers == [here]:
             continue
         if name == "device_ids" and len(numbers) != 1:
-            continue  # none, or several: torch has its own word for it
+            continue  # none, or several: torch reports that itself
         say_once("DistributedDataParallel: {} is {}, where the module is, and not {}".format(name, here, value))
         call[name] = [here] if name == "device_ids" else here
 

@@ -1,6 +1,6 @@
-"""torch.distributed in a rank of `fulldeck run`: a backend that can work on the rank's device where the program names none or one that
-cannot; one group however often it is requested for; a line that says what it is; the launcher's timeout; a group that is smaller than the
-run refused. docs/python.md"""
+"""torch.distributed in a rank of `fulldeck run`: chooses a backend that works on the rank's device if the program names
+none or an unusable one; creates one group however often it is requested, and reports it in a line; applies the
+launcher's timeout; rejects a group that is smaller than the run. docs/python.md"""
 import datetime
 import functools
 import inspect
@@ -96,7 +96,7 @@ def adapt(torch):
 
 
 def _flat(call, signature):
-    """Named arguments as the function was given them, **kwargs included."""
+    """Named arguments as the caller passed them, **kwargs included."""
     flat = dict(call)
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -107,7 +107,7 @@ def _flat(call, signature):
 # ---- which backend
 
 def _backend_by_device(backend):
-    """{"cpu": "gloo", "cuda": "nccl"} of "cpu:gloo,cuda:nccl"; {"": "nccl"} of "nccl"."""
+    """{"cpu": "gloo", "cuda": "nccl"} for "cpu:gloo,cuda:nccl"; {"": "nccl"} for "nccl"."""
     parts = {}
     for part in str(backend).lower().split(","):
         device, colon, name = part.strip().partition(":")
@@ -116,7 +116,7 @@ def _backend_by_device(backend):
 
 
 def why_unusable(torch, backend, for_card=True):
-    """Why a backend that the program named cannot work on this rank's device, in a few words; None where it can."""
+    """A short reason why a backend that the program named cannot work on this rank's device; None if it can."""
     c10d = torch.distributed.distributed_c10d
     device = card.kind() or "cpu"
     for where, name in _backend_by_device(backend).items():
@@ -142,7 +142,7 @@ def _why_ours_is_not_usable():
 
 
 def choose(torch, requested):
-    """(backend, why) for this rank's device; the program's own where that can work."""
+    """(backend, reason) for this rank's device; the program's own backend if it can work."""
     if card.has_cuda():
         return requested, "the program's"
     device = card.kind() or "cpu"
@@ -154,7 +154,7 @@ def choose(torch, requested):
     else:
         reason = "the program names none"
     vendors = torch.distributed.Backend.default_device_backend_map.get(device)
-    # "fake" is of torch itself, for tests: it communicates nothing, and stands in the map for hpu.
+    # "fake" is torch's test backend: it communicates nothing, and is the registered backend of hpu.
     if device != "cpu" and vendors not in (None, OURS, "fake"):
         return "cpu:gloo,{}:{}".format(device, vendors), reason + "; {} is the vendor's".format(vendors)
     unavailable = _why_ours_is_not_usable()
@@ -166,10 +166,10 @@ def choose(torch, requested):
         card.name(), reason, OURS, unavailable))
 
 
-# ---- what is checked and said
+# ---- checks and reports
 
 def launcher_timeout():
-    """The launcher's --timeout; None where nothing was said."""
+    """The launcher's --timeout; None if it is not set."""
     text = os.environ.get(TIMEOUT)
     if not text:
         return None
@@ -182,12 +182,13 @@ def launcher_timeout():
         raise ValueError("fulldeck: {}={}: it must be a number of seconds above 0.".format(TIMEOUT, text)) from None
 
 
-# What the default group was made with.
+# Arguments of the default group.
 _first = {}
 
 
 def _is_the_same(torch, c10d, call):
-    """Another size, rank or backend than the group's is no second call for the same group, and torch's to refuse."""
+    """A size, rank or backend that differs from the group's is not a repeated call for the same group, and torch
+    rejects it."""
     if call.get("world_size", -1) not in (-1, c10d.get_world_size()) or call.get("rank", -1) not in (-1, c10d.get_rank()):
         return False
     if call.get("backend") is None:
@@ -208,8 +209,9 @@ def started_ranks():
 
 
 def _why_not(size):
-    """Why a group of so many ranks is refused; None where it is the run's. Ranks that are each alone in a group of their own train N times the
-    same, each on all of the data, into one folder; and a group of more waits for ranks that nobody started, until it times out."""
+    """The reason to reject a group with this number of ranks; None if it matches the run. Ranks in separate groups
+    train N copies on all of the data, in one folder; and a group that is larger than the run waits for ranks that do
+    not exist, until it times out."""
     started = None if is_child() else started_ranks()
     if started is None or started == size:
         return None
@@ -220,7 +222,7 @@ def _why_not(size):
 
 
 def _check_requested_size(call):
-    """Before anybody waits, as far as the size can be told."""
+    """Checks the size before any rank waits, as far as it is known."""
     size = call.get("world_size", -1)
     if size in (-1, None) and call.get("store") is None and call.get("init_method") in (None, "env://"):
         text = os.environ.get("WORLD_SIZE", "")
@@ -254,23 +256,25 @@ def _probe_device():
 
 
 def _uses_device(torch, group):
-    """Whether device_ids of a barrier can mean something: torch makes a tensor on the machine's card for it, in whatever group."""
+    """Whether device_ids of a barrier have an effect: torch creates a tensor on the machine's card for it, in any
+    group."""
     if card.kind() in (None, "cpu"):
         return False
     try:
         group = group or torch.distributed.distributed_c10d._get_default_group()
         return any(device.type == card.kind() for device in group._device_types)
-    except (AttributeError, RuntimeError, ValueError):  # an older torch, or no group yet: torch's own word for it
+    except (AttributeError, RuntimeError, ValueError):  # an older torch, or no group yet: torch reports that itself
         return True
 
 
-# ---- what torch has for Gloo or CUDA alone
+# ---- features that torch has only for Gloo or CUDA
 
 _barriers = {}
 
 
 def _monitored_barrier(c10d, group, timeout, wait_all_ranks):
-    """As Gloo's: rank 0 of the group waits for each of the others and names those that did not come; all of them hear of it."""
+    """Like Gloo's: rank 0 of the group waits for each of the others and names the missing ones; all ranks receive the
+    result."""
     group = group or c10d._get_default_group()
     store, name = c10d._world.pg_map[group][1], group.group_name
     if timeout is None:
@@ -282,7 +286,7 @@ def _monitored_barrier(c10d, group, timeout, wait_all_ranks):
     rank, size = group.rank(), group.size()
     if rank != 0:
         store.set(key + str(rank), "here")
-        # Rank 0 may need the whole of its own time before it knows.
+        # Rank 0 may need its whole timeout before it knows.
         store.wait([key + "verdict"], timeout + datetime.timedelta(seconds=10))
         verdict = store.get(key + "verdict").decode()
         if verdict:
@@ -294,7 +298,7 @@ def _monitored_barrier(c10d, group, timeout, wait_all_ranks):
         left = max(deadline - datetime.datetime.now(), datetime.timedelta(milliseconds=1))
         try:
             store.wait([key + str(other)], left)
-        except Exception:  # the kind depends on torch's version
+        except Exception:  # the type depends on torch's version
             missing.append(c10d.get_global_rank(group, other))
             if not wait_all_ranks:
                 break

@@ -1,10 +1,12 @@
-"""What trains and is wrong without a word, seen within the first steps (rows J1 to J4, and G5): every rank on the same batches, the same order
-in every epoch, replicas that differ, gradients that nobody reduced, one file that all ranks save to.
+"""Detects silent errors of distributed training within the first steps (codes J1 to J4, and G5): every rank on the same
+batches, the same order in every epoch, replicas that differ, gradients that were not reduced, one file that all ranks
+save to.
 
-Each rank puts short numbers on the rank board, beside its step (loop.py), and the launcher compares those of its host and names the row. What
-no launcher sees, ranks of other hosts, the first ranks of the hosts compare through the store of the default group: rank 0 does, when all have
-reported, and nobody waits. Without a board all ranks compare there, and each rank says itself what it can see alone. Only models are looked at that
-DistributedDataParallel wraps for all ranks of the run. After the first steps a step costs a few counters."""
+Each rank writes short fingerprints to the rank board with its step (loop.py); the launcher compares those of its node
+and reports the code. No launcher sees the ranks of other nodes, so the first ranks of the nodes compare through the
+store of the default group: rank 0 does so when all have reported, and no rank waits. Without a board all ranks compare
+there, and each rank reports what it can detect by itself. Only models that DistributedDataParallel wraps for all ranks
+of the run are examined. After the first steps, a step costs a few counters."""
 import functools
 import hashlib
 import os
@@ -13,29 +15,34 @@ import zlib
 
 from fulldeck.adapters import loop, observing, say
 
-BATCH_STEPS = 3          # steps whose batches are compared; the board keeps as many
+BATCH_STEPS = 3          # steps whose batches are compared; the board keeps this number
 FIRST_HASH = 10          # step after which the parameters are compared for the first time
 HASH_EVERY = 1000
-HASH_STEPS = 5           # after which the number of parameters on a card is reported: the same on all ranks, and by then its copy has arrived
-ROUNDS = 50              # steps that rank 0 waits for the others' numbers
+# Steps after which the fingerprint of parameters on a card is reported: the same on all ranks, and by then its copy has
+# arrived.
+HASH_STEPS = 5
+ROUNDS = 50              # steps that rank 0 waits for the others' fingerprints
 MAX_SAMPLED_BYTES = 4096  # bytes
 
-_batch = 0               # of the latest batch from a DataLoader, while they count
+_batch = 0               # fingerprint of the latest batch from a DataLoader, while they count
 _shapes = []             # of its tensors
-_shard = None             # of what forwards since the latest step were given, where that is a part of the batch; 0: not known
+# Fingerprint of the forwards' inputs since the latest step, if they are a part of the batch; 0: unknown.
+_shard = None
 _batches = 0             # steps whose batch was reported
-_mixed = 0               # of the batches that were reported
-_hashed = 0              # step after which the parameters were hashed last
-_pending_totals = []              # of that hash: names and totals of each device, None for totals that have not arrived; empty when it was reported
+_mixed = 0               # combined fingerprint of the reported batches
+_hashed = 0              # step after which the parameters were last hashed
+# Of that hash: names and totals of each device, None for totals that have not arrived; empty once it was reported.
+_pending_totals = []
 _watched = weakref.WeakKeyDictionary()     # wrapper -> Watched
 _optimizers = weakref.WeakKeyDictionary()  # optimizer -> Steps
-_others = weakref.WeakKeyDictionary()      # optimizer of no wrapped model -> wrappers that were there when that was found
-_open = {}               # what rank 0 waits for: name -> step of the first question
+# Optimizer without a wrapped model -> the wrappers that existed when that was determined.
+_others = weakref.WeakKeyDictionary()
+_open = {}               # pending comparisons on rank 0: name -> step of the first request
 _warned = set()
 
 
 class Watched:
-    """Of one wrapped model."""
+    """State of one wrapped model."""
 
     def __init__(self):
         self.forwards = 0   # through the wrapper, with a backward that reduces
@@ -43,12 +50,12 @@ class Watched:
 
 
 class Steps:
-    """Of one optimizer."""
+    """State of one optimizer."""
 
     def __init__(self, wrapper):
         self.wrapper, self.watched = weakref.ref(wrapper), _watched[wrapper]
         self.forwards = -1  # the wrapper's at the last step
-        self.unreduced = 0  # steps in a row without a new one
+        self.unreduced = 0  # consecutive steps without a new one
 
 
 def warn(row, text):
@@ -79,7 +86,7 @@ def watch(wrapper):
 
 
 def _of(optimizer):
-    """Steps of an optimizer that has parameters of a wrapped model; None of others."""
+    """State of an optimizer that has parameters of a wrapped model; None for others."""
     steps = _optimizers.get(optimizer)
     if steps is None and _watched and _others.get(optimizer) != len(_watched):
         mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -126,7 +133,7 @@ def _not_reduced(steps):
 def _publish_batch(torch):
     global _batch, _shard, _batches, _mixed
     number = _batch if _shard is None else _shard and zlib.crc32(b"%d" % _batch, _shard)
-    _batch, _shard = 0, None  # of one step
+    _batch, _shard = 0, None  # they belong to one step
     if not number:
         _not_compared("each rank takes a part of the batch that the DataLoader gave, and that part is not in host memory")
         return
@@ -138,9 +145,9 @@ def _publish_batch(torch):
 
 
 def _hash_parameters(torch, wrapper):
-    """Without waiting for a card, where torch can copy from it without blocking."""
+    """Does not wait for a card if torch can copy from it asynchronously."""
     global _hashed
-    if wrapper is None:  # gone, and its parameters trained on
+    if wrapper is None:  # the wrapper was deleted, and its parameters are still trained
         return
     _hashed, _pending_totals[:] = loop.steps, []
     found = _totals(torch, wrapper.module, getattr(wrapper, "parameters_to_ignore", ()))
@@ -176,7 +183,7 @@ _factors = {}    # device -> the table there
 
 
 def _table(torch, device):
-    """Odd factors without a pattern, the same in every process: a word counts differently at every place."""
+    """Odd pseudo-random factors, the same in every process: the weight of a word depends on its position."""
     if not _factors:
         mixed = torch.arange(1, ROW + 1, dtype=torch.int64, device="cpu") * -7046029254386353131
         mixed ^= mixed >> 29
@@ -184,14 +191,14 @@ def _table(torch, device):
         mixed ^= mixed >> 32
         _factors[mixed.device] = mixed | 1
     if device not in _factors:
-        # The host's table stays where it is until the copy has been made.
+        # The host's table must stay alive until the copy is done.
         _factors[device] = next(iter(_factors.values())).to(device, non_blocking=True)
     return _factors[device]
 
 
 def _words_hash(torch, words):
-    """Of a flat tensor of whole numbers, as a tensor on its device: the sum of words times factors, modulo 2**64, by rows, and of the rows'
-    sums again. It depends on the place of every word, and not on the order in which a device adds."""
+    """Hash of a flat integer tensor, as a tensor on its device: the sum of words times factors, modulo 2**64, by rows,
+    and then of the rows' sums. It depends on the position of every word, but not on the device's order of additions."""
     factors = _table(torch, words.device)
     total = torch.zeros((), dtype=torch.int64, device=words.device)
     for begin in range(0, words.numel(), ROW * ROWS_AT_ONCE):
@@ -208,7 +215,7 @@ def _words_hash(torch, words):
 
 
 def _totals(torch, module, ignored):
-    """[(names, a number each)] of the parameters of each device; None while a graph is captured there."""
+    """[(names, hash of each)] of the parameters of each device; None while a graph is captured there."""
     sizes = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     numbers = {}  # device -> ([name], [number])
     with torch.no_grad():
@@ -234,11 +241,12 @@ def _number_of(parts):
 
 
 def hash_of(torch, module, ignored=()):
-    """The same bits at the same places on every rank give the same number, and other bits or places another one. Waits for a card."""
+    """Equal bits at equal positions on every rank give the same number; different bits or positions a different one.
+    Waits for a card."""
     return _number_of([(names, totals.tolist()) for names, totals in _totals(torch, module, ignored)])
 
 
-# ---- comparing where no launcher does
+# ---- comparisons without a launcher
 
 def _number(name, otherwise):
     text = os.environ.get(name, "")
@@ -246,7 +254,8 @@ def _number(name, otherwise):
 
 
 def _peers(dist):
-    """(this rank's number among those that compare, how many they are, what they are called); None for a rank that need not."""
+    """(this rank's number among those that compare, their count, their label); None for a rank that does not
+    compare."""
     if not loop.board().is_open:
         return dist.get_rank(), dist.get_world_size(), "rank"
     hosts = _number("GROUP_WORLD_SIZE", 1)
@@ -299,8 +308,8 @@ def _compare(torch):
 # ---- batches and epochs
 
 def fingerprint(torch, batch, found=0, depth=0):
-    """Of a part of the tensors on the host in a batch, taken from all over them: images may have a border, and sentences an end, that are the
-    same everywhere; 0 where there are none."""
+    """Fingerprint of some bytes of the host tensors in a batch, spread over all of them, because borders of images and
+    ends of sentences may be the same everywhere; 0 without such tensors."""
     if isinstance(batch, torch.Tensor):
         if batch.device.type != "cpu" or batch.layout is not torch.strided or not batch.numel():
             return found
@@ -323,7 +332,8 @@ def shapes_in(torch, batch, depth=0):
 
 
 def is_shard(shape, whole, ranks):
-    """Whether a tensor of this shape may be one rank's part of one of the shape `whole`: of its samples, whatever was done with them, or of each sample."""
+    """Whether a tensor of this shape may be one rank's part of one of the shape `whole`: a share of its samples, or a
+    part of each sample."""
     if shape and whole and shape[0] * ranks == whole[0]:
         return True
     smaller = [(one, all_) for one, all_ in zip(shape, whole) if one != all_]
@@ -331,15 +341,17 @@ def is_shard(shape, whole, ranks):
 
 
 def _observe_inputs(torch, inputs, ranks):
-    """A script may read the same batch on all ranks, and give each rank its part of it: then both have to be the same."""
+    """A script may read the same batch on all ranks and give each rank its part of it. Such ranks train on the same
+    samples only if the parts are the same too."""
     global _shard
-    cut = [shape for shape in shapes_in(torch, inputs) if shape not in _shapes]  # another one of the batch may have such a shape
+    # Shapes of the batch itself do not count: another of its tensors may have the shape of a part.
+    cut = [shape for shape in shapes_in(torch, inputs) if shape not in _shapes]
     if _shard is not None or any(is_shard(shape, whole, ranks) for shape in cut for whole in _shapes):
         _shard = fingerprint(torch, inputs, _shard or 0)
 
 
 def samples_in(torch, batch):
-    """The rows of a batch whose tensors all have as many; 0 where that cannot be reported."""
+    """The number of rows of a batch, if all of its tensors have the same number; otherwise 0."""
     if isinstance(batch, torch.Tensor):
         return len(batch) if batch.dim() else 0
     parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
@@ -388,7 +400,8 @@ def _watch_loaders(torch):
 
 
 def _pass_ended():
-    """Its last batch is not for the next step: a script that trains on batches of its own may validate with a DataLoader."""
+    """Its last batch is not for the next step: a script that trains on its own batches may validate with a
+    DataLoader."""
     global _batch
     _batch = 0
 
@@ -400,7 +413,7 @@ def _same_order():
 
 
 def _not_compared(reason):
-    """J1 is off, and why: once per run, by its first rank."""
+    """Reports that J1 is off, and why: once per run, by its first rank."""
     if "J1 off" not in _warned and _number("RANK", 0) == 0:
         say("note: J1 (all ranks train on the same batches) is not checked: {}".format(reason))
     _warned.add("J1 off")
@@ -413,7 +426,7 @@ def _observe_batch(torch, batch, wait_started):
             _batch, _shapes = fingerprint(torch, batch), shapes_in(torch, batch)
             if not _batch:
                 _not_compared("no tensor in host memory is in the batch that the DataLoader gave ({})".format(type(batch).__name__))
-        except Exception as error:  # a batch of a kind that nobody thought of
+        except Exception as error:  # a batch of an unexpected kind
             _batch = 0
             _not_compared("a batch of type {}: {}: {}".format(type(batch).__name__, type(error).__name__, error))
     if wait_started:
@@ -439,7 +452,7 @@ def _saved(path):
         loop.board().saved(int.from_bytes(hashlib.blake2b(path, digest_size=8).digest(), "little") or 1)
 
 
-# Whose hooks leave the same gradients on all ranks.
+# Modules whose hooks leave the same gradients on all ranks.
 AVERAGING_HOOKS = ("default_hooks", "powerSGD_hook", "quantization_hooks", "optimizer_overlap_hooks", "mixed_precision_hooks", "debugging_hooks")
 
 

@@ -1,6 +1,7 @@
-"""The network interface that Gloo takes in a run of several hosts. Left alone it takes the address that the host's own name leads to. Where that is a
-loopback address (Debian writes 127.0.1.1 into /etc/hosts) or nothing at all, ranks on other hosts cannot reach it: then the interface that
-leads to MASTER_ADDR is named in GLOO_SOCKET_IFNAME, unless somebody has named sock. docs/python.md"""
+"""The network interface that Gloo uses in a multi-node run. By default Gloo uses the address that the host name
+resolves to. If that is a loopback address (Debian writes 127.0.1.1 into /etc/hosts) or does not resolve, ranks on other
+nodes cannot reach it. Then GLOO_SOCKET_IFNAME is set to the interface that leads to MASTER_ADDR, unless it is already
+set. docs/python.md"""
 import fcntl
 import ipaddress
 import os
@@ -14,7 +15,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def choose():
-    """Before a group is made. Changes nothing where Gloo finds its way, or where no way is known."""
+    """Called before a group is created. Changes nothing if Gloo's own choice works, or if no route is known."""
     try:
         if os.environ.get(VARIABLE) or int(os.environ["WORLD_SIZE"]) <= int(os.environ["LOCAL_WORLD_SIZE"]):
             return
@@ -27,13 +28,13 @@ def choose():
         return
     if name is not None:
         os.environ[VARIABLE] = name
-        if os.environ.get("LOCAL_RANK") == "0":  # sock line a host
+        if os.environ.get("LOCAL_RANK") == "0":  # one line per node
             say("Gloo takes the interface {}, which leads to {}: this host's name, {}, leads to {}. {} chooses another".format(
                 name, os.environ["MASTER_ADDR"], socket.gethostname(), taken or "no address", VARIABLE))
 
 
 def _address_of_own_name():
-    """As Gloo looks for it: the first address of the name that can be bound."""
+    """As Gloo chooses it: the first address of the name that can be bound."""
     try:
         found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except OSError:
@@ -51,7 +52,7 @@ def _address_of_own_name():
 def _address_towards(host):
     family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as sock:
-        sock.connect(address)  # of a datagram: nothing is sent
+        sock.connect(address)  # a datagram socket: sends nothing
         return ipaddress.ip_address(sock.getsockname()[0].partition("%")[0])
 
 
@@ -63,7 +64,7 @@ def _interface_with(address):
         for _, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-            except OSError:  # it has no address
+            except OSError:  # the interface has no address
                 continue
             if answer[20:24] == address.packed:
                 return name

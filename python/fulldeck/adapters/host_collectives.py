@@ -1,6 +1,6 @@
-"""Collectives on torch tensors of any device, by way of host memory and the C interface (fulldeck.collectives): for stacks whose own
-collectives cannot be had and that our compiled backend does not fit. Needs nothing of torch.distributed, and no more of torch than
-version 1.10 has. The ranks of one host."""
+"""Collectives on torch tensors of any device, through host memory and the C interface (fulldeck.collectives): for
+stacks whose own collectives are not available and that the compiled backend does not support. Does not need
+torch.distributed, and works with torch 1.10. Only for ranks of one node."""
 import ctypes
 import os
 import pickle
@@ -13,7 +13,7 @@ REDUCTIONS = {"SUM": "sum", "AVG": "avg", "PRODUCT": "prod", "PROD": "prod", "MI
 
 
 class Work:
-    """What a call with async_op=True returns: it is over already."""
+    """Returned by calls with async_op=True: the call is already complete."""
 
     def wait(self, timeout=None):
         return True
@@ -26,7 +26,7 @@ class Work:
 
 
 def reduction(op):
-    """"sum" of torch's ReduceOp.SUM, a vendor's own, "SUM" or None."""
+    """"sum" for torch's ReduceOp.SUM, a vendor's own, "SUM" or None."""
     if op is None:
         return "sum"
     names = re.findall("[A-Z]+", (getattr(op, "name", None) or str(op)).upper())
@@ -41,8 +41,8 @@ def type_of(tensor):
 
 
 class Staged:
-    """A tensor's numbers in host memory during one call: its own memory where it lies there in one piece, else a copy, which write_back()
-    brings back."""
+    """A tensor's data in host memory during one call: its own memory if it is contiguous there, otherwise a copy that
+    write_back() copies back."""
 
     def __init__(self, tensor, read=True):
         self.tensor = tensor
@@ -65,12 +65,12 @@ class Staged:
 
 
 def memory_of(host):
-    """The bytes of a tensor in host memory; the tensor must live as long."""
+    """The bytes of a tensor in host memory; the tensor must outlive them."""
     return (ctypes.c_char * (host.numel() * host.element_size())).from_address(host.data_ptr())
 
 
 class Team:
-    """This rank's membership of a group. `ranks`: the numbers in the run of its members, in their order."""
+    """This rank's membership of a group. `ranks`: the members' ranks in the run, in order."""
 
     def __init__(self, ranks, name, timeout=None):
         self.ranks = list(ranks)
@@ -82,7 +82,7 @@ class Team:
 
     @classmethod
     def for_run(cls, timeout=None):
-        """All ranks, which must be of this host: fulldeck.errors.ArgumentError says so where they are not."""
+        """All ranks, which must be on this node; otherwise raises fulldeck.errors.ArgumentError."""
         group = Group.from_environment(name="host-staged", timeout=timeout)
         team = cls.__new__(cls)
         team.ranks = list(range(group.size))
@@ -91,7 +91,7 @@ class Team:
         return team
 
     def place(self, rank):
-        """Where a rank of the run stands in this group."""
+        """The position of a rank of the run in this group."""
         try:
             return self.ranks.index(int(rank))
         except ValueError:
@@ -132,7 +132,7 @@ class Team:
             into.detach().copy_(whole[number].reshape(into.shape))
 
     def gathered(self, host):
-        """The same tensor of every rank, one after another, in host memory."""
+        """The same tensor of every rank, concatenated, in host memory."""
         whole = host.new_empty((self.size,) + tuple(host.shape))
         if host.numel():
             self.group.all_gather(memory_of(host), out=memory_of(whole), dtype="uint8")
@@ -151,7 +151,7 @@ class Team:
     # ---- objects
 
     def gather_objects(self, thing):
-        """What each rank gave, in their order. Ranks of one run trust each other."""
+        """The objects of all ranks, in rank order. Ranks of one run trust each other."""
         import array
 
         data = pickle.dumps(thing)

@@ -1,20 +1,22 @@
-"""Data parallel training by way of host memory (host_collectives.py): parameters are those of rank 0 at the wrap, gradients are averaged
-when a backward has ended, buffers follow rank 0 in training. What a wrapper's class does where its own way cannot be had; the class
-stays the one that the program named. No more of torch than version 1.10 has."""
+"""Data parallel training through host memory (host_collectives.py): parameters are those of rank 0 at the wrap,
+gradients are averaged when a backward has ended, buffers follow rank 0 in training. Replaces the behavior of a wrapper
+class whose own implementation is not available; the class remains the one that the program named. Works with torch
+1.10."""
 import contextlib
 import functools
 import hashlib
 
 from fulldeck.adapters import say_once
 
-# Gradients that go through host memory in one chunk.
+# Bytes of gradients that are copied through host memory at once.
 CHUNK_BYTES = 64 << 20
-# Positions of the arguments of torch's DistributedDataParallel behind the module; the rest is given by name everywhere.
+# Order of the positional arguments of torch's DistributedDataParallel after the module; later ones are always passed by
+# name.
 ORDER = ("device_ids", "output_device", "dim", "broadcast_buffers", "process_group")
-# Arguments that change how gradients travel and not what they are: here they travel in another way.
+# Arguments that change how gradients are communicated, not their values: they have no effect here.
 WITHOUT_EFFECT = {"bucket_cap_mb": (None, 25), "gradient_as_bucket_view": (None, False), "check_reduction": (None, False),
                   "skip_all_reduce_unused_params": (None, False)}
-# Arguments that are honoured, or hold here whatever is requested for.
+# Arguments that are supported, or whose guarantee holds here whatever their value.
 HONORED = frozenset(ORDER + ("module", "find_unused_parameters", "static_graph"))
 
 
@@ -27,8 +29,8 @@ class Replica:
         if not self.trained:
             raise RuntimeError("fulldeck: DistributedDataParallel: no parameter of the module requires a gradient.")
         self.buffers = [buffer for buffer in module.buffers()] if broadcast_buffers else []
-        self.is_wanted = True   # whether the backward that follows is reduced
-        self.is_queued = False  # whether it will be, when it ends
+        self.is_wanted = True   # whether the next backward is reduced
+        self.is_queued = False  # whether a reduction is queued for the end of the current backward
         self.check_models(module)
         for tensor in list(module.parameters()) + list(module.buffers()):
             team.broadcast(tensor, team.ranks[0])
@@ -49,13 +51,14 @@ class Replica:
         if not (wrapper.training and torch.is_grad_enabled()):
             return
         self.is_wanted = wrapper.require_backward_grad_sync
-        self.is_queued = False  # an earlier backward may have failed half-way
+        self.is_queued = False  # an earlier backward may have failed midway
         if self.is_wanted:
             for buffer in self.buffers:
                 self.team.broadcast(buffer, self.team.ranks[0])
 
     def on_gradient(self, gradient):
-        """Called in a backward for each parameter; what is queued is called when it has ended and all gradients are in .grad."""
+        """Called in a backward for each parameter; the queued callback runs when it has ended and all gradients are in
+        .grad."""
         if self.is_wanted and not self.is_queued:
             self.is_queued = True
             self.torch.autograd.Variable._execution_engine.queue_callback(self.average)
@@ -69,12 +72,12 @@ class Replica:
             for parameter in self.trained:
                 if parameter.grad is not None and parameter.grad.is_sparse:
                     raise RuntimeError("fulldeck: sparse gradients cannot be averaged through host memory: make the layer dense.")
-            # What no rank used has no gradient on any; what some used counts as 0 on the others.
+            # A parameter that no rank used has no gradient on any rank; one that some used counts as 0 on the others.
             for chunk in self.chunks([parameter for parameter, count in zip(self.trained, used.tolist()) if count]):
                 self.average_chunk(chunk)
 
     def chunks(self, parameters):
-        """The same on all ranks: one type and at most CHUNK_BYTES each, or one tensor."""
+        """The same on all ranks: one type and at most CHUNK_BYTES each, or a single tensor."""
         chunk, held = [], 0
         for parameter in parameters:
             size = parameter.numel() * parameter.element_size()
@@ -91,7 +94,7 @@ class Replica:
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        # One way to the host and one back, whatever the number of tensors: each may be the run of a compiled graph.
+        # One copy to the host and one back, whatever the number of tensors, because each copy may run a compiled graph.
         flat = torch.cat([parameter.grad.detach().reshape(-1) for parameter in parameters])
         self.team.all_reduce(flat, "AVG")
         begin = 0
@@ -102,7 +105,7 @@ class Replica:
 
 
 def moved(torch, thing, device):
-    """Tensors in lists, tuples and dicts on the device: what device_ids asks for."""
+    """Moves tensors in lists, tuples and dicts to the device, as device_ids requests."""
     if isinstance(thing, torch.Tensor):
         return thing.to(device)
     if isinstance(thing, dict):
@@ -115,7 +118,7 @@ def moved(torch, thing, device):
 
 
 def check_arguments(name, requested):
-    """An argument that would change the mathematics and is not known here is refused; one that changes nothing is reported once."""
+    """Rejects an unsupported argument that would change the result; reports once an argument that changes nothing."""
     unknown = sorted(each for each in requested if each not in HONORED and each not in WITHOUT_EFFECT and requested[each] not in (None, False))
     if unknown:
         raise RuntimeError("fulldeck: {}: {} cannot be honored where gradients go through host memory. Fix: leave it out.".format(
@@ -127,8 +130,9 @@ def check_arguments(name, requested):
 
 
 def adopt(torch, wrapper, team_for, check_place):
-    """Gives the class `wrapper` our way for the models that team_for(process_group) has a team for; None: the class's own way. It raises
-    for a group that it does not know. check_place(module) raises where a module is not on the rank's card."""
+    """Replaces the implementation of the class `wrapper` for models for which team_for(process_group) returns a team;
+    None: the class's own implementation. It raises for a group that it does not know. check_place(module) raises if a
+    module is not on the rank's card."""
     init, forward, no_sync = wrapper.__init__, wrapper.forward, getattr(wrapper, "no_sync", None)
 
     @functools.wraps(init)

@@ -1,9 +1,10 @@
-"""How far the training loop of this rank is, on the rank board: steps, loss, time for data and for the rest. The launcher's progress line,
-`fulldeck top` and the verdicts on silent faults read it there.
+"""Reports the progress of this rank's training loop on the rank board: steps, loss, time for data and for the rest. The
+launcher's progress line, `fulldeck top` and the checks for silent errors read it there.
 
-A step is one of the optimizer's, whoever's loop it is: torch tells of it. Where several optimizers step in turns, the turns are counted. A
-framework that counts itself (MMEngine) takes the lead, and so does a program that tells its steps through fulldeck.board. The thread that steps
-is the loop's; what others do is not looked at. Without a board nothing is reported."""
+A step is an optimizer step in any loop: a torch hook counts it. If several optimizers step in turns, the turns are
+counted. A framework that counts steps itself (MMEngine) takes precedence, and so does a program that reports its steps
+through fulldeck.board. The first thread that steps is the loop's; other threads are ignored. Without a board nothing is
+reported."""
 import sys
 import threading
 import time
@@ -11,19 +12,19 @@ import time
 from fulldeck import board as boards
 from fulldeck.adapters import say
 
-LOSS_EVERY_NS = 1000000000  # at least between two losses that are read from a card
+LOSS_EVERY_NS = 1000000000  # minimum interval between two losses that are read from a card
 
 _now = time.perf_counter_ns
 _ident = threading.get_ident
 
 steps = 0           # turns of the optimizers in this process
-_turn = set()       # optimizers that have stepped in this one
-_thread = 0         # of the loop; 0 until somebody is seen in it
-_leads = False      # a framework tells the steps
-_mark = 0           # until here time is counted
+_turn = set()       # optimizers that have stepped in this turn
+_thread = 0         # of the loop; 0 until it is known
+_leads = False      # a framework reports the steps
+_mark = 0           # time is counted up to here
 _loss = None        # a tensor or a number that was not reported yet
 _loss_read_at = 0
-_broken = False     # something here failed once, and is not tried again
+_broken = False     # something here failed once and is not tried again
 
 
 _ours = None
@@ -33,7 +34,7 @@ def board():
     global _ours
     if _ours is None:
         _ours = boards.ours()
-        # The launcher counts work on the card as the program's own only after the probe of these adapters.
+        # The launcher attributes work on the card to the program only after the probe of these adapters.
         _ours.identity(boards.HOOK)
     return _ours
 
@@ -43,7 +44,7 @@ def figures():
 
 
 def quietly(step, *arguments):
-    """Nothing of this may end a training."""
+    """No failure here may end a training."""
     global _broken
     if _broken:
         return None
@@ -58,7 +59,7 @@ def quietly(step, *arguments):
 # ---- steps
 
 def stepped(optimizer):
-    """An optimizer has stepped; True when that was the first of a turn."""
+    """An optimizer has stepped; returns True for the first one of a turn."""
     global steps, _thread, _mark
     number = id(optimizer)
     if number not in _turn and _turn:
@@ -77,20 +78,20 @@ def stepped(optimizer):
 
 
 def tell():
-    """After stepped(), and after what else is to be reported of this step."""
+    """Called after stepped(), and after the rest of this step was reported."""
     if not _leads and not board().steps_reported:
         figures().step = steps
         _publish_step()
 
 
 def lead(on):
-    """Whether a framework tells the steps itself, by report_step()."""
+    """Whether the framework reports the steps itself, by report_step()."""
     global _leads
     _leads = on
 
 
 def report_step(step, total_steps=0, epoch=0):
-    """Steps that the framework's loop has done."""
+    """Number of steps that the framework's loop has done."""
     reported = figures()
     reported.step = max(reported.step, step)
     reported.total_steps = max(0, total_steps)
@@ -109,7 +110,7 @@ def _publish_step():
         elif now - _loss_read_at >= LOSS_EVERY_NS:
             from fulldeck.adapters import observing
             torch = sys.modules["torch"]
-            # A card without events or pinned memory has to be waited for, but never while a graph is captured.
+            # A card without events or pinned memory requires a wait, but never while a graph is captured.
             if not observing.read_later(torch, _loss.reshape(1), _show_loss) and observing.has_to_wait(torch, device.type):
                 if not observing.is_capturing(torch, _loss):
                     _show_loss([float(_loss)])
@@ -123,7 +124,7 @@ def _show_loss(values):
 
 
 def note_loss(loss):
-    """Of the step that is under way: a tensor of one number, or a number. Read later, where that costs little."""
+    """The loss of the current step: a tensor of one element, or a number. Read later, when that costs little."""
     global _loss
     if isinstance(loss, (int, float)):
         _loss = loss
@@ -131,7 +132,7 @@ def note_loss(loss):
         _loss = loss.detach()
 
 
-# ---- where the time goes
+# ---- time per phase
 
 def phase(number):
     if _thread in (0, _ident()):
@@ -139,8 +140,8 @@ def phase(number):
 
 
 def data_begins(trains):
-    """Somebody asks for a batch: the loop for training or, with `trains` False, for something else, or another thread. For data_ended: the time, -1
-    for something else, 0 for another thread."""
+    """A batch was requested: by the loop for training or, with `trains` False, for something else, or by another
+    thread. Returns a value for data_ended: the time, -1 for something else, 0 for another thread."""
     if _thread != _ident():
         if _thread or threading.current_thread() is not threading.main_thread():
             return 0

@@ -1,33 +1,36 @@
-"""Observes whether the losses of the user's script stay finite: those on which backward is called, and those that torch.nn.functional computes. The
-contract of this check is in observing.py; silent.py starts it, and batches.py calls it for the latter.
+"""Observes whether the losses of the user's script stay finite: those on which backward is called, and those that
+torch.nn.functional computes. observing.py has the contract of this check; silent.py starts it, and batches.py calls it
+for the latter.
 
-One NaN is no fault: a GradScaler leaves a few steps out at first, and a batch may have no label at all. ENOUGH of them one after the other are: the
-training stands still, whether a scaler, the script or nan_to_num() keeps the parameters finite. A loss without backward counts only while nothing trains: a
-head whose labels are rare may have none for long."""
+A single NaN is not a fault: a GradScaler skips a few steps at first, and a batch may have no label at all. ENOUGH
+consecutive ones are a fault: the training makes no progress, even if a scaler, the script or nan_to_num() keeps the
+parameters finite. A loss without backward counts only while nothing trains: a head with rare labels may have none for a
+long time."""
 import functools
 import math
 
 from fulldeck.adapters.observing import arrived, compiling, guarded, is_capturing, pending, read_later
 
-ENOUGH = 20              # losses, one after the other
-READ_EVERY = 7           # of them on a card: a copy costs more than a number of the host
-IDLE = 4                 # losses without a step: fewer are several losses of one step, or accumulation
+ENOUGH = 20              # consecutive losses
+READ_EVERY = 7           # losses on a card per copy: a copy costs more than a number on the host
+# Losses without a step; fewer may be several losses of one step, or gradient accumulation.
+IDLE = 4
 
 
 class NonfiniteStreak:
-    """Of losses that were not finite."""
+    """A series of non-finite losses."""
 
     def __init__(self):
         self.seen = 0        # losses
-        self.since = 0       # of them, since the latest step
+        self.since = 0       # losses since the latest step
         self.length = 0
         self.began = 0       # step
 
 
 _backward, _computed = NonfiniteStreak(), NonfiniteStreak()
 _reported = False
-_steps = None            # gives the number of steps so far
-_report = None           # gets the step in which it began
+_steps = None            # returns the number of steps so far
+_report = None           # called with the first step of the series
 
 
 def watch_losses(torch, steps, report):
@@ -60,7 +63,7 @@ def check_loss(torch, loss, streak):
     if loss.device.type == "cpu":
         judge(streak, [loss.item()], 1, _steps())
         return
-    if pending and streak is _computed:  # there are no steps in which values arrive
+    if pending and streak is _computed:  # there are no steps in which values could arrive
         arrived()
     streak.seen += 1
     if streak.seen % READ_EVERY == 0 and not is_capturing(torch, loss):
@@ -69,7 +72,7 @@ def check_loss(torch, loss, streak):
 
 
 def judge(streak, values, count, step):
-    """`count`: losses for which this one stands."""
+    """`count`: number of losses that this one represents."""
     global _reported
     if math.isfinite(values[0]):
         streak.length = 0

@@ -1,9 +1,9 @@
-"""MMEngine on the rank's card: device, start, communication, mixed precision, SyncBN and resume. docs/python-frameworks.md
+"""MMEngine on the rank's card: device, initialization, communication, mixed precision, SyncBN and resume.
+docs/python-frameworks.md
 
-MMEngine asks for cards by name, and has no name for some. Where the card is one of those, its modules get the card's name, and the
-functions that call CUDA without asking are replaced, each in the module that has it when that module is imported. What goes through
-torch.cuda (seeds, memory figures, empty_cache, synchronize) is redirected there (cuda.py), and `device_ids` of the wrapper by
-data_parallel.py.
+MMEngine selects cards by name and does not know some of them. For those, its modules get the card's name, and the
+functions that call CUDA directly are replaced in their modules at import. Calls through torch.cuda (seeds, memory
+statistics, empty_cache, synchronize) are redirected by cuda.py, and `device_ids` of the wrapper by data_parallel.py.
 
 Resume works on every device: see allow_history()."""
 import contextlib
@@ -13,7 +13,7 @@ import os
 from fulldeck import board
 from fulldeck.adapters import NotKnown, card, loop, on_import, say, say_once
 
-VERSIONS = ((0, 7), (0, 11))  # from, and not to
+VERSIONS = ((0, 7), (0, 11))  # from (inclusive), to (exclusive)
 
 
 def version_of(module):
@@ -36,7 +36,7 @@ def adapt(mmengine):
         return "init_dist without CUDA, resume"
     if not card.is_foreign():
         return "resume"
-    # Also where MMEngine has branches for the card: it asks for CUDA before some of them, and torch.cuda.is_available() is True.
+    # Also if MMEngine supports the card: some of its checks try CUDA first, and torch.cuda.is_available() is True.
     on_import("mmengine.device.utils", set_device_type)
     on_import("mmengine.logging.logger", set_device_index)
     if own_name():
@@ -53,12 +53,12 @@ def adapt(mmengine):
 
 
 def own_name():
-    """Cards that MMEngine has branches for, with the vendor's module that these need."""
+    """Cards that MMEngine supports, with the vendor's module that it needs."""
     return card.kind() in ("npu", "mlu", "musa") and card.has_vendor_module()
 
 
 def replace(module, name, new):
-    """Puts `new` in the place of module.name, also where a package above has taken the name over already."""
+    """Replaces module.name with `new`, also in parent packages that have imported the name."""
     import sys
 
     old = getattr(module, name)
@@ -72,21 +72,21 @@ def replace(module, name, new):
 
 
 def set_device_type(utils):
-    # get_device() returns this constant, and everybody asks get_device().
+    # get_device() returns this constant, and all callers use get_device().
     if utils.DEVICE not in ("cpu", "cuda", card.kind()):
         raise NotKnown("it has chosen the device {} itself".format(utils.DEVICE))
     utils.DEVICE = card.kind()
 
 
 def set_device_index(logger):
-    """For the names of the log files. MMEngine reads the number from CUDA_VISIBLE_DEVICES where torch.cuda.is_available(): a simulated card is
-    not in that list."""
+    """For the names of log files. If torch.cuda.is_available(), MMEngine reads the number from CUDA_VISIBLE_DEVICES,
+    which does not contain a simulated card."""
     if hasattr(logger, "_get_device_id") and card.is_simulated():
         replace(logger, "_get_device_id", lambda: card.index())
 
 
 def pass_device_object(torch, model):
-    """MMEngine's own to() imports torch_npu where the device is a text with npu in it; a torch.device passes."""
+    """MMEngine's own to() imports torch_npu if the device is a string that contains npu; a torch.device avoids that."""
     original = model.to
 
     @functools.wraps(original)
@@ -101,8 +101,8 @@ def pass_device_object(torch, model):
 
 
 def use_pytorch_launcher(utils):
-    """The variables of Slurm and of MPI are those of the launcher, the same in all ranks that it has started: with them every rank
-    would take the number of its host for its own."""
+    """The variables of Slurm and MPI are those of the launcher, the same in all ranks that it started: with them, every
+    rank would take the rank of its node."""
     original = utils.init_dist
 
     def init_dist(launcher, *arguments, **options):
@@ -123,7 +123,7 @@ def init_without_cuda(utils):
         if init_backend != "torch":
             return original(backend, init_backend=init_backend, **options)
         if card.is_foreign():
-            card.enter()  # in place of torch.cuda.set_device(local_rank): the launcher knows which card is this rank's
+            card.enter()  # replaces torch.cuda.set_device(local_rank): the launcher assigned the card
         utils.torch_dist.init_process_group(backend=backend, **options)
 
     replace(utils, "_init_dist_pytorch", _init_dist_pytorch)
@@ -148,7 +148,7 @@ def autocast_on_device(amp):
             with original(device_type, dtype, enabled, cache_enabled):
                 yield
             return
-        # float16 as on CUDA, where MMEngine's default comes from.
+        # float16 as on CUDA, the origin of MMEngine's default.
         with amp.torch.autocast(device_type=card.kind(), dtype=dtype or amp.torch.float16, enabled=enabled, cache_enabled=cache_enabled):
             yield
 
@@ -164,9 +164,9 @@ def use_device_grad_scaler(wrapper):
         def __init__(self, *arguments, **options):
             super().__init__(card.kind(), *arguments, **options)
 
-    # A scaler of CUDA's kind would turn itself off with no more than a warning.
+    # A CUDA scaler would disable itself with only a warning.
     wrapper.GradScaler = GradScaler
-    # What the constructor asserts: that there is a card for mixed precision.
+    # The constructor asserts that a card for mixed precision exists.
     wrapper.is_cuda_available = lambda: True
 
 
@@ -183,13 +183,14 @@ def use_torch_sync_bn(utils):
     replace(utils, "convert_sync_batchnorm", convert_sync_batchnorm)
 
 
-# Hook points of the Runner -> what the loop does from there on.
+# Hook points of the Runner -> the phase of the loop that starts there.
 PHASES = {"before_train": board.INIT, "before_val": board.VALIDATION, "before_test": board.VALIDATION,
           "before_save_checkpoint": board.CHECKPOINT, "after_load_checkpoint": board.LOADING, "after_run": board.FINISHED}
 
 
 def report_steps(runner):
-    """Every loop of MMEngine's calls the hooks of its Runner, with the number of the iteration, how many there will be, and the loss."""
+    """Every loop of MMEngine calls the hooks of its Runner with the iteration number, the number of iterations, and the
+    loss."""
     original = runner.call_hook
 
     def look(self, point, outputs):
@@ -211,12 +212,12 @@ def report_steps(runner):
     runner.call_hook = call_hook
 
 
-# What a checkpoint of MMEngine has in it beside tensors: the history of the log, which is an object of its own with numpy arrays.
+# Objects other than tensors in an MMEngine checkpoint: the history of the log, a class with numpy arrays.
 STATISTICS = ("min", "max", "current", "mean")
 
 
 def statistic_of_history(holder, name):
-    """Stands in the place of getattr in a checkpoint: gives the four methods of HistoryBuffer that one holds, and nothing else.
+    """Replaces getattr in a checkpoint: returns only the four methods of HistoryBuffer that such a file contains.
     getattr itself would let a file call anything."""
     from mmengine.logging.history_buffer import HistoryBuffer
 
@@ -234,7 +235,7 @@ def safe_for_checkpoints():
     reconstruct = core.multiarray._reconstruct
     scalar = core.multiarray.scalar
     safe = [HistoryBuffer, numpy.ndarray, numpy.dtype, (statistic_of_history, "builtins.getattr")]
-    # Files of numpy 1 say numpy.core, those of numpy 2 numpy._core.
+    # Files of numpy 1 contain numpy.core, those of numpy 2 numpy._core.
     for package in ("numpy.core", "numpy._core"):
         safe += [(reconstruct, package + ".multiarray._reconstruct"), (scalar, package + ".multiarray.scalar")]
     for kind in ("float64", "float32", "int64", "int32"):
@@ -245,8 +246,8 @@ def safe_for_checkpoints():
 
 
 def allow_history(checkpoint):
-    """torch from 2.6 on loads nothing but tensors and what was declared safe (weights_only). MMEngine's own log history is declared, for
-    the time of its own loading alone; objects of the user's own in a checkpoint are refused by torch as ever."""
+    """From 2.6 on, torch loads only tensors and types that were declared safe (weights_only). MMEngine's log history is
+    declared safe only while MMEngine loads a checkpoint; torch still rejects the user's own objects."""
     torch = checkpoint.torch
     if not hasattr(getattr(torch, "serialization", None), "safe_globals"):
         return  # an older torch: it loads everything

@@ -1,5 +1,5 @@
-"""What the checks for silent errors have in common (silent.py, batches.py, child_failures.py): they write on the rank board, what they raise never
-reaches the program, and they read values from a card without waiting for it."""
+"""Shared contract of the checks for silent errors (silent.py, batches.py, child_failures.py): they write to the rank
+board, their exceptions never reach the program, and they read values from a card without waiting for it."""
 import collections
 import contextlib
 import functools
@@ -9,12 +9,12 @@ from fulldeck.adapters import loop
 
 MAX_PENDING = 8         # copies from a card that have not arrived
 
-_functions = {}          # check -> the function that is guarded; tests replace them
+_functions = {}          # check -> the guarded function; tests replace them
 _off = {}                # check -> why it is off
 
 
 def guarded(function):
-    """A check: what it raises turns it off, with one report, and nothing reaches the program."""
+    """Decorator of a check: an exception disables the check, with one report, and never reaches the program."""
     name = function.__name__.strip("_")
     _functions[name] = function
 
@@ -37,11 +37,11 @@ def _disable(name, error):
         first = next(iter(_off))
         observe(boards.CHECK_DISABLED, count=len(_off), text="{}: {}".format(first, _off[first]))
     except Exception:
-        pass  # the board is what failed; there is nobody left to report to
+        pass  # the board itself failed, so there is nowhere to report to
 
 
 def compiling(torch):
-    """The function that says whether torch.compile traces right now, under its newer or its older name."""
+    """Returns the function that reports whether torch.compile is tracing, under its newer or its older name."""
     for name in ("compiler", "_dynamo"):
         is_compiling = getattr(getattr(torch, name, None), "is_compiling", None)
         if is_compiling is not None:
@@ -50,7 +50,8 @@ def compiling(torch):
 
 
 def untraced(torch, hook):
-    """A hook that torch.compile leaves out of its graph, and calls between two. Torch's own optimizers break the graph as well."""
+    """A hook that torch.compile excludes from its graph and calls between two graphs. Torch's own optimizers break the
+    graph as well."""
     disable = getattr(torch, "_disable_dynamo", None) or getattr(getattr(torch, "_dynamo", None), "disable", None)
     return hook if disable is None else disable(hook)
 
@@ -61,12 +62,14 @@ def observe(check, state=0, value=0, count=0, step=0, text=None):
 
 # ---- values from a card, without waiting for it
 
-pending = collections.deque()  # (module of the card's kind, device, event, host tensor, what to do with its numbers)
-_no_copies = set()             # kinds of card that have no pinned memory
+# (module of the card's kind, device, event, host tensor, callback for its values)
+pending = collections.deque()
+_no_copies = set()             # kinds of card without pinned memory
 
 
 def _on(module, device):
-    """Makes this card the current one: an event is recorded on a stream of the current card, and a capture is_stream_capturing for there."""
+    """Makes this card the current one: an event is recorded on a stream of the current card, and is_stream_capturing()
+    applies to it."""
     context = getattr(module, "device", None)
     return contextlib.nullcontext() if context is None else context(device)
 
@@ -80,20 +83,22 @@ def _is_capturing(module, device):
 
 
 def is_capturing(torch, tensor):
-    """Whether a CUDA graph is being captured on the tensor's card. To be is_stream_capturing before a check launches anything there: a kernel of fulldeck would become
-    a part of the program's graph, and an event that is is_stream_capturing for, or a value that is waited for, would break the capture."""
+    """Whether a CUDA graph is being captured on the tensor's card. Must be checked before a check launches anything
+    there: a kernel of fulldeck would become a part of the program's graph, and querying an event or waiting for a value
+    would break the capture."""
     kind = tensor.device.type
     return kind != "cpu" and _is_capturing(getattr(torch, kind, None), tensor.device)
 
 
 def has_to_wait(torch, kind):
-    """Whether values of this kind of card cannot be had without waiting for it: torch has no events or no pinned memory for it."""
+    """Whether values of this kind of card require waiting for it: torch has no events or no pinned memory for it."""
     return kind in _no_copies or not hasattr(getattr(torch, kind, None), "Event")
 
 
 def read_later(torch, tensor, then):
-    """Gives the numbers of a small tensor to then(list): at once from the CPU, else in a later step, when the copy has arrived. False where
-    they will not come: has_to_wait(), is_capturing(), or too many are under way."""
+    """Passes the values of a small tensor to then(list): immediately from the CPU, otherwise in a later step, when the
+    copy has arrived. Returns False if they will not arrive: has_to_wait(), is_capturing(), or too many pending copies.
+    """
     kind = tensor.device.type
     if kind == "cpu":
         then(tensor.tolist())
@@ -116,7 +121,7 @@ def read_later(torch, tensor, then):
 
 @guarded
 def arrived():
-    """Takes what has come. Asks for no event while a graph is captured."""
+    """Processes the copies that have arrived. Does not query events while a graph is captured."""
     while pending and not _is_capturing(*pending[0][:2]) and pending[0][2].query():
         _, _, _, host, then = pending.popleft()
         then(host.tolist())

@@ -1,5 +1,5 @@
-"""Threads of OpenCV in a Python rank and its data loaders: fulldeck run --opencv-threads. OpenCV takes a thread for each core in each
-process, which with several ranks and loaders are more threads than cores many times over."""
+"""Threads of OpenCV in a Python rank and its data loaders: fulldeck run --opencv-threads. By default OpenCV uses one
+thread per core in each process, which oversubscribes the cores many times with several ranks and loaders."""
 import os
 
 VARIABLE = "FULLDECK_OPENCV_THREADS"

@@ -1,10 +1,10 @@
-"""The rank's card proves itself with a small computation before the program uses it: allocate, compute, compare, free. A card that
-hangs, raises or computes wrongly ends the rank here with its name, and not hours later with a loss that means nothing.
-FULLDECK_PROBE=0 (--no-probe) leaves it out."""
+"""Probes the rank's card with a small computation before the program uses it: allocate, compute, compare, free. A card
+that hangs, raises or computes wrongly ends the rank here with the card's name, instead of hours later with a
+meaningless loss. FULLDECK_PROBE=0 (--no-probe) disables it."""
 import os
 import threading
 
-# Far more than a card takes that has to be woken first.
+# Far more than a card needs for its initialization.
 SECONDS = 120
 SIDE = 64
 WORDS = 1 << 18
@@ -13,7 +13,7 @@ _done = False
 
 
 class CardFailed(RuntimeError):
-    """The card is not usable; the text says which and why."""
+    """The card is not usable; the text says which one and why."""
 
 
 def prove_once():
@@ -31,7 +31,7 @@ def prove_once():
         _done = False
         raise
     finally:
-        # The launcher takes no work of the card before this for the program's.
+        # The launcher does not attribute earlier work on the card to the program.
         board.ours().probed()
 
 
@@ -41,10 +41,10 @@ def prove(device, seconds=SECONDS):
     def run_in_thread():
         try:
             found["wrong"] = find_error(device)
-        except BaseException as error:  # of a thread of ours: it is told to the one that waits
+        except BaseException as error:  # in the probe's thread; passed on to the waiting thread
             found["failure"] = error
 
-    # A thread, because a card that hangs does not come back; as a daemon it keeps nobody from ending.
+    # A thread, because a hanging card never returns; a daemon, so that it does not block the exit.
     prover = threading.Thread(target=run_in_thread, name="fulldeck-proof", daemon=True)
     prover.start()
     prover.join(seconds)
@@ -61,7 +61,8 @@ def prove(device, seconds=SECONDS):
 
 
 def find_error(device):
-    """Empty: it computes as the host does. Whole numbers of at most 8 in size, so that every sum is exact whatever the order."""
+    """Empty if the card computes like the CPU. Integers of at most 8 in magnitude, so that every sum is exact in any
+    order."""
     import torch
 
     with torch.no_grad():

@@ -1,13 +1,14 @@
-"""What the program's own groups of torch.distributed are doing, on the rank board, for the launcher's verdicts on hangs: docs/hangs.md
+"""Reports the collectives of the program's own torch.distributed groups on the rank board, for the launcher's hang
+detection: docs/hangs.md
 
-torch keeps a record of every collective call (its "flight recorder", on by default; Gloo's and NCCL's, those of DistributedDataParallel
-included). One daemon thread looks at its counters ten to twenty times a second, as what a look costs allows (some 150 µs between the steps
-of a training, waking up included), and tells the board the number of the last call that ended and of the one that is under way. So the
-board's sum of the time in calls is made of as many samples, which is enough to see who waits least over some seconds. Only when a call has
-been under way for a second does it read the record itself, once, to tell which call that is. It needs the GIL, and not the main thread:
-that may be stuck in C++.
+torch records every collective call (its "flight recorder", on by default; for Gloo and NCCL, including the calls of
+DistributedDataParallel). One daemon thread reads its counters ten to twenty times per second, depending on the cost
+(about 150 µs between the steps of a training, including the wake-up), and reports the number of the last completed call
+and of the current one to the board. So the board's total time in calls is a sampled value, which is enough to find the
+rank that waits least over some seconds. Only when a call has lasted for a second does it read the record itself, once,
+to identify the call. It needs the GIL, but not the main thread, which may be stuck in C++.
 
-Groups of the backend `fulldeck` tell the board themselves, and are in no record of torch's."""
+Groups of the backend `fulldeck` report to the board themselves and are not in torch's record."""
 import atexit
 import functools
 import glob
@@ -22,23 +23,24 @@ import time
 from fulldeck import board
 from fulldeck.adapters import say
 
-POLL_INTERVAL = 0.05    # seconds between two looks
-MAX_POLL_INTERVAL = 0.1    # at most so many
-MAX_OVERHEAD = 0.001   # of the time, which looks may cost
-DETAIL_DELAY = 1.0   # seconds that a call is under way before it is looked up
-MAX_NAME_LOOKUPS = 20      # looks at a group whose name is in no record yet
-SLOW_POLL_INTERVAL = 1.0      # seconds between two looks at what changes rarely
-THREAD = "fulldeck_record"  # the kernel keeps 15 characters; src/control/diagnosis/hangs/thread_wait.cc has the same
+POLL_INTERVAL = 0.05    # seconds between two polls
+MAX_POLL_INTERVAL = 0.1    # upper limit
+MAX_OVERHEAD = 0.001   # share of the time that polls may cost
+DETAIL_DELAY = 1.0   # duration of a call, in seconds, before its details are read
+MAX_NAME_LOOKUPS = 20      # polls of a group whose name is in no record yet
+SLOW_POLL_INTERVAL = 1.0      # seconds between two polls of what changes rarely
+THREAD = "fulldeck_record"  # the kernel keeps 15 characters; must match src/control/diagnosis/hangs/thread_wait.cc
 
-# Between the steps of a training the caches are cold, and every line that a look needs costs: it is one search, not a whole json.
+# Between the steps of a training the caches are cold, and every extra line of code costs time: one search instead of
+# parsing the JSON.
 STATUS = re.compile(rb'"(\d+)":\{"last_completed_collective":"(-?\d+)","last_enqueued_collective":"(-?\d+)"')
 
-# What Gloo, NCCL and the store say when a connection ends; their exceptions are plain RuntimeErrors.
+# Messages of Gloo, NCCL and the store when a connection ends; their exceptions are plain RuntimeErrors.
 PEER_LOST = re.compile(r"gloo/transport|Connection (closed|reset) by peer|Broken pipe|Socket Timeout|ncclRemoteError|NCCL error: remote")
 
-# Counters and records of all backends but NCCL; those of NCCL.
+# Counters and records of all backends except NCCL; those of NCCL.
 SOURCES = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-# The same for all ranks of a group, sizes included; of the others the operation alone must be.
+# Operations whose sizes must match on all ranks of a group; of the others, only the operation must match.
 SAME_SIZES = frozenset(("all_reduce", "broadcast", "barrier", "reduce", "all_gather", "reduce_scatter"))
 OPERATIONS = {
     "allreduce": "all_reduce", "all_reduce": "all_reduce", "allreduce_coalesced": "all_reduce", "broadcast": "broadcast",
@@ -53,12 +55,12 @@ DATATYPES = {
 
 
 def number_of(text):
-    """Not 0, the same on all ranks."""
+    """Not 0, and the same on all ranks."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") | 1
 
 
 def counters(text):
-    """(key of the group, number of the call that ended last, of the one that began last) of each group."""
+    """(key of the group, number of the last completed call, number of the last started call) of each group."""
     found = STATUS.findall(text)
     if found or b"last_enqueued_collective" not in text:
         return found
@@ -67,8 +69,8 @@ def counters(text):
 
 
 def is_communication(error):
-    """Whether an exception comes from a call of torch.distributed's or of a backend of it that lost a peer."""
-    if "fulldeck: " in str(error):  # a group of our own has reported it, and knows which peer
+    """Whether an exception comes from a call of torch.distributed, or of a backend of it, that lost a peer."""
+    if "fulldeck: " in str(error):  # a fulldeck group has reported it, and knows which peer
         return False
     if type(error).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError"):
         return True
@@ -76,7 +78,7 @@ def is_communication(error):
 
 
 def name_thread():
-    """The kernel's name of this thread. The launcher knows by it that this thread's waits say nothing about the program: docs/hangs.md"""
+    """Sets the kernel's name of this thread. By this name the launcher ignores the thread's waits: docs/hangs.md"""
     try:
         with open("/proc/self/task/{}/comm".format(threading.get_native_id()), "w") as file:
             file.write(THREAD)
@@ -85,7 +87,8 @@ def name_thread():
 
 
 def wait_for_gloo(seconds):
-    """Until Gloo's threads have let go of the tensors of their last calls: one that wants the GIL when Python ends aborts the process."""
+    """Waits until Gloo's threads have released the tensors of their last calls: a thread that needs the GIL while
+    Python exits aborts the process."""
     end = time.monotonic() + seconds
     quiet = 0
     while quiet < 3 and time.monotonic() < end:
@@ -111,7 +114,7 @@ def states_of_gloo_threads():
 
 
 class Group:
-    """One group, as its counters were reported last."""
+    """One group, with its last reported counters."""
 
     def __init__(self):
         self.slot = None      # on the board; None: its name is not known yet
@@ -119,9 +122,9 @@ class Group:
         self.gone = False     # the program has destroyed it
         self.tries = 0
         self.enqueued = self.completed = 0
-        self.reported = (0, 0)    # under way, completed
-        self.since = 0.0      # the counters stand so since (time.monotonic)
-        self.detailed = 0     # the call of which the board has everything
+        self.reported = (0, 0)    # current call, completed calls
+        self.since = 0.0      # time of the last change of the counters (time.monotonic)
+        self.detailed = 0     # the call whose details were reported
 
 
 class Recorder:
@@ -131,18 +134,18 @@ class Recorder:
         self.sources = [(name, getattr(native, name)) for name in SOURCES if hasattr(native, name)]
         self.groups = {}
         self.failure = None  # why it ended
-        self.lost_peer = False  # a call of a group failed: from then on the groups stay on the board as they were
-        self.next_slow_poll = 0.0  # the next look at what changes rarely
+        self.lost_peer = False  # a call of a group failed: afterwards the groups' entries on the board do not change
+        self.next_slow_poll = 0.0  # time of the next poll of what changes rarely
         self.stopping = threading.Lock()
         self.stopping.acquire()
-        self.poll_lock = threading.Lock()  # the thread, and whoever leaves a group, look one at a time
+        self.poll_lock = threading.Lock()  # polls are serialized: the thread's, and those of code that destroys a group
         self.thread = threading.Thread(target=self.run, name="fulldeck_recorder", daemon=True)
 
     def start(self):
         if self.board.is_open and not self.sources:
             say("note: this torch has no record of its collectives: a hang in them is seen by what the ranks' threads do only")
         if self.board.is_open and self.sources:
-            # Before Python ends: a thread that needs the GIL then is ended in the middle of C++.
+            # Before Python exits: a thread that needs the GIL then is ended in the middle of C++ code.
             atexit.register(self.end)
             self.thread.start()
 
@@ -167,8 +170,8 @@ class Recorder:
             pause += (wanted - pause) / 8
 
     def report_failure(self):
-        """Reports a call of a group that failed: a peer is lost, and the error does not say which. True if there is one: the exception
-        that ends the program, or the one that is being handled."""
+        """Reports a failed call of a group: a peer is lost, and the error does not name it. Returns True if there is
+        such an error: the exception that ends the program, or the one that is being handled."""
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
         while error is not None and not is_communication(error):
             error = error.__cause__ or error.__context__
@@ -179,7 +182,8 @@ class Recorder:
         return self.lost_peer
 
     def report_last_calls(self):
-        """What the last call of each group is, also if it ended a moment after it began: the launcher compares those of a run that failed."""
+        """Reports the last call of each group, also if it completed shortly after it started: after a failed run the
+        launcher compares them."""
         try:
             self.quietly()
             with self.poll_lock:
@@ -201,7 +205,7 @@ class Recorder:
             with self.poll_lock:
                 self.look()
             return True
-        except Exception as error:  # a record of another form: nothing is reported, and nothing may break
+        except Exception as error:  # a record with a different format: nothing is reported, and nothing may break
             self.failure = "{}: {}".format(type(error).__name__, error)
             return False
 
@@ -216,10 +220,11 @@ class Recorder:
                 self.poll_group(name, dump, int(key), max(0, int(enqueued)), max(0, int(completed)), now)
 
     def leave(self, process_group=None):
-        """The program is about to destroy one group, or all of them. On the board before any peer can notice: a rank whose peer left names
-        that peer by it. A rank that cleans up because a call failed does not leave; it reports the failure."""
+        """The program is about to destroy one group, or all of them. Reports it on the board before any peer can
+        notice, because a rank whose peer left names that peer. A rank that cleans up after a failed call does not
+        leave; it reports the failure."""
         try:
-            self.quietly()  # groups that were made, used and destroyed between two looks
+            self.quietly()  # groups that were created, used and destroyed between two polls
             if self.report_failure():
                 return
             name = self.c10d._world.pg_names.get(process_group)
@@ -229,7 +234,7 @@ class Recorder:
                     if group.name is not None and not group.gone and (everything or group.name == name):
                         group.gone = True
                         self.board.group_leave(group.slot)
-        except Exception:  # a torch of another form: the thread sees it within a second
+        except Exception:  # a torch with a different format: the thread detects that within a second
             pass
 
     def leave_destroyed(self):
@@ -253,7 +258,7 @@ class Recorder:
             self.join(group, dump, key)
             if group.slot is None:
                 return
-        # Of several calls under way the oldest one is what this rank waits for.
+        # This rank waits for the oldest of several pending calls.
         under_way = completed + 1 if enqueued > completed else completed
         stuck = enqueued > completed and now - group.since >= DETAIL_DELAY and group.detailed != under_way
         if (under_way, completed) != group.reported or stuck:
@@ -289,7 +294,8 @@ class Recorder:
 
     @staticmethod
     def call(dump, key, number):
-        """(operation, datatype, count, bytes, fingerprint) of a call in the record; None where it is not there any more."""
+        """(operation, datatype, count, bytes, fingerprint) of a call in the record; None if the record no longer has
+        it."""
         for entry in reversed(json.loads(dump(True, False)).get("entries") or []):
             if str(entry.get("pg_id")) != str(key) or entry.get("collective_seq_id") != number or entry.get("is_p2p"):
                 continue
@@ -309,7 +315,8 @@ class Recorder:
 
 
 class Rendezvous:
-    """The time in init_process_group, as a call of a group of its own: who has not come there yet is waited for too."""
+    """Reports the time in init_process_group as a call of a separate group, because ranks wait for missing ones there
+    too."""
 
     def __init__(self):
         self.board = board.ours()
@@ -330,7 +337,7 @@ class Rendezvous:
 
 
 def _watch_leaving(c10d, recorder):
-    """A rank that destroys a group is seen to leave it before its peers can notice."""
+    """Reports that a rank destroys a group before its peers can notice."""
     real = c10d.destroy_process_group
 
     @functools.wraps(real)
@@ -348,7 +355,7 @@ _started = None
 
 
 def start(c10d):
-    """Called when a program has made its first group."""
+    """Called when a program has created its first group."""
     global _started
     if _started is not None:
         return
@@ -358,5 +365,5 @@ def start(c10d):
         _started = Recorder(c10d, native)
         _started.start()
         _watch_leaving(c10d, _started)
-    except Exception as error:  # no record in this version of torch
+    except Exception as error:  # this version of torch has no record
         say("warning: the collectives of torch are not recorded on this rank: {}: {}".format(type(error).__name__, error))

@@ -1,9 +1,11 @@
-"""Silent errors in the user's script: each rank observes its own optimizer steps, gradients, labels, batches, loaded weights and children, and
-writes what it saw on the rank board; the launcher judges (src/control/diagnosis/script_faults.cc) and names the failure code. docs/python.md
+"""Silent errors in the user's script: each rank observes its own optimizer steps, gradients, labels, batches, loaded
+weights and children, and writes its observations to the rank board. The launcher judges them
+(src/control/diagnosis/script_faults.cc) and reports the failure code. docs/python.md
 
-Contract of every check: it never raises into the program (observing.guarded), it never synchronizes a card (observing.read_later), and after the
-first steps it costs a counter, with a sample of the gradients every SAMPLE_EVERY steps. Without a board nothing is observed. Here are the checks
-of steps, gradients, devices and weights; those of data are in batches.py and validation.py, those of child processes in child_failures.py."""
+Contract of every check: it never raises into the program (observing.guarded), it never synchronizes a card
+(observing.read_later), and after the first steps it costs a counter, with a sample of the gradients every SAMPLE_EVERY
+steps. Without a board nothing is observed. This module has the checks of steps, gradients, devices and weights; those
+of data are in batches.py and validation.py, those of child processes in child_failures.py."""
 import atexit
 import collections
 import functools
@@ -16,10 +18,12 @@ from fulldeck import board as boards
 from fulldeck.adapters import batches, card, child_failures, is_child, loop, losses, on_import, validation
 from fulldeck.adapters.observing import arrived, guarded, is_capturing, observe, pending, read_later, untraced
 
-FIRST_STEPS = 20         # of each optimizer: all of them are sampled, and a parameter has to have a gradient in one
-MIN_STEPS = 10        # a shorter run says nothing about gradients
-SAMPLE_EVERY = 50        # steps, later: for NaN and Inf
-LATE_STEPS = 200         # layers may join later, and rewards be reached later: until then a missing gradient is only a note …
+# First steps of each optimizer: all of them are sampled, and a parameter must have a gradient in one of them.
+FIRST_STEPS = 20
+MIN_STEPS = 10        # a shorter run is not enough to judge gradients
+SAMPLE_EVERY = 50        # later steps: for NaN and Inf
+# Layers may join later, and rewards may come later: until this step a missing gradient is only a note …
+LATE_STEPS = 200
 LATE_EVERY = 10          # … and gradients are sampled at this interval, in steps
 FEW_BYTES = 1 << 20      # on a card that is not used
 
@@ -48,17 +52,17 @@ def adapt(torch):
 # ---- optimizer steps
 
 class Steps:
-    """Of one optimizer."""
+    """State of one optimizer."""
 
     def __init__(self):
         self.count = 0
         self.samples = 0
-        self.trainable = {}    # id -> weak parameter, of the first steps; None when they have been judged
-        self.present = set()   # of those: a gradient was there
-        self.with_gradient = set()  # and was not zero, as far as is known
-        self.judged = False    # the latest sample was
-        self.noted = False     # that gradients are missing
-        self.absent = []       # weak parameters that never had a gradient, after the first steps
+        self.trainable = {}    # id -> weak reference to a parameter, of the first steps; None once they were judged
+        self.present = set()   # of those: parameters that had a gradient
+        self.with_gradient = set()  # and whose gradient was not zero, as far as is known
+        self.judged = False    # whether the latest sample was judged
+        self.noted = False     # whether missing gradients were noted
+        self.absent = []       # weak references to parameters that never had a gradient, after the first steps
 
 
 _optimizers = weakref.WeakKeyDictionary()
@@ -67,7 +71,7 @@ _grouped = False
 
 
 def after_step(torch, optimizer, named=None):
-    """`named`: arguments of the step."""
+    """`named`: keyword arguments of the step."""
     global _steps
     _steps += 1
     if pending:
@@ -78,7 +82,7 @@ def after_step(torch, optimizer, named=None):
         steps = _optimizers.get(optimizer)
         if steps is None:
             steps = _optimizers[optimizer] = Steps()
-    except TypeError:  # an optimizer that cannot be a key
+    except TypeError:  # an optimizer that is not hashable
         return
     steps.count += 1
     count = steps.count
@@ -100,7 +104,7 @@ def after_step(torch, optimizer, named=None):
     gradients(torch, optimizer, steps, bool(named) and named.get("grad_scaler") is not None)
 
 
-# Programs whose ranks meet in another way than torch.distributed.
+# Libraries whose ranks rendezvous without torch.distributed.
 OTHER_GROUPS = ("mpi4py", "horovod", "deepspeed", "ray", "hivemind", "oneccl_bindings_for_pytorch")
 
 
@@ -115,7 +119,7 @@ def group(torch):
 
 
 def has_remote_calls():
-    """Whether the ranks meet through torch.distributed.rpc. Torch itself imports that module."""
+    """Whether the ranks rendezvous through torch.distributed.rpc. Torch itself imports that module."""
     remote = sys.modules.get("torch.distributed.rpc")
     agent = getattr(getattr(remote, "api", None), "_is_current_rpc_agent_set", None)
     return agent is not None and bool(agent())
@@ -130,7 +134,7 @@ def gradients(torch, optimizer, steps, scaled):
     steps.samples += 1
     steps.judged = False
     first = steps.trainable is not None
-    # A GradScaler looks for Inf itself, and the optimizer leaves this very step out.
+    # A GradScaler checks for Inf itself, and the optimizer skips this very step.
     scaled = scaled or getattr(optimizer, "found_inf", None) is not None
     found, numbers = [], []
     for parameter in parameters_of(optimizer):
@@ -151,7 +155,8 @@ def gradients(torch, optimizer, steps, scaled):
             found.append(gradient)
             numbers.append(number)
         else:
-            steps.with_gradient.add(number)  # of another card or type than the first: present is enough
+            # On a different card or of a different type than the first: a present gradient is enough.
+            steps.with_gradient.add(number)
     if found:
         at = steps.count
 
@@ -159,7 +164,7 @@ def gradients(torch, optimizer, steps, scaled):
             _judge_values(steps, numbers, values, at, scaled)
 
         with torch.no_grad():
-            # The largest value, not the sum of squares: that would overflow where no gradient does.
+            # The maximum, not the sum of squares, which could overflow although no gradient does.
             if found[0].device.type == "cpu":  # where this norm is 16 times slower than a minimum and a maximum
                 least, largest = (torch.stack(ends).tolist() for ends in zip(*map(torch.aminmax, found)))
                 judge([max(-low, high) for low, high in zip(least, largest)])
@@ -196,7 +201,7 @@ def not_finite(step, state=GRADIENTS):
 
 @guarded
 def has_come(steps):
-    """Whether one of the missing gradients is there: a branch may be in use in every thirtieth step only."""
+    """Whether one of the missing gradients is there: a branch may be used only in every thirtieth step."""
     absent = [(reference, reference()) for reference in steps.absent]
     steps.absent = [reference for reference, parameter in absent if parameter is not None and parameter.grad is None]
     return len(steps.absent) < len(absent)
@@ -204,7 +209,8 @@ def has_come(steps):
 
 @guarded
 def last_parameters(torch, optimizer, steps):
-    """A training that ended in NaN after the last sample. Of trained parameters in host memory: nobody waits for a card at the end. Inf may be meant."""
+    """Detects a training that became NaN after the last sample. Only trained parameters in host memory: nothing waits
+    for a card at exit. Inf may be intended."""
     for parameter in parameters_of(optimizer):
         if _not_finite_at:
             return
@@ -215,13 +221,14 @@ def last_parameters(torch, optimizer, steps):
 
 
 CERTAIN, ZEROS, MISSING = range(3)  # states of the check: the last two are notes
-_without = [0, 0, 0, "", MISSING]   # tensors without a gradient, all, steps, names, state: of the optimizer with the most
+# Tensors without a gradient, all tensors, steps, names, state: of the optimizer with the most such tensors.
+_without = [0, 0, 0, "", MISSING]
 
 
 @guarded
 def judge_gradients(torch, optimizer, steps, ended):
-    """After the first steps what is missing is a note; a warning after LATE_STEPS, or at the end. Gradients of zeros are judged after LATE_STEPS alone: in a
-    run that ended before, they are a note."""
+    """After the first steps a missing gradient is a note; after LATE_STEPS, or at the end, a warning. Zero gradients
+    are judged only after LATE_STEPS: in a run that ended earlier, they are a note."""
     steps.judged = True
     without = [parameter for number, parameter in ((number, parameter()) for number, parameter in steps.trainable.items())
                if number not in steps.with_gradient and parameter is not None and parameter.requires_grad]
@@ -240,7 +247,7 @@ def judge_gradients(torch, optimizer, steps, ended):
 
 
 def counts_more(without, state):
-    """Than what is reported: a warning does, compared with a note, and else more tensors do."""
+    """Whether it is more severe than the current report: a warning outranks a note, otherwise more tensors do."""
     was_certain = _without[0] and _without[4] == CERTAIN
     if was_certain != (state == CERTAIN) and _without[0]:
         return bool(without) and state == CERTAIN
@@ -251,7 +258,7 @@ def report_gradients(torch, steps, without, state):
     if not counts_more(without, state):
         return
     names = [name[len("module."):] if name.startswith("module.") else name for name in names_of(torch, without)]
-    # Experts of a mixture may wait long for their first token.
+    # Experts of a mixture may get their first token late.
     kept = [name for name in names if "expert" not in name and "moe" not in name.lower().split(".")]
     if counts_more(kept, state):
         _without[:] = [len(kept), len(steps.trainable), steps.samples, ", ".join(kept), state]
@@ -259,7 +266,8 @@ def report_gradients(torch, steps, without, state):
 
 
 def names_of(torch, parameters):
-    """As the largest module that has them calls them; by shape where none is found. Slow: only for parameters that something is wrong with."""
+    """Names within the largest module that has the parameters; by shape if there is none. Slow: only for parameters
+    with a problem."""
     wanted = {id(parameter) for parameter in parameters}
     names = {}
     every = validation.every_module(torch)
@@ -272,23 +280,23 @@ def names_of(torch, parameters):
             for name, parameter in module.named_parameters():
                 if id(parameter) in wanted and len(name) > len(names.get(id(parameter), "")):
                     names[id(parameter)] = name
-        except AttributeError:  # a module that is not finished
+        except AttributeError:  # a module that is not fully constructed
             continue
     return [names.get(id(parameter), "a tensor of shape {}".format(tuple(parameter.shape))) for parameter in parameters]
 
 
-# ---- where the parameters are
+# ---- devices of the parameters
 
-# Which lists of visible cards count for a kind of device.
+# Variables with the list of visible cards, by kind of device.
 VISIBLE = {"cuda": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "gcu": ("TOPS_VISIBLE_DEVICES",),
            "npu": ("ASCEND_RT_VISIBLE_DEVICES",), "mlu": ("MLU_VISIBLE_DEVICES",), "musa": ("MUSA_VISIBLE_DEVICES",),
            "sdaa": ("SDAA_VISIBLE_DEVICES",), "hpu": ("HABANA_VISIBLE_MODULES",)}
-# Kinds that each process numbers from 0: its card is known where the list has one alone.
+# Kinds that each process numbers from 0: the card is known only if the list has a single entry.
 FROM_ZERO = ("hpu",)
 
 
 def visible(kind, environment):
-    """(variable, its value): the list that counts; the first one, and None, where none is set."""
+    """(variable, its value): the list in effect; the first variable and None if none is set."""
     for variable in VISIBLE[kind]:
         if variable in environment:
             return variable, environment[variable]
@@ -296,7 +304,7 @@ def visible(kind, environment):
 
 
 def physical(kind, index, environment):
-    """Card `index` of this process, as all processes of the node call it; None where that is not known."""
+    """Card `index` of this process, by its number on the node; None if unknown."""
     listed = [part.strip() for part in (visible(kind, environment)[1] or "").split(",") if part.strip()]
     if kind in FROM_ZERO and len(listed) != 1 and not card.is_simulated():
         return None
@@ -314,7 +322,8 @@ _on_card = False
 
 @guarded
 def device(torch, optimizer, steps):
-    """A card that any optimizer trains on, or that holds other tensors of the process (frozen layers), is used; the first steps may come before that."""
+    """A card is in use if any optimizer trains on it, or if it holds other tensors of the process (frozen layers); the
+    first steps may precede that."""
     global _on_card
     parameters = parameters_of(optimizer)
     on_cards = [parameter.device for parameter in parameters if parameter.device.type not in ("cpu", "meta")]
@@ -323,7 +332,7 @@ def device(torch, optimizer, steps):
             _on_card = True
             on_card(on_cards[0].type, on_cards[0].index or 0)
         return
-    # Parameters that wait on the CPU for a card by design: offloaded ones are sharded or in pinned memory.
+    # Parameters that stay on the CPU by design: offloaded ones are sharded or in pinned memory.
     if steps > 1 and parameters and not _on_card and card.kind() not in (None, "cpu") and not holds_tensors(torch) and "deepspeed" not in sys.modules:
         if not any(hasattr(parameter, "_local_tensor") or hasattr(parameter, "_is_flat_param") or parameter.is_pinned() for parameter in parameters):
             observe(boards.CHECK_DEVICE, 1)
@@ -342,7 +351,8 @@ def on_card(kind, index):
 
 
 def holds_tensors(torch):
-    """Whether this process has more than a few bytes on any card. Asks torch's own counter, and wakes no driver."""
+    """Whether this process has more than a few bytes on any card. Reads torch's own counter, and initializes no
+    driver."""
     module = getattr(torch, card.kind(), None)
     allocated, initialized = getattr(module, "memory_allocated", None), getattr(module, "is_initialized", None)
     if allocated is None or initialized is None or not initialized():
@@ -352,7 +362,7 @@ def holds_tensors(torch):
 
 # ---- modules with a vendor's name
 
-# Of Enflame's collective library there is no Python module; scripts that needed one wrote it themselves.
+# Enflame's collective library has no Python module; scripts that needed one wrote it themselves.
 VENDOR_MODULES = ("eccl", "torch_gcu", "ptex", "torch_npu", "torch_mlu", "torch_musa", "torch_sdaa", "habana_frameworks")
 
 
@@ -364,7 +374,7 @@ def modules():
 
 
 def is_hand_written(module):
-    """Whether no package installed it: it is one file or folder of Python, without a library of its own."""
+    """Whether it was not installed by a package: a single Python file or folder, without a native library."""
     from importlib import metadata
 
     file = getattr(module, "__file__", None)
@@ -385,7 +395,7 @@ def is_hand_written(module):
 
 # ---- random state
 
-# Frameworks that seed all ranks alike by design.
+# Frameworks that use the same seed on all ranks by design.
 SEED_ALIKE = ("transformers.trainer", "lightning", "pytorch_lightning", "mmengine.runner", "accelerate.utils.random")
 
 
@@ -397,15 +407,16 @@ def random_state(torch):
 
 # ---- weights
 
-MIN_FRACTION = 0.1         # of a module's tensors, and of those that were given: fewer are a misfit
+MIN_FRACTION = 0.1         # of a module's tensors, and of the given ones: less is a misfit
 
-_loads = 0               # that gave a module tensors
-_read_names = collections.Counter()  # last parts of names of tensors in checkpoints that were read: how many
+_loads = 0               # loads that gave tensors to a module
+_read_names = collections.Counter()  # last components of tensor names in checkpoints that were read -> count
 _misfits = {}            # id of a module -> (weak module, matched, given, its class, batches before)
 
 
 def watch_loading(owner, strict_by_default):
-    """`owner` has load_state_dict(module, state_dict, strict): torch.nn.Module, and MMEngine's module of checkpoints."""
+    """`owner` has load_state_dict(module, state_dict, strict): torch.nn.Module, and MMEngine's module of
+    checkpoints."""
     real = owner.load_state_dict
 
     @functools.wraps(real)
@@ -430,8 +441,8 @@ def watch_loading(owner, strict_by_default):
 
 @guarded
 def post_hooks(module, found):
-    """Hooks that put (missing, unexpected) into `found` when the last part has been loaded: as torch counts, behind all hooks of the module's own, which may
-    rename keys or leave parts out. MMEngine loads into the module inside of a wrapper."""
+    """Hooks that put (missing, unexpected) into `found` when the last part has been loaded: as torch counts them, after
+    all hooks of the module, which may rename or drop keys. MMEngine loads into the module inside a wrapper."""
     inner = getattr(module, "module", None)
     return [each.register_load_state_dict_post_hook(lambda _, keys: found.append((len(keys.missing_keys), len(keys.unexpected_keys))))
             for each in (module, inner) if hasattr(each, "register_load_state_dict_post_hook")]
@@ -458,7 +469,8 @@ def size_of(module):
 
 @guarded
 def foreign(module, state_dict):
-    """How many tensors of `state_dict` are not the module's own: a script may put what fits into the module's own state, and load that."""
+    """The number of tensors in `state_dict` that are not the module's own: a script may copy matching tensors into the
+    module's own state, and load that."""
     inner = getattr(module, "module", None)
     own = {tensor.data_ptr() for each in (module, inner) if hasattr(each, "parameters")
            for tensors in (each.parameters(), each.buffers()) for tensor in tensors} - {0}
@@ -474,7 +486,8 @@ def has_loaded(module, state_dict, count):
 
 
 def fitted(module, loaded):
-    """A later attempt has filled the module, or a part of it: with other names, or strictly. It counts for each module that got enough of it."""
+    """A later attempt has filled the module, or a part of it: with other names, or strictly. It counts for each module
+    that received enough tensors."""
     parts = {id(part) for part in module.modules()}
     for number, (reference, *_) in list(_misfits.items()):
         owner = reference()
@@ -483,8 +496,9 @@ def fitted(module, loaded):
 
 
 def filtered_out(module):
-    """How many tensors with names like this module's were read, where nothing has been loaded since: the script kept those whose names fit, and none was
-    left. An empty load alone may mean that there is no checkpoint; other ranks than the first may leave the reading to it."""
+    """The number of tensors that were read under names like this module's, if nothing has been loaded since: the script
+    filtered by name, and nothing was left. An empty load by itself may mean that there is no checkpoint; ranks other
+    than the first may leave the reading to it."""
     if _loads or os.environ.get("RANK", "0") != "0":
         return 0
     return sum(_read_names[last] for last in {name.rpartition(".")[2] for name, _ in module.named_parameters()})
@@ -514,7 +528,7 @@ def was_read(found, depth=0):
 
 
 def _module_gone(number):
-    """A module that no batch followed was an attempt; one that was used counts."""
+    """A module without a batch afterwards was only an attempt; one that was used counts."""
     if number in _misfits and _misfits[number][4] == batches.fetched:
         del _misfits[number]
 
@@ -525,7 +539,7 @@ def report_weights():
         observe(boards.CHECK_WEIGHTS, value=matched, count=given, text=name)
 
 
-# ---- the end
+# ---- exit
 
 def at_exit(torch):
     if os.getpid() != _owner:

@@ -1,20 +1,21 @@
-"""Which samples a data set has, by its own list of them: known without reading one, and whatever augmentation makes of it. The contract of this check is
-in observing.py; batches.py and validation.py use it.
+"""Identifies the samples of a dataset by its own list of them: without reading a sample, and independently of
+augmentation. observing.py has the contract of this check; batches.py and validation.py use it.
 
-Two data sets have the same samples when they are of one class, have the same lists of files, and differ in nothing but their augmentation. A list of
-which a data set shows a part only (by `split`, `fold`, an index of its own, a sampler) says nothing."""
+Two datasets have the same samples if they have the same class and the same lists of files, and differ only in their
+augmentation. A list of which a dataset uses only a part (by `split`, `fold`, an index of its own, a sampler) proves
+nothing."""
 import re
 import weakref
 
 LISTS = ("samples", "imgs", "data_list", "img_infos", "data_bytes")  # torchvision, timm, MMEngine, MMDetection
 MIN_SAMPLES = 16
-COMPARED = 64            # entries, from all over a list
+COMPARED = 64            # entries, spread over a list
 WHOLE_SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "DefaultSampler", "OrderedDistributedSampler")
 AUGMENTS = re.compile(r"(transforms?|augment\w*|aug|pipeline|flip|crop|jitter|noise|normalize|test_mode)")
 
 
 class Source:
-    """`data`: weakly, the data set; `indices`: of its samples, None for all."""
+    """`data`: the dataset, by weak reference; `indices`: of its samples, None for all."""
 
     def __init__(self, data, indices):
         self.data, self.indices = weakref.ref(data), indices
@@ -22,7 +23,7 @@ class Source:
 
 
 def of(data, sampler):
-    """None where that is not known, or where the data set lists nothing."""
+    """None if it is unknown, or if the dataset lists nothing."""
     try:
         return _of(data, sampler)
     except (TypeError, AttributeError, NotImplementedError):  # no length, no weak reference
@@ -42,12 +43,12 @@ def _of(data, sampler):
 
 
 def listed(data):
-    """The list of files of which each is one sample."""
+    """The list of files with one sample each."""
     for name in LISTS:
         found = data.__dict__.get(name)
         if found is None or not hasattr(found, "__len__"):
             continue
-        if name == "data_bytes":  # all entries, pickled, one behind the other
+        if name == "data_bytes":  # all entries, pickled, concatenated
             if len(found) >= MIN_SAMPLES and len(data) >= MIN_SAMPLES:
                 return found
         elif isinstance(found, (list, tuple)) and MIN_SAMPLES <= len(found) == len(data) and any(mark in repr(found[0])[:1000] for mark in "'\""):
@@ -82,7 +83,7 @@ def _is_like(first, second):
 
 
 def _equal(one, other):
-    """Of plain values and lists, as far as they say which samples there are; anything else may differ."""
+    """Compares plain values and lists, as far as they determine the samples; anything else may differ."""
     if type(one) is not type(other):
         return not any(isinstance(each, (str, int, float, tuple, list)) for each in (one, other))
     if isinstance(one, (str, int, float)):

@@ -1,8 +1,8 @@
-"""torch's own store of a run on one node listens on the loopback address alone: docs/several-hosts.md
+"""Makes torch's own store of a single-node run listen only on the loopback address: docs/several-hosts.md
 
-`init_process_group` lets rank 0 serve a TCPStore, which torch opens on every interface, without any access control: whoever reaches
-the port can read and change what the ranks agree on. A run on one node has a loopback address, so rank 0 gives the store a socket
-that is bound to it."""
+In `init_process_group`, rank 0 hosts a TCPStore, which torch opens on every interface without any access control:
+anyone who can reach the port can read and change what the ranks agree on. A single-node run has a loopback address, so
+rank 0 gives the store a socket that is bound to it."""
 import functools
 import importlib
 import ipaddress
@@ -10,14 +10,14 @@ import socket
 
 from fulldeck.adapters import say_once
 
-# Of torch's TCPStore, in its order; torch 2.3 and older pass them by position.
+# Parameters of torch's TCPStore, in order; torch 2.3 and older pass them by position.
 PARAMETERS = ("host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers", "multi_tenant", "master_listen_fd", "use_libuv")
 
 
 def adapt(torch):
     if not torch.distributed.is_available():
         return None
-    # torch.distributed has a function of the module's name.
+    # torch.distributed has a function with the module's name.
     rendezvous = importlib.import_module("torch.distributed.rendezvous")
     real = rendezvous.TCPStore
 
@@ -28,11 +28,11 @@ def adapt(torch):
         if len(arguments) > len(PARAMETERS) or not requested.get("is_master") or not is_loopback(host) or "master_listen_fd" in requested:
             return real(*arguments, **named)
         listener = listen(port)
-        if listener is None:  # taken, by an earlier store of this process for example: torch knows, or says what is wrong
+        if listener is None:  # in use, for example by an earlier store of this process: torch handles or reports it
             return real(*arguments, **named)
         try:
             store = real(master_listen_fd=listener.fileno(), **requested)
-        except TypeError:  # a torch whose store takes no socket
+        except TypeError:  # a torch whose store does not accept a socket
             listener.close()
             say_once("warning: the store of this torch listens on every interface of this node, port {}, without access control; "
                      "close that port to other nodes".format(port))
@@ -57,10 +57,10 @@ def is_loopback(host):
 
 
 def listen(port):
-    """A socket that listens at that port of 127.0.0.1; None where it cannot be had."""
+    """A socket that listens on that port of 127.0.0.1; None if that fails."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        # The launcher keeps the port for this rank by a socket that is bound and does not listen.
+        # The launcher reserves the port for this rank with a socket that is bound but does not listen.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
         listener.listen(1024)

@@ -1,9 +1,10 @@
-"""torch.nn.SyncBatchNorm where torch has no kernels for it: on the processors, and on cards whose vendor did not write the five that
-torch's own needs (batch_norm_stats and its relatives). There the same layer computes with ordinary operators and two collectives.
+"""torch.nn.SyncBatchNorm on devices for which torch has no kernels: the CPU, and cards whose vendor did not implement
+the five kernels that torch's own layer needs (batch_norm_stats and related ones). There the same layer computes with
+ordinary operators and two collectives.
 
-The statistics of all ranks are combined in the order of the ranks, from counts, means and squared distances from the mean, in float32
-(float64 for that): the same bits on all ranks, and no loss where the mean is large beside the spread. Ranks may have any number of
-rows, none included."""
+The statistics of all ranks are combined in rank order, from counts, means and squared distances from the mean, in
+float32 (float64 for the combination): the same bits on all ranks, and no loss of precision if the mean is large
+compared with the spread. Ranks may have any number of rows, including none."""
 import functools
 
 from fulldeck.adapters import say_once
@@ -12,7 +13,7 @@ _has_kernels = {}
 
 
 def has_kernels(torch, device):
-    """Whether torch's own layer can work there. Tried once for each kind of device."""
+    """Whether torch's own layer works there. Tried once per kind of device."""
     if device.type in ("cpu", "cuda"):
         return device.type == "cuda"
     if device.type not in _has_kernels:
@@ -40,7 +41,7 @@ def adapt(torch):
         return _forward(torch, twin, self, input)
 
     layer.forward = forward_anywhere
-    # DistributedDataParallel refuses the layer in a module on the processors.
+    # DistributedDataParallel rejects the layer in a module on the CPU.
     wrapper = torch.nn.parallel.DistributedDataParallel
     refuse = getattr(wrapper, "_passing_sync_batchnorm_handle", None)
     if refuse is not None:
@@ -54,7 +55,7 @@ def adapt(torch):
 
 
 def _forward(torch, twin, layer, input):
-    """What torch's forward does in training around its kernels."""
+    """What torch's forward does in training apart from its kernels."""
     layer._check_input_dim(input)
     if input.size(1) == 0:
         raise ValueError("SyncBatchNorm number of input channels should be non-zero")
@@ -71,7 +72,8 @@ def _forward(torch, twin, layer, input):
 
 
 def make_function(torch):
-    """The autograd function: torch.autograd.Function can be derived from only once torch is there."""
+    """The autograd function; created here because torch.autograd.Function can be derived from only after torch is
+    imported."""
     dist = torch.distributed
 
     def over_rows(x):

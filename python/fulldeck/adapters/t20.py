@@ -1,9 +1,11 @@
-"""Enflame's stacks of the T20 generation: torch 1.10, devices xla:N, and in `torch_gcu.distributed` and `torch_gcu.nn.parallel` collectives
-and a DistributedDataParallel of the vendor's own. Where its collectives cannot be had (ECCL is missing, a stub, or does not start) ours
-stand in, by way of host memory; the program's calls stay as they are. Not verified on hardware: docs/python.md
+"""Enflame's stacks of the T20 generation: torch 1.10, devices xla:N, and the vendor's own collectives and
+DistributedDataParallel in `torch_gcu.distributed` and `torch_gcu.nn.parallel`. If its collectives are not available
+(ECCL is missing, a stub, or does not start), fulldeck's replace them, through host memory; the program's calls do not
+change. Not verified on hardware: docs/python.md
 
-Torch of that age is otherwise left as it is. So torch.distributed, which knows no tensors of such cards, gets the same help here:
-all_reduce, broadcast, all_gather and reduce of tensors on the card, and DistributedDataParallel for models there."""
+Torch of that age is otherwise not adapted. So torch.distributed, which does not support tensors of such cards, gets the
+same help here: all_reduce, broadcast, all_gather and reduce of tensors on the card, and DistributedDataParallel for
+models there."""
 import datetime
 import functools
 import importlib.util
@@ -17,10 +19,11 @@ from fulldeck.adapters import OLDEST, NotKnown, asked, on_import, say, say_once,
 
 KIND = "xla"
 LIBRARY = "/usr/lib/libeccl.so"
-# Ours in any case, where the vendor's start and then hang.
+# Forces fulldeck's collectives, for stacks whose own start and then hang.
 FORCED = "FULLDECK_HOST_COLLECTIVES"
 
-# The team of all ranks that stands in for the vendor's collectives; None: they are the vendor's own, or nobody began.
+# The team of all ranks that replaces the vendor's collectives; None: the vendor's own are used, or none was
+# initialized.
 _team = None
 # The same for torch.distributed.
 _torch_team = None
@@ -42,7 +45,7 @@ def adapt(torch_gcu):
 
 
 def has_shape(torch_gcu):
-    """A stack of lazy graphs with collectives of its own; later ones (gcu:N) go through torch.distributed."""
+    """A stack of lazy graphs with its own collectives; later stacks (gcu:N) use torch.distributed."""
     if not hasattr(torch_gcu, "optimizer_step"):
         return False
     try:
@@ -51,12 +54,12 @@ def has_shape(torch_gcu):
         return False
 
 
-# ---- whose collectives
+# ---- choice of collectives
 
 
 def why_not(module):
-    """Why the vendor's collectives cannot be had on this rank, as far as that can be seen without a try; empty where nothing speaks
-    against them."""
+    """Why the vendor's collectives are not available on this rank, as far as that can be determined without trying;
+    empty if no reason is known."""
     if asked(FORCED):
         return "{} asks for ours".format(FORCED)
     try:
@@ -72,7 +75,7 @@ def why_not(module):
 
 
 def launched():
-    """How many ranks the launcher started, and how many of them on this host."""
+    """The number of ranks that the launcher started, and of those on this node."""
     return int(os.environ.get("WORLD_SIZE") or 1), int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
 
 
@@ -84,7 +87,7 @@ def timeout_of(call):
 
 
 def refusals(every):
-    """"rank 0: …" of the first that has a reason, and how many have one."""
+    """"rank 0: …" of the first rank with a reason, and the number of ranks that have one."""
     found = [(rank, text) for rank, text in enumerate(every) if text]
     rank, text = found[0]
     return text if len(found) == len(every) else "rank {}{}: {}".format(
@@ -92,7 +95,8 @@ def refusals(every):
 
 
 def begin(torch, module, real, arguments, named):
-    """init_process_group. All ranks take the vendor's, or all take ours: a rank alone with one of them would wait for ever."""
+    """init_process_group. All ranks use the vendor's collectives, or all use fulldeck's: a single rank with a different
+    choice would wait forever."""
     global _team
     from fulldeck.adapters import host_collectives
 
@@ -134,7 +138,7 @@ def begin(torch, module, real, arguments, named):
 
 
 def check_group_arguments(named):
-    """A program that says another size or rank than the launcher would train alone."""
+    """A program that passes a size or rank other than the launcher's would train separately."""
     for name, variable in (("world_size", "WORLD_SIZE"), ("rank", "RANK")):
         value = named.get(name)
         if isinstance(value, int) and value >= 0 and str(value) != os.environ.get(variable):
@@ -166,11 +170,11 @@ def check_place(module):
 
 
 class NoStandIn(RuntimeError):
-    """A call of torch_gcu.distributed for which there is none."""
+    """An unsupported call of torch_gcu.distributed."""
 
 
 class NotAMember:
-    """What new_group gives to the ranks that are not in it."""
+    """Returned by new_group to ranks that are not in the group."""
 
 
 _reals = {}
@@ -191,11 +195,12 @@ def team_of(group, module):
 
 
 def calls(torch, module):
-    """Our functions by their names in torch_gcu.distributed; each takes what torch's of that name takes."""
+    """fulldeck's functions by their names in torch_gcu.distributed; each has the parameters of torch's function of that
+    name."""
     from fulldeck.adapters import host_collectives
 
     def on(group, action, async_op=False):
-        """Ranks outside of the group do nothing, as with torch's."""
+        """Ranks outside the group do nothing, as in torch."""
         if isinstance(group, NotAMember):
             return None
         action(team_of(group, module))
@@ -261,7 +266,7 @@ def calls(torch, module):
 
 
 def stand_in(torch, torch_gcu, module):
-    """Puts a switch before each function of torch_gcu.distributed."""
+    """Installs a switch in front of each function of torch_gcu.distributed."""
     ours = calls(torch, module)
     if not callable(getattr(module, "init_process_group", None)):
         raise NotKnown("torch_gcu.distributed has no init_process_group")
@@ -272,10 +277,10 @@ def stand_in(torch, torch_gcu, module):
             continue
         replaced[name] = (real, switch(torch, module, name, real, ours.get(name)))
     for name, function in ours.items():
-        if name not in replaced:  # this version of the vendor's does not have it; programs written for a later one may ask
+        if name not in replaced:  # this version of the vendor's package lacks it; newer programs may call it
             setattr(module, name, switch(torch, module, name, None, function))
     _reals.update({name: real for name, (real, _) in replaced.items()})
-    # Also where other modules of the package have taken a function by its name.
+    # Also in other modules of the package that have imported a function by name.
     for other in [found for path, found in list(sys.modules.items()) if path.partition(".")[0] == "torch_gcu"]:
         for name, (real, ours_or_real) in replaced.items():
             if getattr(other, "__dict__", {}).get(name) is real:

@@ -1,5 +1,5 @@
-"""`import torch_gcu` on simulated cards: a module of that name, labelled as simulated, with the functions that programs written for
-Enflame's cards call. Never where the vendor's own is installed."""
+"""`import torch_gcu` on simulated cards: a module of that name, marked as simulated, with the functions that programs
+written for Enflame's cards call. Never used if the vendor's own module is installed."""
 import os
 
 from fulldeck.adapters import say_once
@@ -9,13 +9,13 @@ FUNCTIONS = ("is_available", "device_count", "current_device", "set_device", "sy
 
 
 def is_meant():
-    """Whether the launcher gave this rank a simulated card of that kind. torch may not be there yet."""
+    """Whether the launcher gave this rank a simulated card of that kind. torch may not be imported yet."""
     return (os.environ.get("FULLDECK_SIMULATE", "").partition(":")[0] == "gcu"
             and os.environ.get("FULLDECK_DEVICE", "").partition(":")[0] == "gcu")
 
 
 class Simulated:
-    """Loads the module. The attribute tells fulldeck.simulator that this is no vendor's."""
+    """Loads the module. The attribute shows fulldeck.simulator that it is not the vendor's."""
 
     fulldeck_simulated = True
 
@@ -26,7 +26,7 @@ class Simulated:
         module.__doc__ = "Simulated by fulldeck (docs/simulated-accelerator.md): torch.gcu under the name of the vendor's module."
         module.__version__ = "0+simulated"
         module.__fulldeck_simulated__ = True
-        import torch  # only now: the simulated cards, which come with it, must not take this module for the vendor's
+        import torch  # only now: the simulated cards, which it loads, must not mistake this module for the vendor's
 
         cards = torch.gcu
         for name in FUNCTIONS:
@@ -35,7 +35,7 @@ class Simulated:
 
 
 def find():
-    """A spec where nobody else has one."""
+    """A spec if no other finder has one."""
     if not is_meant():
         return None
     from importlib.machinery import ModuleSpec

@@ -1,5 +1,6 @@
-"""`fulldeck run --trace-ddp`: where each rank's model is just before it is wrapped, with a verdict and the cure; and of a rank that ended
-without a wrap, how far it came. The same report as fulldeck::PlacementReport of the C++ runtime (docs/data-parallel.md)."""
+"""`fulldeck run --trace-ddp`: reports where each rank's model is just before it is wrapped, with a verdict and the fix;
+and for a rank that ended without a wrap, how far it got. The same report as fulldeck::PlacementReport of the C++
+runtime (docs/data-parallel.md)."""
 import atexit
 import os
 import sys
@@ -8,7 +9,7 @@ from fulldeck.adapters import FINDER, asked, card, say
 
 SHOWN = 5
 MAX_VALUE_LENGTH = 120
-# Those that decide which card a rank gets.
+# Variables that determine which card a rank gets.
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES",
              "TOPS_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ECCL_BACKEND", "ECCL_DEVICE_TYPE",
              "FULLDECK_SIMULATE")
@@ -23,7 +24,7 @@ def is_on():
 
 
 def phase(name):
-    """How far this rank has come; said at its end if no model was wrapped."""
+    """How far this rank has come; printed at its end if no model was wrapped."""
     global _phase, _pid
     _phase = name
     if is_on() and _pid is None:
@@ -37,7 +38,7 @@ def wrapped():
 
 
 def _at_exit():
-    if not _wrapped and _pid == os.getpid():  # a forked child is no rank
+    if not _wrapped and _pid == os.getpid():  # a forked child is not a rank
         say("rank {}: ended without wrapping a model in DistributedDataParallel; its last phase: {}".format(
             os.environ.get("RANK", "?"), _phase))
 
@@ -47,7 +48,7 @@ def printable(text):
 
 
 class Placement:
-    """Where the tensors of a module are."""
+    """The devices of a module's tensors."""
 
     def __init__(self, module, wanted):
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
@@ -66,7 +67,7 @@ def is_on_device(tensor, wanted):
 
 
 def misplaced(module, wanted):
-    """What is not where the rank trains, in a sentence; empty where all is."""
+    """One sentence about tensors that are not where the rank trains; empty if there are none."""
     placement = Placement(module, wanted)
     rank = os.environ.get("RANK", "?")
     if placement.elsewhere:
@@ -98,7 +99,7 @@ def verdict(placement, wanted):
 
 
 def report(module, wanted=None):
-    """S3.1's report as text of several lines. Never raises."""
+    """The report of several lines. Never raises."""
     lines = []
     try:
         wanted = card.device() if wanted is None else wanted
@@ -129,7 +130,7 @@ def report(module, wanted=None):
 
 
 def current_devices(placement, wanted):
-    """Only kinds that the module or the rank has to do with are asked: a library that nobody uses is not woken."""
+    """Queries only kinds that the module or the rank uses, so that no unused library is initialized."""
     import torch
 
     found = []
@@ -150,8 +151,8 @@ def log_report(module, wanted=None):
 
 
 def before_wrap(model):
-    """What the lines of `fulldeck patch mmengine` call, also in programs that were not started by fulldeck. Says the report once: in a rank
-    that traces already, the wrapper itself does it a moment later. Never raises."""
+    """Called by the lines that `fulldeck patch mmengine` adds, also in programs that fulldeck did not start. Prints the
+    report once: in a rank that already traces, the wrapper itself does so shortly afterwards. Never raises."""
     try:
         if not (is_on() and FINDER in sys.meta_path):
             log_report(model, None if card.name() else device_of_this_process())
@@ -160,7 +161,7 @@ def before_wrap(model):
 
 
 def device_of_this_process():
-    """Without a launcher that told the card: the current card of the first kind that torch has one of, else the CPU."""
+    """If no launcher assigned a card: the current card of the first kind that torch has, otherwise the CPU."""
     import torch
 
     for kind in ("cuda", "gcu", "npu", "mlu", "musa", "sdaa", "hpu", "xpu"):
@@ -168,6 +169,6 @@ def device_of_this_process():
         try:
             if module is not None and module.is_available() and module.device_count() > 0:
                 return card.real_device(kind, module.current_device())
-        except Exception:  # a driver that does not answer
+        except Exception:  # a driver that does not respond
             continue
     return card.real_device("cpu")

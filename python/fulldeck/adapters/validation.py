@@ -1,10 +1,13 @@
-"""Observes whether the script validates on its training samples. The contract of this check is in observing.py; batches.py calls it.
+"""Observes whether the script validates on its training samples. observing.py has the contract of this check;
+batches.py calls it.
 
-To read the training data a second time is no fault: statistics of the data set, a bank of features, clustering, FID against real images. A pass over a
-DataLoader is a validation on training samples when its samples are (compared one by one, or as its data set lists them: sources.py), the training goes
-on afterwards, and in that pass the model that trains ran on those batches in eval mode without gradients, and the script's own names say validation. Less
-than that is a note, and so is a training set of a few batches, as used for debugging; without the model it is nothing at all. A pass over the very loader
-that trains is a validation only where a variable with such a name holds it: the score on the training data is often wanted."""
+Reading the training data a second time is not a fault: statistics of the dataset, a bank of features, clustering, FID
+against real images. A pass over a DataLoader is a validation on training samples if all of the following hold: its
+samples are training samples (compared one by one, or as its dataset lists them: sources.py), the training continues
+afterwards, in that pass the trained model ran on those batches in eval mode without gradients, and the script's own
+names indicate validation. If only some hold, it is a note, and so is a training set of a few batches, as used for
+debugging; without the model it is nothing at all. A pass over the loader that trains is a validation only if a variable
+with such a name holds it: the score on the training data is often intended."""
 import re
 import sys
 import weakref
@@ -14,10 +17,10 @@ from fulldeck.adapters import sources
 from fulldeck.adapters.observing import guarded, observe
 
 MIN_ROWS = 16
-DEBUG_ROWS = 64          # of a training set with which somebody only tries whether the model can learn it by heart
-WATCHED_BATCHES = 4      # in which the model has to run, each time
-MAX_WATCHES = 8         # of one DataLoader
-DEPTH = 4                # of the modules that are watched
+DEBUG_ROWS = 64          # of a training set that is probably an overfitting test
+WATCHED_BATCHES = 4      # in which the model must run, each time
+MAX_WATCHES = 8         # per DataLoader
+DEPTH = 4                # of the watched modules
 MAX_SEARCHES = 4        # for them
 FRAMES = 10
 
@@ -29,19 +32,19 @@ READS = ("fid", "kid", "inception", "knn", "neighbors", "cluster", "clusters", "
 
 
 class Read:
-    """Of one DataLoader that does not feed the optimizer."""
+    """State of one DataLoader that does not feed the optimizer."""
 
     def __init__(self):
-        self.same = None     # its samples are training samples; None: not known yet
+        self.same = None     # whether its samples are training samples; None: not known yet
         self.batches = 0     # of the pass
         self.watches = 0
-        self.ran_at = None   # steps until then: the model ran on its batches, in eval mode and without gradients
-        self.scored = False  # that was a validation, by name
+        self.ran_at = None   # up to this step the model ran on its batches, in eval mode and without gradients
+        self.scored = False  # whether that was a validation, by name
         self.named = False
 
 
 class Watch:
-    """The batches that are under way, and hooks on the model until it has run on them."""
+    """The current batches, with hooks on the model until it has run on them."""
 
     def __init__(self, read, sizes, handles, steps):
         self.read, self.sizes, self.handles, self.steps = read, sizes, handles, steps
@@ -54,9 +57,9 @@ class Watch:
         self.handles = []
 
 
-trained = set            # gives the ids of the parameters that train (silent.py)
+trained = set            # returns the ids of the trained parameters (silent.py)
 _watch = None
-_models = []             # weakly, what is watched of the modules that train
+_models = []             # weak references to the watched modules among those that train
 _searches = 0
 
 
@@ -66,13 +69,14 @@ def is_watching():
 
 @guarded
 def follow(torch, iterator, loaded, loaders, tensors, steps):
-    """A batch of a loader that does not train, or of one that does while there are no gradients, before the script gets it."""
+    """Called with a batch before the script gets it: of a loader that does not train, or of one that does while
+    gradients are off."""
     global _watch
     read = loaded.read
     first = not iterator.__dict__.setdefault("_fulldeck_is_read", False)
     iterator._fulldeck_is_read = True
     read.batches = 1 if first else read.batches + 1
-    # Comparing costs more than a counter: it is done a few times a pass.
+    # A comparison costs more than a counter, so it runs only a few times per pass.
     if (_watch is not None or read.same is False or read.scored or read.watches >= MAX_WATCHES or read.batches & (read.batches - 1)
             or not (loaded.trains or is_same(loaded, loaders))):
         return
@@ -85,7 +89,7 @@ def follow(torch, iterator, loaded, loaders, tensors, steps):
         return
     largest = max(tensors, key=lambda tensor: tensor.numel(), default=None)
     if largest is not None:
-        # A framework may stack a list of images, a script may flatten them.
+        # A framework may stack a list of images; a script may flatten them.
         count = getattr(iterator._index_sampler, "batch_size", 1)
         sizes = {largest.numel(), largest.numel() * (count if isinstance(count, int) else 1)}
         _watch = Watch(read, sizes, [model.register_forward_pre_hook(_before_forward, with_kwargs=True) for model in models], steps)
@@ -113,7 +117,8 @@ def ran(model, arguments, named):
 
 @guarded
 def end_watch(loaded=None):
-    """`loaded` gives the next batch; None: a new loader does, or the next step or the end of a pass is there."""
+    """Ends the watch: `loaded` yields the next batch; None: a new loader does, or a step or the end of a pass
+    follows."""
     global _watch
     watch = _watch
     if watch is None:
@@ -131,21 +136,23 @@ def pass_read(loaders, loaded, steps):
 
 
 def is_same(loaded, loaders):
-    """Whether the samples of a loader are training samples; None where too few could be recognized."""
+    """Whether the samples of a loader are training samples; None if too few could be recognized."""
     trains = [each for each in loaders if each.trains and each.seen and each.repeated <= 0.1 * each.seen]
     if not trains or len(loaded.rows) < MIN_ROWS:
         return None
-    if any(sources.are_same(loaded.source, each.source) for each in trains):  # whatever augmentation made of them
+    if any(sources.are_same(loaded.source, each.source) for each in trains):  # whatever the augmentation
         return True
     rows = set().union(*(each.rows for each in trains))
     samples = max(each.samples or len(each.rows) for each in trains)
-    expected = min(1.0, len(rows) / max(1, samples)) * len(loaded.rows)  # how many rows of a copy of the training set would be recognized
+    # The number of rows that would be recognized if the loader had a copy of the training set.
+    expected = min(1.0, len(rows) / max(1, samples)) * len(loaded.rows)
     return len(rows & loaded.rows) >= max(MIN_ROWS, 0.5 * expected) if expected >= MIN_ROWS else None
 
 
 @guarded
 def judge(loaders, steps, ended=None):
-    """Compares a loader that does not train when it has ended a pass, once: later folds may train on what an earlier one validated with."""
+    """Compares a loader that does not train once, when it has ended a pass: later folds may train on samples that an
+    earlier one validated with."""
     others = [loaded for loaded in loaders if not loaded.trains]
     for loaded in others:
         if loaded.read.same is None and ended in (None, loaded):
@@ -160,22 +167,23 @@ def judge(loaders, steps, ended=None):
     elif any(loaded.read.ran_at is not None for loaded in judged):
         state = 3
     if state:
-        # By their rows where those are recognized: not where they are augmented.
+        # By rows if they are recognized; augmented rows are not.
         observe(boards.CHECK_VALIDATION, state, value=sum(len(rows & loaded.rows) or len(loaded.rows) * (loaded.read.same is True) for loaded in judged),
                 count=sum(len(loaded.rows) for loaded in judged))
 
 
-# ---- the model that trains
+# ---- the trained model
 
 def every_module(torch):
-    """Slow: only where something is wrong."""
+    """Slow: only after a problem was found."""
     import gc
 
     return [found for found in gc.get_objects() if issubclass(type(found), torch.nn.Module)]
 
 
 def models_that_train(torch):
-    """The outer modules that hold parameters of an optimizer. Not the layers: those may take another way when they have hooks."""
+    """The outer modules that hold parameters of an optimizer. Not the layers, which may take a different code path if
+    they have hooks."""
     global _searches
     found = [model for model in (reference() for reference in _models) if model is not None]
     if found or _searches >= MAX_SEARCHES:
@@ -188,7 +196,7 @@ def models_that_train(torch):
 
     def trains(module):
         if id(module) not in known:
-            known[id(module)] = False  # of a module in itself
+            known[id(module)] = False  # a module that contains itself
             own = (module.__dict__.get("_parameters") or {}).values()
             known[id(module)] = any(id(one) in wanted for one in own) or any([trains(child) for child in _children(module)])
         return known[id(module)]
@@ -209,7 +217,7 @@ def _children(module):
 # ---- the script's names
 
 def words_of(name):
-    """["val", "loader"] of val_loader, valLoader, ValLoader."""
+    """["val", "loader"] for val_loader, valLoader, ValLoader."""
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_")
 
 
@@ -218,9 +226,9 @@ def _matches_name(pattern, name):
 
 
 def names_on(torch, frame, iterator):
-    """(whether the script's names say that it validates, whether they say that it reads the data for another purpose, whether a variable that holds the
-    loader says that it is for validation): names of the functions and objects that ask for the batch, up to the training loop, and of the variables that
-    hold the loader and its data set."""
+    """(whether the script's names indicate validation, whether they indicate another purpose, whether a variable that
+    holds the loader has a validation name): names of the functions and objects that request the batch, up to the
+    training loop, and of the variables that hold the loader and its dataset."""
     functions, types, loaders, data = [], [], [], []
     searched = set()
     while frame is not None and len(functions) < FRAMES:

@@ -149,8 +149,8 @@ void Supervisor::CopyErrorFile(const Rank& rank) const {
   if (!target || target->empty()) return;
   std::string text = diagnosis::ReadTail(rank.files.error_path, std::size_t{1} << 20);
   if (text.empty()) {
-    text = diagnosis::FormatErrorFile(NameOf(rank) + " " + rank.exit_status->exit_status.ToString(),
-                                      std::time(nullptr));
+    text =
+        diagnosis::FormatErrorFile(NameOf(rank) + " " + rank.exit_status->exit_status.ToString(), std::time(nullptr));
   }
   // A pipe that is not read must not block the report.
   const base::UniqueFd file(open(target->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));

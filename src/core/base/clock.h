@@ -11,7 +11,7 @@ using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 // "12.3 s"
 std::string FormatSeconds(Duration duration);
-// "30 s", "0.5 s": without a decimal where there is none.
+// "30 s", "0.5 s": one decimal, omitted if it is zero.
 std::string FormatTimeout(Duration duration);
 
 class Clock {

@@ -337,7 +337,7 @@ std::optional<RankProcess> RankBoard::ReadProcess(int local_rank, Reading* readi
 std::optional<Loop> RankBoard::ReadLoop(int local_rank, Reading* reading) const {
   const auto bytes = ReadSection(Record(local_rank).loop, reading);
   if (!bytes) return std::nullopt;
-  if (bytes->phase >= std::size(kPhaseNames) || bytes->has_loss > 1 || bytes->first_batches_told > kFirstBatches) {
+  if (bytes->phase >= std::size(kPhaseNames) || bytes->has_loss > 1 || bytes->first_batches_reported > kFirstBatches) {
     return Damaged(reading);
   }
   Loop loop;
@@ -362,7 +362,7 @@ std::optional<Loop> RankBoard::ReadLoop(int local_rank, Reading* reading) const 
   loop.memory_peak_bytes = bytes->memory_peak_bytes;
   loop.batch = TakeFingerprint(bytes->batch_fingerprint, bytes->batch_step);
   loop.parameters = TakeFingerprint(bytes->parameters_fingerprint, bytes->parameters_step);
-  if (bytes->first_batches_told == kFirstBatches) loop.first_batches = bytes->first_batches;
+  if (bytes->first_batches_reported == kFirstBatches) loop.first_batches = bytes->first_batches;
   loop.reductions = bytes->reductions;
   loop.unreduced_steps = bytes->unreduced_steps;
   loop.repeated_orders = bytes->repeated_orders;

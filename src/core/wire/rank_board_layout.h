@@ -103,7 +103,7 @@ struct LoopBytes {
   std::uint64_t batch_step;
   std::uint64_t parameters_fingerprint;
   std::uint64_t parameters_step;
-  std::uint64_t first_batches_told;  // 0 to kFirstBatches
+  std::uint64_t first_batches_reported;  // 0 to kFirstBatches
   std::uint64_t first_batches;       // hash of their steps and fingerprints
   std::uint64_t reductions;
   std::uint64_t unreduced_steps;

@@ -230,8 +230,8 @@ int fulldeck_board_step(fulldeck_board* board, const fulldeck_board_figures* fig
   if (given.batch_fingerprint != 0) {
     loop.batch_fingerprint = given.batch_fingerprint;
     loop.batch_step = given.step;
-    if (loop.first_batches_told < wire::kFirstBatches) {
-      ++loop.first_batches_told;
+    if (loop.first_batches_reported < wire::kFirstBatches) {
+      ++loop.first_batches_reported;
       loop.first_batches = Mix(Mix(loop.first_batches, given.step), given.batch_fingerprint);
     }
   }

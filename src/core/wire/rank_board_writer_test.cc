@@ -212,7 +212,7 @@ TEST_F(BoardWriter, ReportsReductionsOrdersAndFiles) {
   EXPECT_EQ(loop->step, 4U);
   EXPECT_EQ(loop->last_step_ns, 0U) << "a file is no step";
   LoopBytes bytes{};
-  bytes.first_batches_told = kFirstBatches + 1;
+  bytes.first_batches_reported = kFirstBatches + 1;
   board_.RecordToWrite(1).loop.Write(bytes);
   EXPECT_FALSE(board_.ReadLoop(1)) << "damaged";
 }

@@ -149,8 +149,8 @@ struct SymbolTable {
 std::size_t CountByGnuHash(const std::uint32_t* hash) {
   const std::uint32_t bucket_count = hash[0];
   const std::uint32_t first_symbol = hash[1];
-  const std::uint32_t bloom_words = hash[2];
-  const std::uint32_t* const buckets = hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4);
+  const std::uint32_t bloom_size = hash[2];
+  const std::uint32_t* const buckets = hash + 4 + bloom_size * (sizeof(ElfW(Addr)) / 4);
   const std::uint32_t* const chains = buckets + bucket_count;
   std::uint32_t last = 0;
   for (std::uint32_t i = 0; i < bucket_count; ++i) last = std::max(last, buckets[i]);

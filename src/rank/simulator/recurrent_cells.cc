@@ -24,8 +24,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> Lstm(const at::Tensor& input_gate
                                                     const MaybeTensor& hidden_bias) {
   static OperatorCount& count = CountOf("aten::_thnn_fused_lstm_cell", true);
   const NativeScope scope(count, TheCardOf("_thnn_fused_lstm_cell", {&input_gates, &hidden_gates, &cx}));
-  const at::Tensor gates = Plus(Plus(HostTwin(input_gates) + HostTwin(hidden_gates), input_bias), hidden_bias);
-  const auto parts = gates.chunk(4, 1);
+  const at::Tensor preactivations = Plus(Plus(HostTwin(input_gates) + HostTwin(hidden_gates), input_bias), hidden_bias);
+  const auto parts = preactivations.chunk(4, 1);
   const at::Tensor in = parts[0].sigmoid();
   const at::Tensor forget = parts[1].sigmoid();
   const at::Tensor cell = parts[2].tanh();

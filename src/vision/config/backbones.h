@@ -1,4 +1,5 @@
-// The shapes of the backbones that a config can name: DINOv3's vision transformers.
+// The shapes of the backbones that a config can name: DINOv3's vision transformers. Not the models themselves (see
+// dinov3/).
 #pragma once
 
 #include <cstdint>
@@ -13,16 +14,16 @@ struct BackboneConfig {
   std::int64_t layers = 12;
   std::int64_t heads = 6;
   std::int64_t mlp = 1536;
-  bool gated = false;  // down(silu(gate(x)) · up(x)) in place of down(gelu(up(x)))
+  bool gated = false;  // SwiGLU: down(silu(a(x)) · up(x)) instead of down(gelu(up(x)))
   std::int64_t registers = 4;
   std::int64_t patch = 16;
   std::int64_t channels = 3;
-  double layer_scale = 1.0;  // its start
+  double layer_scale = 1.0;  // initial value
   double norm_eps = 1e-5;
   double rope_theta = 100.0;
   double drop_path = 0.0;
-  // Random changes of RoPE's coordinates while training, as the published models were trained; 0: none.
-  double rope_rescale = 0.0;  // both axes by a factor between 1/x and x
+  // Random rescaling of RoPE's coordinates in training, as the published models were trained; 0: none.
+  double rope_rescale = 0.0;  // both axes, by a factor between 1/x and x
 
   bool operator==(const BackboneConfig&) const = default;
 };
@@ -30,9 +31,9 @@ struct BackboneConfig {
 // "dinov3-tiny" (for demonstrations: no published weights, patches of 4 pixels), "dinov3-vits16", "dinov3-vits16plus",
 // "dinov3-vitb16", "dinov3-vitl16".
 const std::vector<std::string>& BackboneNames();
-// nullptr: no such name.
+// nullptr: no backbone has this name.
 const BackboneConfig* FindBackbone(std::string_view name);
-// Of the backbone alone.
+// Without the heads.
 std::int64_t ParameterCount(const BackboneConfig& config);
 
 }  // namespace fulldeck::config

@@ -291,7 +291,7 @@ std::vector<Change> ChangesBetween(const Config& before, const Config& after) {
     const std::string new_value = key.Get(after);
     if (old_value == new_value) continue;
     bool fixed = key.rules.fixed;
-    // Of these it matters whether there is such a thing at all.
+    // Of these keys only this aspect is fixed: whether the feature is enabled, or the number of bands.
     const std::string_view name = key.name;
     if (name == "model.auxiliary_weight") {
       fixed = (before.model.auxiliary_weight > 0) != (after.model.auxiliary_weight > 0);

@@ -1,5 +1,6 @@
-// A training job as its person wrote it: everything that `fulldeck train CONFIG.toml` can be told, with the defaults.
-// Plain values, checked by whoever made them (read.h); the launcher's side plans with them and the ranks train by them.
+// The config of a vision job: every key that `fulldeck train CONFIG.toml` accepts, with its default. Plain values,
+// already checked by the code that read them (read.h). The launcher plans with them and the ranks train with them. Not
+// the parser: see keys.h and read.h.
 //
 // The names are those of the TOML file: `train.lr` is Config::train.lr. docs/recipes.md is the reference.
 #pragma once
@@ -24,88 +25,100 @@ enum class OnOutOfMemory { kFail, kHalve };
 struct Data {
   DataKind kind = DataKind::kSynthetic;
   Task task = Task::kSegmentation;
-  std::string root;             // folder of the data set; empty for synthetic
-  std::string train = "train";  // names of the parts below the root; loveda: "Train", "Val"
+  std::string root;             // folder of the dataset; empty for synthetic
+  std::string train = "train";  // names of the splits below the root; loveda: "Train", "Val"
   std::string val = "val";
   std::string image_dir = "img_dir";  // mmseg
   std::string mask_dir = "ann_dir";
   std::string image_suffix = ".png";
   std::string mask_suffix = ".png";
-  std::vector<std::string> sets;     // mmrs1m: sets below classification/ ("EuroSAT" …); empty: the only one there is
-  std::vector<std::string> classes;  // by name, in the order of their numbers; folders and mmrs1m: empty = as found
-  bool reduce_zero_label = false;    // 0 becomes ignored, 1 … N become 0 … N−1 (loveda: always)
+  // mmrs1m: sets below classification/ ("EuroSAT" …); empty: the only set in the folder.
+  std::vector<std::string> sets;
+  // Class names in the order of their numbers; empty with folders and mmrs1m: as found.
+  std::vector<std::string> classes;
+  // Label 0 becomes ignored, 1 … N become 0 … N−1 (loveda: always).
+  bool reduce_zero_label = false;
   std::int64_t ignore_label = 255;
-  std::vector<std::int64_t> bands = {1, 2, 3};       // of the file, counted from 1; as many as channels
-  double value_range = 0;                            // what counts as full white; 0: by the file's type
+  std::vector<std::int64_t> bands = {1, 2, 3};       // of the file, counted from 1; one per channel
+  double value_range = 0;                            // the value of full white; 0: by the file's type
   std::vector<double> mean = {0.485, 0.456, 0.406};  // of values in 0 … 1
   std::vector<double> std = {0.229, 0.224, 0.225};
-  std::int64_t size = 512;                   // pixels of a side that the model sees; a multiple of 16
+  // Side of the model's input in pixels; a multiple of 16.
+  std::int64_t size = 512;
   std::array<double, 2> scale = {0.5, 2.0};  // random resize before the crop; {1, 1}: none
-  double cat_max_ratio = 0.75;               // a crop in which one class has more is tried again; 1: any
+  // A crop in which one class has a larger share is drawn again; 1: every crop is accepted.
+  double cat_max_ratio = 0.75;
   double flip = 0.5;
   double vertical_flip = 0;
   bool rotate90 = false;  // by a random multiple of 90 degrees
   bool photometric = true;
-  std::int64_t workers = 2;          // threads a rank
-  std::int64_t prefetch = 2;         // batches ahead a rank
-  std::int64_t corrupt_allowed = 0;  // files that cannot be read and are left out, each told; more is an error
-  bool overlap_allowed = false;      // the same files in train and val
+  std::int64_t workers = 2;   // threads per rank
+  std::int64_t prefetch = 2;  // batches ahead, per rank
+  // Unreadable files to skip, each of them reported; one more is an error.
+  std::int64_t corrupt_allowed = 0;
+  bool overlap_allowed = false;  // the same files in train and val
 
   // [data.synthetic]
   std::int64_t synthetic_train = 512;  // tiles
   std::int64_t synthetic_val = 64;
-  std::int64_t synthetic_size = 64;  // pixels of a side
+  std::int64_t synthetic_size = 64;  // side in pixels
 
   bool operator==(const Data&) const = default;
 };
 
 // [model]
 struct Model {
-  std::string backbone = "dinov3-vits16";  // dinov3::NamedConfig
-  std::string weights;                     // a safetensors file, or a folder that has model.safetensors; empty: random
-  std::vector<std::string> weights_may_miss;  // names, or beginnings with '*'
+  std::string backbone = "dinov3-vits16";     // see backbones.h
+  std::string weights;                        // a safetensors file, or a folder with model.safetensors; empty: random
+  std::vector<std::string> weights_may_miss;  // names, or prefixes that end with '*'
   std::vector<std::string> weights_may_have_more;
   Head head = Head::kLinear;
   std::int64_t head_channels = 512;  // up-head
-  double auxiliary_weight = 0;       // of the auxiliary FCN head's loss; 0: no such head
+  double auxiliary_weight = 0;       // weight of the auxiliary FCN head's loss; 0: no such head
   Norm norm = Norm::kSyncBatch;      // in the heads
   double drop_path = 0;
-  std::int64_t freeze = 0;  // embeddings and the first so many layers do not learn; −1: the whole backbone
-  double ema = 0;           // decay of the averaged weights that validation uses; 0: none
+  // Freezes the embeddings and this number of leading layers; −1: the whole backbone.
+  std::int64_t freeze = 0;
+  double ema = 0;  // decay of the EMA weights that validation uses; 0: no EMA
 
   bool operator==(const Model&) const = default;
 };
 
 // [train]
 struct Train {
-  std::int64_t batch = 2;         // samples a card and step; with accumulation: a card and micro-batch
-  std::int64_t global_batch = 0;  // samples a step over all cards; 0: batch × accumulation × cards
+  // Samples per card and step; with accumulation: per card and micro-batch.
+  std::int64_t batch = 2;
+  // Samples per step over all cards; 0: batch × accumulation × cards.
+  std::int64_t global_batch = 0;
   std::int64_t accumulation = 1;
   double lr = 1e-4;
-  std::int64_t lr_base_batch = 0;  // lr is for this global batch, and is scaled linearly; 0: as it stands
+  // The global batch that lr is given for; lr is scaled linearly from it. 0: no scaling.
+  std::int64_t lr_base_batch = 0;
   std::array<double, 2> betas = {0.9, 0.999};
   double weight_decay = 0.05;
   double backbone_lr = 0.1;  // factor
   bool decay_norm_and_bias = false;
-  double clip_norm = 0;      // 0: none
-  std::int64_t warmup = -1;  // steps; -1: a tenth of all, at most 1000 (WarmupSteps)
-  double warmup_lr = 1e-6;   // where the warm-up starts
+  double clip_norm = 0;  // 0: none
+  // Steps; −1: a tenth of all steps, at most 1000 (WarmupSteps).
+  std::int64_t warmup = -1;
+  double warmup_lr = 1e-6;  // learning rate at the start of the warm-up
   double min_lr = 1e-6;
   Decay decay = Decay::kPoly;
   double power = 1;  // of poly
   double label_smoothing = 0;
   Precision precision = Precision::kFloat32;
   OnOutOfMemory oom = OnOutOfMemory::kFail;
-  bool deterministic = false;    // torch's deterministic algorithms
-  std::int64_t hash_every = 50;  // the ranks' parameters are compared over so many steps
+  bool deterministic = false;  // torch's deterministic algorithms
+  // Interval in steps at which the parameters of all ranks are compared.
+  std::int64_t hash_every = 50;
 
   bool operator==(const Train&) const = default;
 };
 
 // [validation]
 struct Validation {
-  std::int64_t every = 1000;  // steps; 0: at the end alone
-  std::int64_t batch = 2;     // samples a card
+  std::int64_t every = 1000;  // steps; 0: only at the end
+  std::int64_t batch = 2;     // samples per card
   std::int64_t patience = 0;  // validations without a better score before training stops; 0: never
 
   bool operator==(const Validation&) const = default;
@@ -113,7 +126,7 @@ struct Validation {
 
 // [checkpoint]
 struct Checkpoint {
-  std::int64_t every = 1000;  // steps; 0: at the end alone
+  std::int64_t every = 1000;  // steps; 0: only at the end
   std::int64_t keep_last = 3;
   std::int64_t keep_best = 1;
 
@@ -122,7 +135,7 @@ struct Checkpoint {
 
 // [log]
 struct Log {
-  std::int64_t every = -1;    // steps; -1: a twentieth of all, at most 50 (LogInterval)
+  std::int64_t every = -1;    // steps; −1: a twentieth of all steps, at most 50 (LogInterval)
   std::int64_t examples = 4;  // tiles in the report
 
   bool operator==(const Log&) const = default;
@@ -131,10 +144,10 @@ struct Log {
 // [environment]
 struct Environment {
   std::int64_t open_files = 4096;
-  std::int64_t threads = 0;  // of torch, a rank; 0: cores / ranks
+  std::int64_t threads = 0;  // of torch, per rank; 0: cores / ranks
   bool cudnn_benchmark = false;
   std::int64_t timeout = 600;  // seconds that a rank waits for the others
-  std::string backend;         // "nccl", "fulldeck", "gloo"; empty: what suits the device
+  std::string backend;         // "nccl", "fulldeck", "gloo"; empty: chosen by the device
   double memory_watermark = 0;
 
   bool operator==(const Environment&) const = default;
@@ -144,7 +157,7 @@ struct Config {
   std::string name;  // of the job, and of its folder in work_dirs
   std::string work_dirs = "work_dirs";
   std::uint64_t seed = 42;
-  std::int64_t steps = 0;  // exactly one of the two is given
+  std::int64_t steps = 0;  // exactly one of steps and epochs is set
   std::int64_t epochs = 0;
   Data data;
   Model model;
@@ -157,7 +170,7 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// What -1 means for a job of the given number of steps; the defaults fit short jobs too.
+// The value that -1 stands for in a job with this number of steps; the defaults suit short jobs too.
 constexpr std::int64_t WarmupSteps(const Train& train, std::int64_t total) {
   return train.warmup >= 0 ? train.warmup : std::min<std::int64_t>(1000, total / 10);
 }

@@ -13,7 +13,7 @@ std::vector<std::string> JobFolder::Checkpoints() const {
     const std::string name = entry->path().filename().string();
     if (name.starts_with("step-")) names.push_back(name);
   }
-  // Nine digits, or more when a step needs them.
+  // Step numbers have nine digits, or more if needed.
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;
   });

@@ -1,11 +1,11 @@
-// The folder of a job, and the names of what lies in it:
-//   work_dirs/NAME/config.toml        the file that was given, as it was
-//   work_dirs/NAME/recipe.resolved    every setting of the last start; what the ranks read
+// The folder of a job and the names of its files:
+//   work_dirs/NAME/config.toml        the config file, unchanged
+//   work_dirs/NAME/recipe.resolved    every setting of the last start; read by the ranks
 //   work_dirs/NAME/checkpoints/       step-000001000 …
-//   work_dirs/NAME/logs/train.log     what all ranks of the last start said (a link into the folder of that run)
-//   work_dirs/NAME/logs/RUN/          a folder for each start, as `fulldeck run` makes it
-//   work_dirs/NAME/.lock              held by the one `fulldeck train` that runs here
-// The ranks add events, the report and the rest.
+//   work_dirs/NAME/logs/train.log     output of all ranks of the last start (a link into the folder of that run)
+//   work_dirs/NAME/logs/RUN/          one run folder per start, as `fulldeck run` creates it
+//   work_dirs/NAME/.lock              held by the `fulldeck train` that uses the folder
+// The ranks add events, the report and other files.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ struct JobFolder {
   std::string merged_log() const { return path + "/logs/train.log"; }
   std::string lock() const { return path + "/.lock"; }
 
-  // Names of the checkpoints that are there, oldest first: "step-000001000".
+  // Names of the existing checkpoints, oldest first: "step-000001000".
   std::vector<std::string> Checkpoints() const;
 };
 

@@ -13,7 +13,7 @@ Slot ChoiceOf(Enum& member) {
 
 }  // namespace
 
-// NOLINTNEXTLINE(readability-function-size): one row a key
+// NOLINTNEXTLINE(readability-function-size): one row per key
 const std::vector<Key>& Keys() {
 #define AT(member) [](Config& config) -> Slot { return &config.member; }
 #define WORD(member) [](Config& config) -> Slot { return ChoiceOf(config.member); }

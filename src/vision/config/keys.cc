@@ -12,7 +12,7 @@
 namespace fulldeck::config {
 namespace {
 
-// "a|b c" gives {a, b}, {c}.
+// "a|b c" yields {a, b}, {c}.
 std::vector<std::vector<std::string>> SpellingsByChoice(const Key& key) {
   std::vector<std::vector<std::string>> choices;
   for (const std::string_view choice : base::Split(key.rules.choices, ' ')) {
@@ -58,7 +58,7 @@ std::string ToString(const Value& value) {
   return value.is_list ? fmt::format("a list of {}", value.items.size()) : ToString(value.items.front());
 }
 
-// One item of the type that a slot wants; nothing when it is of another type.
+// One item as the type of the slot; nullopt if its type does not match.
 template <typename T>
 std::optional<T> As(const Item& item) {
   if (const T* same = std::get_if<T>(&item)) return *same;
@@ -280,7 +280,7 @@ std::optional<std::string> NearestKey(std::string_view name) {
     all.emplace_back(key.name);
   }
   if (auto near = base::ClosestMatch(name, all)) {
-    // A long table's name makes unlike keys look alike: the last part must be near by itself.
+    // A long table name makes different keys look alike, so the last component must match by itself.
     if (base::ClosestMatch(last, {std::string(last_part(*near))})) return near;
   }
   for (const Key& key : Keys()) {

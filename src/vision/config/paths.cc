@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxListed = 8;
-constexpr std::size_t kMaxEntries = 1000;  // entries of a folder
+constexpr std::size_t kMaxEntries = 1000;  // entries per folder
 
 std::string Shown(const fs::path& path) {
   return base::Printable(path.string());
@@ -42,7 +42,7 @@ bool IsThere(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// Names in a folder, sorted; the first ones of a large one.
+// Names in a folder, sorted; only the first ones of a large folder.
 std::vector<std::string> NamesIn(const fs::path& folder, bool folders_alone) {
   std::vector<std::string> names;
   std::error_code error;
@@ -76,7 +76,7 @@ std::optional<std::string> Alike(const fs::path& folder, const std::string& name
   return base::ClosestMatch(name, names);
 }
 
-// Why a path is not there: the first part of it that is missing, and what is there instead.
+// Why a path does not exist: its first missing component, and what exists instead.
 std::string WhatIsThere(const fs::path& path, bool folders_alone) {
   fs::path known, missing;
   std::error_code error;
@@ -109,7 +109,7 @@ class PathChecker {
     return std::move(problems_);
   }
 
-  // Folders below the root that must be there.
+  // Folders that must exist below the root.
   std::vector<std::string> SplitFolders() const {
     switch (data_.kind) {
       case DataKind::kSynthetic:
@@ -148,7 +148,7 @@ class PathChecker {
       return AddProblem("data.root = {}: it cannot be read: {}", Quoted(Shown(root_)), std::strerror(errno));
     }
     const std::vector<std::string> folders = SplitFolders();
-    // One step beside the right place is told once, not for each folder.
+    // If the root is one level off, report that once instead of once per folder.
     const std::string& first = folders.front();
     if (!IsFolder(root_ / first)) {
       if (const auto better = BetterRoot(first)) {
@@ -170,7 +170,7 @@ class PathChecker {
     return false;
   }
 
-  // The key that says so.
+  // The key that sets this folder.
   std::string KeyOf(const std::string& folder) const {
     if (data_.kind == DataKind::kMmseg) {
       const std::string dir =
@@ -181,7 +181,7 @@ class PathChecker {
     return folder == data_.train ? "data.train" : "data.val";
   }
 
-  // The folder one level higher or deeper that has what the root should have.
+  // A folder one level higher or deeper that contains what the root should contain.
   std::optional<fs::path> BetterRoot(const std::string& first) const {
     std::error_code error;
     fs::path above = fs::absolute(root_, error).lexically_normal();
@@ -287,7 +287,7 @@ bool IsImage(const std::string& name) {
   return false;
 }
 
-// False when there are too many, or a folder cannot be read.
+// False if there are too many files or a folder cannot be read.
 bool Count(const fs::path& folder, const std::string& suffix, std::uint64_t most, std::uint64_t& count) {
   std::error_code error;
   fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error), end;

@@ -34,7 +34,7 @@ class Paths : public ::testing::Test {
   std::string At(const std::string& relative) { return folder_.string() + "/" + relative; }
   void Make(const std::string& relative) { std::filesystem::create_directories(folder_.path() / relative); }
 
-  // The one problem that there is.
+  // The only problem of the config.
   static std::string ProblemOf(const Config& config) {
     const auto problems = PathProblems(config);
     EXPECT_EQ(problems.size(), 1u);
@@ -174,7 +174,7 @@ TEST_F(Paths, OfTheJobFolderMustBeWritable) {
   folder_.Write("file", "");
   config.work_dirs = At("file/below");
   EXPECT_THAT(ProblemOf(config), HasSubstr("cannot be made: " + At("file") + " is a file"));
-  // Root may write everywhere.
+  // Root can write anywhere.
   if (geteuid() != 0) {
     Make("locked");
     chmod(At("locked").c_str(), 0500);

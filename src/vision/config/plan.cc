@@ -15,11 +15,11 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kFloat = 4;
-// torch's libraries and a rank's own needs, in the host's memory.
+// Host memory of one rank: torch's libraries and its own data.
 constexpr std::uint64_t kRankOnHost = 350 * kMiB;
-// A driver's context and its libraries' work space, on a real card.
+// A driver context and the workspace of its libraries, on a real card.
 constexpr std::uint64_t kContext = 600 * kMiB;
-// An estimate is off by no more than this.
+// Maximum error of an estimate.
 constexpr double kFarOff = 1.5;
 
 std::uint64_t Unsigned(std::int64_t number) {
@@ -27,7 +27,7 @@ std::uint64_t Unsigned(std::int64_t number) {
 }
 
 std::int64_t ClassesOf(const Config& config) {
-  // Where the data decides: enough for the sets that there are.
+  // If the data determines the number of classes: large enough for the known datasets.
   constexpr std::int64_t kUnknown = 45;
   constexpr std::int64_t kSynthetic = 7;
   if (!config.data.classes.empty()) return static_cast<std::int64_t>(config.data.classes.size());
@@ -163,7 +163,7 @@ class Planner {
     const std::int64_t num_checkpoints = rule.every > 0 ? steps / rule.every + 1 : 1;
     if (rule.keep_last == 0) kept = num_checkpoints;
     if (plan_.steps) kept = std::min(kept, num_checkpoints);
-    // And the one that is being written.
+    // Plus the checkpoint that is being written.
     plan_.disk = Unsigned(kept + 1) * plan_.memory.checkpoint();
     if (machine_.disk_free && plan_.disk > *machine_.disk_free) {
       Refuse(
@@ -248,8 +248,8 @@ MemoryEstimate EstimateMemory(const Config& config, std::int64_t micro_batch, bo
       Unsigned(config.data.size / backbone.patch) * Unsigned(config.data.size / backbone.patch);
   const std::uint64_t tokens = patches + 1 + Unsigned(backbone.registers);
   const std::uint64_t dim = Unsigned(backbone.dim);
-  // A block keeps for backward: what its linear layers and the attention take in, in the type they compute in, and the
-  // stream between them with what the norms take in, in fp32.
+  // A block keeps for backward: the inputs of its linear layers and of the attention, in the compute type; and the
+  // residual stream with the inputs of the norms, in fp32.
   const std::uint64_t of_token =
       element * (8 * dim + (backbone.gated ? 4 : 2) * Unsigned(backbone.mlp)) + kFloat * 4 * dim;
   std::uint64_t of_layer = tokens * of_token;
@@ -259,14 +259,13 @@ MemoryEstimate EstimateMemory(const Config& config, std::int64_t micro_batch, bo
                                                      Unsigned(config.data.size);
   if (config.data.task == Task::kSegmentation) {
     const std::uint64_t heads = config.model.auxiliary_weight > 0 ? 2 : 1;
-    // Upsample logits, their logarithms and the gradient of one of them.
+    // Upsampled logits, their log-softmax, and the gradient of one of them.
     per_sample +=
         heads * 3 * kFloat * Unsigned(ClassesOf(config)) * Unsigned(config.data.size) * Unsigned(config.data.size);
     if (config.model.head == Head::kUp) per_sample += 8 * element * patches * Unsigned(config.model.head_channels);
   }
   estimate.activations = Unsigned(micro_batch) * per_sample;
-  // Weights in half precision, gradients on their way between cards, and a tenth of everything for what is left
-  // between.
+  // Half-precision weights, gradient buckets for communication, and a tenth of the sum for fragmentation.
   estimate.rest = (half ? 2 * parameters : 0) + kFloat * trainable;
   estimate.rest += estimate.total() / 10;
   return estimate;

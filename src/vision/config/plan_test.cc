@@ -113,7 +113,7 @@ TEST(MemoryEstimate, CountsWhatTrainingKeeps) {
   config.model.ema = 0.999;
   EXPECT_EQ(EstimateMemory(config, 2, true).ema, whole.weights);
   config.model.ema = 0;
-  // What grows with what.
+  // Which settings each estimate depends on.
   EXPECT_EQ(EstimateMemory(config, 4, true).activations, 2 * whole.activations);
   EXPECT_GT(EstimateMemory(config, 2, false).activations, whole.activations);
   config.train.precision = Precision::kFloat32;

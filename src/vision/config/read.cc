@@ -45,8 +45,8 @@ std::string TypeOf(const toml::node& node) {
 
 constexpr int kMaxDepth = 32;
 
-// Whether brackets, braces or the parts of a dotted key go deeper than kMaxDepth. Strings and comments do not count. Of
-// a text that is no TOML the answer may be either.
+// Whether brackets, braces or the components of a dotted key nest deeper than kMaxDepth. Strings and comments do not
+// count. For invalid TOML, either result is possible.
 bool IsNestedTooDeep(std::string_view text) {
   int brackets = 0;
   int dots = 0;
@@ -57,7 +57,7 @@ bool IsNestedTooDeep(std::string_view text) {
       const bool is_long = text.substr(at).starts_with(long_quote);
       at += is_long ? 3 : 1;
       while (at < text.size() && (is_long ? !text.substr(at).starts_with(long_quote) : text[at] != letter)) {
-        // A string of one line ends with it, closed or not.
+        // A single-line string ends with its line, closed or not.
         if (!is_long && text[at] == '\n') break;
         at += letter == '"' && text[at] == '\\' ? 2 : 1;
       }
@@ -90,7 +90,7 @@ class Reader {
       return AddError(file_,
                       fmt::format("is larger than {}; this is no recipe", base::FormatByteSize(kMaxConfigBytes)));
     }
-    // Before the parser sees it, which goes down as deep as the text does and has only so much stack.
+    // Must precede the parser: it recurses as deep as the text nests, and its stack is limited.
     if (IsNestedTooDeep(text))
       return AddError(file_, fmt::format("is nested deeper than {} levels; this is no recipe", kMaxDepth));
     const toml::parse_result parsed = toml::parse(text, std::string_view(file_));
@@ -122,7 +122,7 @@ class Reader {
   }
 
   base::Result<Config> Finish() {
-    // A config of which half was not understood contradicts itself anyhow.
+    // A config that was only partly understood would report misleading contradictions.
     if (errors_.empty()) {
       ApplyDefaults(config_, [this](std::string_view key) { return places_.find(key) != places_.end(); });
       for (const Contradiction& contradiction : Contradictions(config_)) {
@@ -131,7 +131,7 @@ class Reader {
       }
     }
     if (errors_.empty()) return std::move(config_);
-    // The parser keeps a table's keys by name, and people read from the top.
+    // The parser sorts the keys of a table by name; sort errors by line for the reader.
     std::stable_sort(errors_.begin(), errors_.end(),
                      [](const ConfigError& a, const ConfigError& b) { return a.line < b.line; });
     std::vector<std::string> lines;
@@ -149,7 +149,8 @@ class Reader {
   struct ConfigError {
     long long line;
     std::string text;
-    std::string unknown_key, unknown_table;  // that something near is looked for, once it is shown: that takes a while
+    // Suggestions for these are searched only when the error is shown, because that is slow.
+    std::string unknown_key, unknown_table;
   };
 
   static std::string Suggestion(const ConfigError& error) {
@@ -162,7 +163,7 @@ class Reader {
     return near ? fmt::format("; did you mean {}?", InTable(*near, error.unknown_key)) : "; see docs/recipes.md";
   }
 
-  // Those without a line come last.
+  // Errors without a line sort last.
   void AddError(const std::string& place, const std::string& message, std::string unknown_key = "",
                 std::string unknown_table = "") {
     long long line = std::numeric_limits<long long>::max();
@@ -177,7 +178,7 @@ class Reader {
     return fmt::format("{}:{}:{}", file_, region.begin.line, region.begin.column);
   }
 
-  // --set epochs=50 on a file that has steps.
+  // Handles --set epochs=50 on a file that sets steps (and vice versa).
   void ReplaceLength(const std::string& key) {
     const bool epochs = key == "epochs";
     if (!epochs && key != "steps") return;
@@ -191,7 +192,7 @@ class Reader {
     replaced = 0;
   }
 
-  // `place`: of everything below it, where the node cannot tell.
+  // `place`: overrides the location of everything below, for nodes that do not know theirs.
   void ReadTable(const toml::table& table, const std::string& prefix, const std::optional<std::string>& place) {
     for (const auto& [name, node] : table) {
       const std::string key = prefix + std::string(name.str());
@@ -209,7 +210,7 @@ class Reader {
     }
     const Key* known = FindKey(key);
     if (known == nullptr && node.is_table()) {
-      // What stands in it would only be told to be unknown too.
+      // Reporting the keys of an unknown table as unknown too would be noise.
       return AddError(place, "there is no table " + Quoted(base::Printable(key.substr(0, 100))), "", key);
     }
     if (known == nullptr) {

@@ -106,7 +106,7 @@ TEST(Config, RefusesWhatIsNestedTooDeepInsteadOfRunningOutOfStack) {
     EXPECT_THAT(ErrorOf(text), HasSubstr("is nested deeper than 32 levels"));
   }
   EXPECT_THAT(ErrorOf(kSmallest, {"data.bands=" + brackets}), HasSubstr("is nested deeper than 32 levels"));
-  // Dots and brackets in strings, comments and numbers are no nesting.
+  // Dots and brackets in strings, comments and numbers are not nesting.
   const std::string dots(200, '.');
   EXPECT_EQ(ErrorOf(kSmallest + ("# " + dots + brackets + "\nnotes = '" + dots + "[[[[[" + "'\n")).find("nested"),
             std::string::npos);
@@ -238,12 +238,12 @@ TEST(Config, FillsInWhatTheKindOfTheDataDecides) {
   EXPECT_EQ(mmrs->data.val, "test");
 }
 
-// With a value in every key that is not its default.
+// Every key has a value other than its default.
 Config Unusual() {
   Config config;
   config.name = "unusual";
   config.work_dirs = "a \"quoted\" \\ place, [with] = signs and ünïcode";
-  config.seed = 9007199254740993;  // no double
+  config.seed = 9007199254740993;  // not representable as a double
   config.epochs = 3;
   config.data.kind = DataKind::kMmseg;
   config.data.root = "/data/# no comment";
@@ -269,7 +269,7 @@ TEST(ResolvedConfig, ComesBackToTheLastBit) {
   ASSERT_TRUE(again) << again.error().message << text;
   EXPECT_EQ(*again, config);
   EXPECT_EQ(ToResolvedText(*again), text);
-  // It is TOML as well.
+  // It is also valid TOML.
   const auto as_toml = ReadToml(text, "recipe.resolved", {});
   ASSERT_TRUE(as_toml) << as_toml.error().message;
   EXPECT_EQ(*as_toml, config);
@@ -309,7 +309,7 @@ TEST(ResolvedConfig, SurvivesEveryCut) {
 }
 
 TEST(Keys, CoverEveryMemberOfTheConfig) {
-  // Setting every key of one config to the values of another makes them equal: no member is without a key.
+  // Setting every key of one config to the value of another makes the configs equal, so every member has a key.
   Config made;
   const Config unusual = Unusual();
   const auto copied = FromResolvedText(ToResolvedText(unusual), "f");
@@ -351,7 +351,7 @@ TEST(Changes, ReportWhatMayNotChangeWhenARunIsResumed) {
   EXPECT_EQ(changes[2].before, "0.00012345678901234567");
   EXPECT_EQ(changes[2].after, "0.5");
   before = after;
-  after.model.ema = 0.999;  // there was one before
+  after.model.ema = 0.999;  // EMA was enabled before
   EXPECT_FALSE(ChangesBetween(before, after).front().fixed);
   EXPECT_THAT(ChangesBetween(after, after), IsEmpty());
 }

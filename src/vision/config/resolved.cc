@@ -1,4 +1,4 @@
-// The resolved form of a config: the same table of keys, without a TOML library.
+// The resolved form of a config, driven by the same table of keys, without a TOML library.
 #include <fmt/format.h>
 #include <locale.h>
 
@@ -16,8 +16,7 @@ namespace {
 
 constexpr char kTitle[] = "# A recipe of fulldeck train with every key; written by fulldeck, read by its ranks.";
 
-// Not std::from_chars, which some standard libraries lack for numbers with a point, and not strtod, which follows the
-// program's language.
+// Not std::from_chars, which some standard libraries lack for floating point; not strtod, which depends on the locale.
 std::optional<double> ParseNumber(std::string_view text) {
   if (text.empty() || text.size() > 64 || text.find_first_not_of("0123456789+-.eE") != std::string_view::npos) {
     return std::nullopt;
@@ -30,7 +29,7 @@ std::optional<double> ParseNumber(std::string_view text) {
   return number;
 }
 
-// Reads values from the beginning of a text.
+// Reads values from the front of a text.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : rest_(text) {}
@@ -90,7 +89,7 @@ class Scanner {
         text += letter;
         continue;
       }
-      // Values hold no control characters, so these two are all that Quoted escapes.
+      // Values contain no control characters, so Quoted escapes only these two.
       if (rest_.empty() || (rest_.front() != '"' && rest_.front() != '\\')) return std::nullopt;
       text += rest_.front();
       rest_.remove_prefix(1);

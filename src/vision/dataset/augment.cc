@@ -23,16 +23,16 @@ Size Scaled(const SampleImage& image, double factor) {
   return {side(WidthOf(image)), side(HeightOf(image))};
 }
 
-// The factor that makes the longer side data.size.
+// The factor that scales the longer side to data.size.
 double Fitting(const SampleImage& image, const config::Data& data) {
   return static_cast<double>(data.size) / std::max(WidthOf(image), HeightOf(image));
 }
 
-// Whether the labeled pixels of the window are of several classes, and none has the given share or more.
+// Whether the labeled pixels of the window have several classes, none of which has the given share or more.
 bool IsMixed(const imagery::Mask& mask, const Size& scaled, const imagery::Window& window, double most_share) {
   const std::vector<int> columns = imagery::NearestPositions(mask.width, scaled.width, window.x, window.width);
   const std::vector<int> rows = imagery::NearestPositions(mask.height, scaled.height, window.y, window.height);
-  // Neighbours are of one class as a rule: four tables, so that one count does not wait for the one before.
+  // Neighbors usually have the same class: four tables, so that an increment does not wait for the one before it.
   std::array<std::array<std::uint32_t, 256>, 4> counts = {};
   for (const int row : rows) {
     const std::uint8_t* labels = mask.At(0, row);
@@ -93,7 +93,7 @@ void PrepareForTraining(const Sample& sample, const config::Data& data, RandomSt
                         std::uint8_t* labels) {
   const int side = static_cast<int>(data.size);
   double factor = random.Uniform(data.scale[0], data.scale[1]);
-  // Images of a classification come in all sizes, and what counts is the whole of them.
+  // Images of a classification dataset differ in size, and the whole image counts.
   if (labels == nullptr) factor *= Fitting(sample.image, data);
   const Size scaled = Scaled(sample.image, factor);
   imagery::Window window{0, 0, std::min(side, scaled.width), std::min(side, scaled.height)};

@@ -49,7 +49,7 @@ class CategorySource final : public Source {
   std::vector<std::string> classes_;
 };
 
-// One set: a folder below the root that has the parts.
+// One set: a folder below the root that contains the splits.
 struct Set {
   std::string prefix;  // of its categories' names
   std::string train, val;
@@ -68,7 +68,7 @@ std::map<std::string, std::string> CategoriesOf(const config::Data& data, const 
 
 base::Result<std::unique_ptr<Source>> Open(const config::Data& data, const std::vector<Set>& sets, Split split) {
   for (const Set& set : sets) {
-    // The categories are those of train, so train is looked at for both parts.
+    // The train split defines the categories, so it is also read for val.
     for (const std::string& folder : {set.train, split == Split::kTrain ? set.train : set.val}) {
       if (auto there = ExpectFolder(data.root, folder); !there) return there.error();
       const std::string path = (fs::path(data.root) / folder).string();

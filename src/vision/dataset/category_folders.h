@@ -1,4 +1,4 @@
-// Classification from folders: one folder a category.
+// Classification datasets with one folder per category.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace fulldeck::dataset {
 
-// ROOT/PART/CATEGORY/*.
+// ROOT/SPLIT/CATEGORY/*.
 base::Result<std::unique_ptr<Source>> OpenCategories(const config::Data& data, Split split);
-// MMRS-1M: ROOT/classification/SET/PART/CATEGORY/*; the split for validation is "test" where there is no other. With
-// several sets a category is SET/CATEGORY.
+// MMRS-1M: ROOT/classification/SET/SPLIT/CATEGORY/*; the validation split is "test" if there is no other. With several
+// sets, a category is named SET/CATEGORY.
 base::Result<std::unique_ptr<Source>> OpenMmrs1m(const config::Data& data, Split split);
 
 }  // namespace fulldeck::dataset

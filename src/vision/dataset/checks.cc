@@ -27,7 +27,7 @@ const char* SplitName(Split split) {
   return split == Split::kTrain ? "train" : "val";
 }
 
-// `count` positions of 0 … size − 1, evenly spread, the first and the last among them.
+// `count` positions in 0 … size − 1, evenly spread, including the first and the last.
 std::vector<std::uint64_t> Spread(std::uint64_t size, std::uint64_t count) {
   count = std::min(size, count);
   std::vector<std::uint64_t> positions;
@@ -47,7 +47,7 @@ std::string Named(std::size_t label, const std::vector<std::string>& classes) {
   return std::to_string(label) + (label < classes.size() ? " (" + base::Printable(classes[label]) + ")" : "");
 }
 
-// Samples "a, b, c and 4 more".
+// "a, b, c and 4 more".
 std::string FewOf(const std::vector<std::string>& names, std::uint64_t all) {
   std::vector<std::string> printed;
   for (const std::string& name : names) printed.push_back(base::Printable(name));
@@ -77,7 +77,7 @@ LabelSurvey SurveyLabels(const Source& source, std::uint64_t most, int threads) 
     std::map<std::uint64_t, std::string> constant;  // by index, so that the names do not depend on the threads
   };
   std::vector<Found> found(static_cast<std::size_t>(std::max(1, threads)));
-  std::atomic<std::size_t> next{0};  // a counter alone: nothing is published through it
+  std::atomic<std::size_t> next{0};  // only a counter: publishes no other data
   const auto survey_samples = [&](Found& mine) {
     mine.survey.counts.assign(labels, 0);
     while (true) {
@@ -211,7 +211,7 @@ std::vector<std::string> OverlapOf(const Source& train, const Source& val, std::
       if (same_file.size() < kNames) same_file.push_back(val.Name(index));
       continue;
     }
-    // Files of one size are rare enough to be read; a set where all are equally large is looked at in split.
+    // Files of the same size are rare enough to be hashed; if all files have the same size, only some are hashed.
     const auto candidates = known.sizes.find(status.st_size);
     if (candidates == known.sizes.end() || status.st_size == 0 || hashed >= most_hashed) continue;
     ++hashed;

@@ -1,4 +1,4 @@
-// Is this data what its person thinks it is? Looked at before a step is trained; each finding says what to do.
+// Checks that the data is what the config says, before the first step. Each finding says what to do.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace fulldeck::dataset {
 
-// A few of the samples, read.
+// Statistics of a few samples of a split.
 struct LabelSurvey {
   std::uint64_t samples = 0;
-  std::vector<std::uint64_t>
-      counts;  // 256, of the labels as they are after reduce_zero_label; classification: by category
-  std::uint64_t constant_images = 0;        // with one value in all their pixels
+  std::vector<std::uint64_t> counts;        // 256, by label after reduce_zero_label; classification: by category
+  std::uint64_t constant_images = 0;        // all pixels have the same value
   std::vector<std::string> constant_names;  // the first few
 };
 
-// At most `most` samples, spread evenly over the split; reads with `threads` threads. Corrupt files are skipped here.
+// Reads at most `most` samples, spread evenly over the split, with `threads` threads. Skips corrupt files.
 LabelSurvey SurveyLabels(const Source& source, std::uint64_t most, int threads);
 
-// Everything that is wrong with it: labels out of range (and whether reduce_zero_label or loveda's shift was
-// forgotten), one class alone, nothing but ignored pixels, images that are constant. Empty: nothing.
+// Everything that is wrong with the split: labels out of range (including a missing reduce_zero_label or LoveDA's shift
+// of labels), only one class, only ignored pixels, constant images. Empty: no problems.
 std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Data& data,
                                     const std::vector<std::string>& classes, Split split);
 
-// The same files (by path, by inode, or, for up to `most_hashed` of each split, by content) in both parts. Empty: none.
+// Files that are in both splits: the same path, the same inode, or, for up to `most_hashed` files per split, the same
+// content. Empty: none.
 std::vector<std::string> OverlapOf(const Source& train, const Source& val, std::uint64_t most_hashed);
 
 }  // namespace fulldeck::dataset

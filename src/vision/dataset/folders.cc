@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxLevels = 16;  // links can make a circle
+constexpr int kMaxLevels = 16;  // symbolic links can form a cycle
 constexpr std::size_t kNames = 8;
 
 std::string Lower(std::string text) {
@@ -31,7 +31,7 @@ std::string Joined(const std::string& folder, const std::string& name) {
   return name.empty() ? folder : (fs::path(folder) / name).string();
 }
 
-// Everything that is not hidden, files and folders.
+// All files and folders that are not hidden.
 std::vector<std::string> NamesIn(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -83,7 +83,7 @@ base::Result<void> ExpectFolder(const std::string& root, const std::string& belo
   if (root.empty()) return base::Error{"data.root is not set. Set it to the folder of the data set."};
   const std::string wanted = Joined(root, below);
   if (IsFolder(wanted)) return {};
-  // How far does it go?
+  // Finds how far the path exists.
   fs::path there = fs::path(wanted).lexically_normal();
   std::string missing;
   while (!there.empty() && !IsFolder(there.string())) {
@@ -123,7 +123,7 @@ base::Result<void> ExpectFolder(const std::string& root, const std::string& belo
 
 base::Result<std::vector<std::string>> FilesBelow(const std::string& folder, const std::string& suffix) {
   std::vector<std::string> files;
-  std::map<std::string, std::uint64_t> others;  // suffixes of what does not fit
+  std::map<std::string, std::uint64_t> others;  // suffixes of the files that do not match
   std::error_code error;
   fs::recursive_directory_iterator at(folder, fs::directory_options::follow_directory_symlink, error);
   for (const fs::recursive_directory_iterator end; !error && at != end; at.increment(error)) {

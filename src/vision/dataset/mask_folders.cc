@@ -80,7 +80,7 @@ base::Result<void> ExpectSegmentation(const config::Data& data) {
       "\"segmentation\", or data.kind = \"folders\" for images in folders of categories."};
 }
 
-// Images and masks of equal names below the suffix, in two folders below the root.
+// Images and masks whose names are equal without their suffixes, in two folders below the root.
 base::Result<std::vector<Pair>> PairsOf(const config::Data& data, const std::string& image_dir,
                                         const std::string& mask_dir) {
   for (const std::string& folder : {image_dir, mask_dir}) {
@@ -148,7 +148,7 @@ base::Result<std::unique_ptr<Source>> OpenLoveda(const config::Data& data, Split
   std::vector<std::string> classes = data.classes;
   if (classes.empty()) classes = {"background", "building", "road", "water", "barren", "forest", "agricultural"};
   std::string name = split == Split::kTrain ? data.train : data.val;
-  // The config's defaults are the names that other data sets have.
+  // The config's default names are those of other datasets.
   if (name == "train") name = "Train";
   if (name == "val") name = "Val";
   if (auto there = ExpectFolder(data.root, name); !there) return there.error();

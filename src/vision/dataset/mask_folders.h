@@ -1,4 +1,4 @@
-// Segmentation from folders: images in one, masks in another, of the same names.
+// Segmentation datasets with images in one folder and masks of the same names in another.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace fulldeck::dataset {
 
-// MMSegmentation: ROOT/img_dir/PART and ROOT/ann_dir/PART, also with folders below.
+// MMSegmentation: ROOT/img_dir/SPLIT and ROOT/ann_dir/SPLIT, including subfolders.
 base::Result<std::unique_ptr<Source>> OpenMmseg(const config::Data& data, Split split);
-// LoveDA: ROOT/PART/{Rural,Urban}/{images_png,masks_png}; 0 is no data, 1 … 7 are the classes.
+// LoveDA: ROOT/SPLIT/{Rural,Urban}/{images_png,masks_png}; 0 is "no data", 1 … 7 are the classes.
 base::Result<std::unique_ptr<Source>> OpenLoveda(const config::Data& data, Split split);
 
 }  // namespace fulldeck::dataset

@@ -55,26 +55,28 @@ class Pipeline::Impl {
   base::Result<Batch> Next();
 
  private:
-  // What became of one index of a request.
+  // The result for one index of a request.
   struct Slot {
     bool readable = false;
-    std::string why;  // it is not
+    std::string why;  // why it is not readable
     std::int64_t category = -1;
     std::uint64_t fingerprint = 0;
-    // With `whole`, where a sample waits until its run of equal sizes is known.
+    // With `whole`, the sample until its run of equal sizes is known.
     int width = 0, height = 0;
     std::vector<float> planes;
     std::vector<std::uint8_t> labels;
   };
 
-  // A request on its way. The worker that took a slot has it for itself until it counts it as done, under mutex_.
+  // A request in progress. Invariant: the worker that took slot i is the only one to access slots[i] and row i of
+  // images and masks, from the increment of `taken` to the increment of `done`, both under mutex_. The caller reads
+  // slots only after it has seen done == slots.size() under mutex_, so every write of the workers happens before it.
   struct Job {
     BatchRequest request;
     std::vector<Slot> slots;
     std::shared_ptr<float> images;
     std::shared_ptr<std::uint8_t> masks;
-    std::size_t taken = 0, done = 0;  // slots; under mutex_
-    std::size_t handed_out = 0;       // slots; the caller's
+    std::size_t taken = 0, done = 0;  // slots; guarded by mutex_
+    std::size_t handed_out = 0;       // slots; used only by the caller
   };
 
   void Work();
@@ -97,17 +99,18 @@ class Pipeline::Impl {
   const config::Data data_;
   const PipelineOptions options_;
 
-  // The caller's alone.
+  // Used only by the caller's thread. Invariant: the workers have been given jobs_[0 … opened_), opened_ ≤ max(1,
+  // prefetch), and only these have memory for a batch. This bounds the memory, whatever the number of requests.
   std::deque<std::shared_ptr<Job>> jobs_;  // in the order of the requests
-  std::size_t opened_ = 0;                 // of jobs_, given to the workers
+  std::size_t opened_ = 0;                 // number of jobs_ given to the workers
   std::set<std::uint64_t> corrupt_;
   std::vector<std::string> corrupt_reasons_;  // the first few
 
   std::mutex mutex_;
-  std::condition_variable work_;                // a slot can be taken, or the end
-  std::condition_variable finished_;            // all slots of a job are done
-  std::deque<std::shared_ptr<Job>> work_jobs_;  // with slots that nobody took; under mutex_
-  bool stopping_ = false;                       // under mutex_
+  std::condition_variable work_;                // a slot can be taken, or stopping_
+  std::condition_variable finished_;            // all slots of a job are done; one waiter
+  std::deque<std::shared_ptr<Job>> work_jobs_;  // jobs with free slots; guarded by mutex_
+  bool stopping_ = false;                       // guarded by mutex_
   std::vector<std::thread> workers_;
 };
 
@@ -156,7 +159,7 @@ void Pipeline::Impl::Fill(Job& job, std::size_t position) const {
     slot.why = sample.error().message;
     return;
   }
-  // The loss of a label that is no class is undefined, and on some devices ends the process.
+  // The loss of an invalid label is undefined and on some devices ends the process.
   const std::size_t classes = source_.classes().size();
   const std::size_t labels_seen =
       imagery::kernels::LargestLabelPlusOne(sample->mask.values.data(), sample->mask.values.size());
@@ -203,7 +206,7 @@ void Pipeline::Impl::Request(BatchRequest request) {
   OpenWindow();
 }
 
-// Gives the workers the next `prefetch` requests, with memory to write to.
+// Gives the workers the next `prefetch` requests and the memory to write to.
 void Pipeline::Impl::OpenWindow() {
   const auto most = static_cast<std::size_t>(std::max<std::int64_t>(1, data_.prefetch));
   for (; opened_ < std::min(most, jobs_.size()); ++opened_) {
@@ -275,7 +278,7 @@ base::Result<Batch> Pipeline::Impl::TakeFixed(Job& job) {
       batch.skipped.push_back(index);
       continue;
     }
-    // Samples behind one that is left out move up.
+    // Samples after a skipped one move up. The caller owns the job here: all its slots are done.
     const auto to = static_cast<std::size_t>(batch.count);
     if (to != position) {
       std::memcpy(job.images.get() + to * plane * channels(), job.images.get() + position * plane * channels(),

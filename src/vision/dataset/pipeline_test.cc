@@ -29,7 +29,7 @@ config::Data SmallData() {
   return data;
 }
 
-// Samples as a test wants them. Load may be called from any thread.
+// Samples as the test defines them. Load may be called from any thread.
 class FakeSource final : public Source {
  public:
   explicit FakeSource(std::uint64_t size, std::function<base::Result<Sample>(std::uint64_t)> load)
@@ -87,7 +87,7 @@ TEST(Pipeline, GivesTheSameBatchesWhateverTheNumberOfWorkers) {
   EXPECT_EQ(images[0], images[1]);
   EXPECT_EQ(masks[0], masks[1]);
   EXPECT_EQ(fingerprints[0], fingerprints[1]);
-  // Sample 17 in epochs 0 and 2: other crops.
+  // Sample 17 in epochs 0 and 2: the crops differ.
   EXPECT_NE(images[0][0], images[0][6]);
   EXPECT_EQ(std::set<std::uint64_t>(fingerprints[0].begin(), fingerprints[0].end()).size(), 9U);
 }
@@ -242,7 +242,8 @@ TEST(Pipeline, HoldsNoMoreBatchesThanItMay) {
     batch = pipeline.Next();
     ASSERT_TRUE(batch.ok());
   }
-  // Images and masks of two ahead, of the one handed out last, and of the one before it until it is replaced.
+  // Images and masks of the two batches ahead, of the one handed out last, and of the previous one until it is
+  // replaced.
   EXPECT_LE(most, 2 * 4);
   EXPECT_FALSE(pipeline.Next().ok()) << "nothing was asked for";
 }
@@ -272,12 +273,12 @@ TEST(Pipeline, EndsWhileItsWorkersAreBusy) {
     });
   }
   later.join();
-  // Of the batches ahead, at most: nothing was begun for the rest.
+  // Only the batches ahead were started.
   EXPECT_LE(loading, 2 * 3);
 }
 
 TEST(Augment, TriesOtherCropsWhereOneClassHasTooMuch) {
-  // Class 1 in one corner: crops without it are drawn again.
+  // Class 1 only in one corner: crops without it are drawn again.
   const FakeSource source(200, [](std::uint64_t) {
     Sample sample = Flat(128, 128, 100, 0);
     for (int y = 0; y < 128; ++y) {

@@ -7,7 +7,7 @@
 namespace fulldeck::dataset {
 namespace {
 
-// Full white of integers where the config does not say.
+// Full white of integer types if the config does not set it.
 constexpr double WhiteOf(const imagery::Image8&) {
   return 255;
 }

@@ -1,6 +1,6 @@
-// A split (train or val) of a data set: its samples by number, in an order that does not depend on the file system.
+// A split (train or val) of a dataset: its samples by number, in an order that does not depend on the file system.
 //
-// Threads: const calls from any.
+// Threads: const methods may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ namespace fulldeck::dataset {
 
 enum class Split { kTrain, kVal };
 
-// Bands as the config names them: 8-bit values (0 … 255 are 0 … 1), or floats of 0 … 1. 8-bit files stay 8-bit until
-// the pipeline normalises them; all others (16 bits, float, or a value_range of their own) are floats.
+// The bands that the config selects: 8-bit values (0 … 255 stand for 0 … 1), or floats in 0 … 1. 8-bit files stay 8-bit
+// until the pipeline normalizes them; all others (16 bits, float, or with their own value_range) are floats.
 using SampleImage = std::variant<imagery::Image8, imagery::ImageFloat>;
 
-// The label of pixels that count for nothing.
+// The label of pixels that do not count in the loss and the metrics.
 inline constexpr std::uint8_t kIgnored = 255;
 
-// One decoded sample, as large as its file; labels as class numbers, after reduce_zero_label, or kIgnored.
+// One decoded sample at the size of its file. Labels are class numbers after reduce_zero_label, or kIgnored.
 struct Sample {
   SampleImage image;
   imagery::Mask mask;          // segmentation
@@ -39,8 +39,8 @@ inline int HeightOf(const SampleImage& image) {
   return std::visit([](const auto& held) { return held.height; }, image);
 }
 
-// The bands that data.bands names, in that order; a file with one band alone is gray and stands for all of them. `name`
-// is the file's, for the error.
+// The bands that data.bands selects, in that order. A file with a single band is gray and is used for every selected
+// band. `name` is the file's name, for the error.
 base::Result<SampleImage> ChooseBands(imagery::AnyImage image, const config::Data& data, const std::string& name);
 
 class Source {
@@ -48,17 +48,17 @@ class Source {
   virtual ~Source() = default;
   virtual std::uint64_t size() const = 0;
   virtual const std::vector<std::string>& classes() const = 0;
-  // An error names the file and what is wrong with it.
+  // An error names the file and the problem.
   virtual base::Result<Sample> Load(std::uint64_t index) const = 0;
-  // What a person knows it by: the image's path below the root, or "synthetic train tile 17".
+  // The name of the sample in messages: the image's path below the root, or "synthetic train tile 17".
   virtual std::string Name(std::uint64_t index) const = 0;
-  // Files of the sample by absolute path (image, mask), for the check of overlap; none for synthetic ones.
+  // Absolute paths of the sample's files (image, mask), for the overlap check; none for synthetic samples.
   virtual std::vector<std::string> Files(std::uint64_t index) const = 0;
 };
 
-// Looks the data set's files up. An error says which folder was looked for, what is there instead, and what to do:
+// Lists the files of the dataset. An error reports which folder was expected, what exists instead, and the fix:
 // missing, wrong case, one level too deep or too high, images without masks, masks without images, no file with the
-// suffix (and which suffixes there are), segmentation asked of data that has no masks.
+// suffix (and which suffixes exist), segmentation with data that has no masks.
 base::Result<std::unique_ptr<Source>> OpenSource(const config::Data& data, Split split, std::uint64_t seed);
 
 }  // namespace fulldeck::dataset

@@ -26,7 +26,7 @@ imagery::Image8 Picture(int seed, int width = 8, int height = 6) {
   return image;
 }
 
-// A data set in a folder of its own.
+// A dataset in its own folder.
 struct Data {
   testing::TemporaryFolder folder;
   config::Data data;
@@ -260,7 +260,7 @@ TEST(Synthetic, IsTheSameForASeedAndNeverTheSameTwice) {
     EXPECT_NE((*first)->Load(i)->image, (*val)->Load(i)->image);
     EXPECT_NE((*first)->Load(i)->image, (*first)->Load((i + 1) % 20)->image);
   }
-  // A tile of long ago: the numbers are split of what a seed promises.
+  // Golden values: a seed promises the exact pixels of a tile, also in later versions.
   const Sample sample = *(*first)->Load(0);
   const auto& pixels = std::get<imagery::Image8>(sample.image).values;
   EXPECT_THAT(std::vector<int>(pixels.begin(), pixels.begin() + 6), ElementsAre(82, 159, 124, 76, 157, 117));

@@ -19,13 +19,13 @@ constexpr std::size_t kMaxRegions = 3;
 
 enum Cover : std::uint8_t { kBackground, kBuilding, kRoad, kWater, kBarren, kForest, kAgricultural, kCovers };
 
-// Everything is in whole numbers, so that processors which fuse additions and multiplications make the same tiles.
+// Integers only, so that CPUs with fused multiply-add make the same tiles.
 struct Region {
-  int x = 0, y = 0;         // the points that are nearer to it than to another are of the region
-  int right = 0, down = 0;  // the pattern's phase
+  int x = 0, y = 0;         // the region has the points that are nearest to this one
+  int right = 0, down = 0;  // phase of the pattern
   std::uint8_t cover = kBackground;
-  bool bright = false;           // where there is no pattern
-  std::array<int, 3> dark = {};  // the tones
+  bool bright = false;           // for the class without a pattern
+  std::array<int, 3> dark = {};  // the two tones are dark and dark + contrast
   int contrast = 0;
 
   bool IsBright(int at_x, int at_y) const {
@@ -42,7 +42,7 @@ struct Region {
         return (u + v) % kPeriod < 4;
       case kBarren:
         return (u / 4 + v / 4) % 2 == 0;
-      case kForest: {  // every other row of crowns is moved by half a crown
+      case kForest: {  // every other row of crowns is shifted by half a crown
         const int across = 2 * ((u + v / kPeriod % 2 * 4) % kPeriod) - 7;
         const int along = 2 * b - 7;
         return across * across + along * along < 40;
@@ -100,7 +100,7 @@ std::vector<Region> SyntheticSource::DrawRegions(RandomStream& random) const {
     for (int& tone : region.dark) tone = Between(random, kNoise, 255 - kNoise - 90);
     region.contrast = Between(random, 50, 90);
   }
-  // Centres too near to each other would make slivers; the bound of tries is never met in practice.
+  // Centers too near to each other would make slivers. The limit on tries is never reached in practice.
   const auto apart = [&regions, side] {
     for (std::size_t i = 0; i < regions.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {

@@ -26,10 +26,10 @@
 namespace fulldeck::dinov3 {
 namespace {
 
-// No sample has this number: for what belongs to a whole step.
+// No sample has this number: for random values of a whole step.
 constexpr std::uint64_t kWholeStep = std::numeric_limits<std::uint64_t>::max();
 
-// A weight and perhaps a bias, under these names: a linear layer, a norm or a convolution, by who uses it.
+// A weight and an optional bias, registered under these names: a linear layer, a norm or a convolution.
 struct WeightAndBias : torch::nn::Module {
   WeightAndBias(const at::Tensor& of_weight, const at::Tensor& of_bias) {
     weight = register_parameter("weight", of_weight);
@@ -64,13 +64,13 @@ struct Layer : torch::nn::Module {
     scale1 = AddScale("layer_scale1", config);
     norm2 = AddNorm(*this, "norm2", dim);
     const auto mlp = register_module("mlp", std::make_shared<torch::nn::Module>("Mlp"));
-    if (gated) gate = AddLinear(*mlp, "gate_proj", dim, config.mlp);
+    if (gated) gate_layer = AddLinear(*mlp, "gate_proj", dim, config.mlp);
     up = AddLinear(*mlp, "up_proj", dim, config.mlp);
     down = AddLinear(*mlp, "down_proj", config.mlp, dim);
     scale2 = AddScale("layer_scale2", config);
   }
 
-  // `factors`: of drop path, [2, N, 1, 1], or not defined.
+  // `factors`: of drop path, [2, N, 1, 1], or undefined.
   at::Tensor forward(const at::Tensor& tokens, const RotaryTable& table, const at::Tensor& factors) {
     const auto scaled = [&](const at::Tensor& scale, std::int64_t branch) {
       return factors.defined() ? scale * factors[branch] : scale;
@@ -96,14 +96,14 @@ struct Layer : torch::nn::Module {
     return Linear(o, mixed.transpose(1, 2).flatten(2));
   }
   at::Tensor Mlp(const at::Tensor& tokens) const {
-    if (gated) return Linear(down, at::silu(Linear(gate, tokens)) * Linear(up, tokens));
+    if (gated) return Linear(down, at::silu(Linear(gate_layer, tokens)) * Linear(up, tokens));
     return Linear(down, at::gelu(Linear(up, tokens)));
   }
 
   const std::int64_t heads;
   const bool gated;
   const double eps;
-  WeightAndBiasPtr norm1, q, k, v, o, norm2, gate, up, down;
+  WeightAndBiasPtr norm1, q, k, v, o, norm2, gate_layer, up, down;
   at::Tensor scale1, scale2;
   bool frozen = false;
 };
@@ -159,8 +159,8 @@ BackboneImpl::Impl::Embeddings BackboneImpl::Impl::Embed(const config::BackboneC
   const std::int64_t count = images.size(0);
   start.rows = images.size(2) / patch;
   start.columns = images.size(3) / patch;
-  // The convolution of stride and side `patch`, as the product of matrices that it is: the same on every device, in a
-  // fixed order, and faster.
+  // The patch convolution (kernel = stride) as a matrix product: the same result on every device, in a fixed order, and
+  // faster.
   const at::Tensor pixels = images.slice(2, 0, start.rows * patch)
                                 .slice(3, 0, start.columns * patch)
                                 .reshape({count, shape.channels, start.rows, patch, start.columns, patch})
@@ -265,7 +265,7 @@ at::Tensor DropPathFactors(const config::BackboneConfig& config, const ForwardRa
     for (std::int64_t row = 0; row < 2 * config.layers; ++row) {
       const double last = static_cast<double>(std::max<std::int64_t>(config.layers - 1, 1));
       const double dropped = config.drop_path * static_cast<double>(row / 2) / last;
-      // Drawn in every layer, so that one layer's chance does not change the others' fate.
+      // Every layer draws, so that disabling one layer does not change the draws of the others.
       values[row * samples + n] = stream.Uniform() < dropped ? 0.0F : static_cast<float>(1 / (1 - dropped));
     }
   }

@@ -1,9 +1,8 @@
-// DINOv3's vision transformer: patches, a class token and registers through pre-norm blocks with rotary positions.
-// Parameters are named as in Hugging Face's files, so weights load by name.
+// DINOv3's vision transformer: patches, a class token and registers, pre-norm blocks, rotary positions. No heads: see
+// vision_model.h. Parameters are named as in Hugging Face's files, so weights load by name.
 //
-// In evaluation the output depends on the images alone. While training, drop path (and the change of RoPE's
-// coordinates) draw from counters of (seed, epoch, sample), so they do not depend on how the batch is spread over
-// ranks.
+// In evaluation the output depends only on the images. In training, drop path and the rescaling of RoPE's coordinates
+// draw from counters of (seed, epoch, sample), so they do not depend on how the batch is distributed over ranks.
 //
 // Threads: as torch::nn::Module, one at a time.
 #pragma once
@@ -20,12 +19,12 @@
 
 namespace fulldeck::dinov3 {
 
-// What is random in one forward pass.
+// The random inputs of one forward pass.
 struct ForwardRandom {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;              // the same on all ranks
-  std::vector<std::uint64_t> samples;  // one a row of the batch
+  std::vector<std::uint64_t> samples;  // one per row of the batch
 };
 
 struct Features {
@@ -39,20 +38,20 @@ struct Features {
 
 class BackboneImpl : public torch::nn::Module {
  public:
-  // Weights are random as the published models' were (normal, 0.02; biases 0), from torch's generator. An Error for a
-  // config that cannot be.
+  // Weights are random as in the published models (normal, 0.02; biases 0), from torch's CPU generator. Throws Error
+  // for an invalid config.
   explicit BackboneImpl(const config::BackboneConfig& config);
 
-  // Images [N, channels, H, W]; sides that are not a multiple of the patch lose the rest, as a convolution does.
-  // `random` is needed while training where the config has something random; an Error without.
+  // Images [N, channels, H, W]; if a side is not a multiple of the patch, the remainder is dropped, as in a
+  // convolution. In training, `random` is required if the config has any randomness; without it, throws Error.
   Features forward(const at::Tensor& images, const ForwardRandom* random = nullptr);
-  // The embeddings, then what comes out of each layer, not normalised: 1 + layers tensors [N, tokens, dim]. Without
-  // anything random.
+  // The embeddings, then the output of each layer before the last norm: 1 + layers tensors [N, tokens, dim]. Nothing
+  // random.
   std::vector<at::Tensor> HiddenStates(const at::Tensor& images);
-  // Embeddings and the first `layers` layers stop learning, and nothing is dropped in them any more; 0: everything
-  // learns; −1: nothing, the last norm included. Before DataParallel wraps the module.
+  // Freezes the embeddings and the first `layers` layers, and disables drop path in them; 0: everything is trainable;
+  // −1: everything is frozen, including the last norm. Call it before DataParallel wraps the module.
   //
-  // mask_token, which only pre-training uses, never learns.
+  // mask_token, which only pre-training uses, is always frozen.
   void Freeze(std::int64_t layers);
 
   const config::BackboneConfig config;
@@ -63,11 +62,11 @@ class BackboneImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Backbone);
 
-// What each branch of each sample is multiplied with: [2·layers, N, 1, 1], float32, on the host. Row 2·l is layer l's
-// attention, row 2·l + 1 its MLP: 0 where it is left out, else 1 / (1 − p), where p grows evenly from 0 in the first
+// The factor of each branch of each sample: [2·layers, N, 1, 1], float32, on the CPU. Row 2·l is layer l's attention,
+// row 2·l + 1 its MLP: 0 if the branch is dropped, otherwise 1 / (1 − p), where p grows linearly from 0 in the first
 // layer to config.drop_path in the last.
 at::Tensor DropPathFactors(const config::BackboneConfig& config, const ForwardRandom& random);
-// What RoPE's coordinates are multiplied with in a step: between 1/x and x, evenly in its logarithm.
+// The factor of RoPE's coordinates in a step: between 1/x and x, uniform in its logarithm.
 double RopeFactor(const config::BackboneConfig& config, const ForwardRandom& random);
 
 }  // namespace fulldeck::dinov3

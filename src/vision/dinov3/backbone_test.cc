@@ -40,13 +40,13 @@ TEST(Rope, HasTheNumbersOfThePublishedModels) {
   }
   // The y of the first and of the last patch are opposite, and so are the x.
   EXPECT_TRUE(at::allclose(table.signed_sin[5], -table.signed_sin[200], 1e-4, 1e-5));
-  // What comes before the patches stays as it is.
+  // The prefix tokens are unchanged.
   const at::Tensor tokens = at::randn({2, 201, 3, 64});
   const at::Tensor turned = ApplyRotary(tokens, table);
   EXPECT_TRUE(at::equal(turned.slice(1, 0, 5), tokens.slice(1, 0, 5)));
   EXPECT_FALSE(at::allclose(turned.slice(1, 5), tokens.slice(1, 5)));
   EXPECT_TRUE(at::allclose(turned.norm(2, -1), tokens.norm(2, -1), 1e-4, 1e-4));
-  // In float32, whatever comes in.
+  // Computed in float32, whatever the input type.
   const at::Tensor narrow = tokens.to(at::kBFloat16);
   EXPECT_TRUE(at::equal(ApplyRotary(narrow, table), ApplyRotary(narrow.to(at::kFloat), table).to(at::kBFloat16)));
 }
@@ -113,7 +113,7 @@ TEST(DropPath, IsPerSampleGrowsWithTheLayersAndKeepsTheMean) {
     EXPECT_NEAR(of_row.max().item<double>(), 1 / (1 - dropped), 1e-6) << row;
     EXPECT_NEAR(of_row.mean().item<double>(), 1, 0.06) << row;
   }
-  // A sample's fate is its own, whoever is beside it.
+  // A sample's draw does not depend on the other samples of the batch.
   const at::Tensor few = DropPathFactors(config, {7, 2, 99, {17, 3}});
   EXPECT_TRUE(at::equal(few.select(1, 0), factors.select(1, 17)));
   EXPECT_TRUE(at::equal(few.select(1, 1), factors.select(1, 3)));

@@ -14,7 +14,7 @@
 namespace fulldeck::dinov3 {
 namespace {
 
-// Parameters' names have no slash.
+// Cannot collide: names of parameters contain no slash.
 const char kUpdates[] = "ema/updates";
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Averaged weights: a copy of a module that follows it slowly, and is better than the module while that still jumps.
+// EMA weights: an exponential moving average of a module's weights, used for validation.
 #pragma once
 
 #include <fulldeck/checkpoint.h>
@@ -10,32 +10,32 @@
 
 namespace fulldeck::dinov3 {
 
-// After every step, average = d · average + (1 − d) · weights, where d is `decay`, and less in the first steps
-// ((1 + n) / (10 + n) of n updates), which know the random start too well. What does not learn and buffers are copied.
+// After every step, average = d · average + (1 − d) · weights. d is `decay`, or less in the first steps ((1 + n) / (10
+// + n) after n updates), so that the random initial weights do not dominate. Frozen parameters and buffers are copied.
 //
-// The averages start as the module is: construct it when the module has its weights and its device. The module outlives
-// it. Threads: the loop's.
+// The averages start as the module's weights: construct it when the module has its weights and its device. The module
+// must outlive it. Threads: the loop's.
 class Ema {
  public:
-  // decay: 0 < decay < 1; else an Error.
+  // decay: 0 < decay < 1, otherwise throws Error.
   Ema(torch::nn::Module& module, double decay);
-  // After the optimizer's step. An Error while swapped.
+  // Call it after the optimizer's step. Throws Error while swapped.
   void Update();
-  // Exchanges the module's weights with the averaged ones; a second call exchanges them back. The module's tensors stay
-  // the same objects.
+  // Exchanges the module's weights with the averages; a second call exchanges them back. The module's tensors stay the
+  // same objects.
   void Swap();
   bool swapped() const { return swapped_; }
 
-  // For State::Tensors: every average by the name that the weights have in the module, and how many updates there were.
-  // What is saved are the averages, swapped or not. Loading needs each of them in the same shape; an Error names those
-  // that are not there.
+  // For State::Tensors: every average by its name in the module, and the number of updates. Save returns the averages
+  // whether swapped or not. Load requires each of them in the same shape and throws an Error that names the missing
+  // ones.
   State::NamedTensors Save() const;
   void Load(const State::NamedTensors& tensors);
 
  private:
   double decay_;
   std::vector<std::string> names_;
-  std::vector<at::Tensor> weights_;  // the module's: parameters that learn first, then everything else
+  std::vector<at::Tensor> weights_;  // of the module: trainable parameters first, then everything else
   std::vector<at::Tensor> average_;
   std::size_t num_trainable_ = 0;
   std::int64_t updates_ = 0;

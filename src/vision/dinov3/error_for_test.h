@@ -7,7 +7,7 @@
 
 namespace fulldeck::dinov3 {
 
-// What the call complains of.
+// The message of the Error that the call throws.
 template <typename Callable>
 std::string ErrorOf(const Callable& callable) {
   try {

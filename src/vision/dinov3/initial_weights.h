@@ -1,14 +1,13 @@
-// What weights are before anything has been learnt, from torch's generator of the host: ranks with the same seed have
-// the same.
+// Initial random weights from torch's CPU generator: the same on all ranks with the same seed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace fulldeck::dinov3 {
 
-// Normal, cut at ±2, as the published models began.
+// Normal, clamped to [−2, 2], as the published models were initialized.
 at::Tensor NormalWeights(at::IntArrayRef shape, double deviation = 0.02);
-// For a convolution before ReLU: normal, and wide enough that activations neither grow nor shrink.
+// For a convolution before ReLU: normal, with a deviation that keeps the scale of the activations.
 at::Tensor BeforeReluWeights(at::IntArrayRef shape);
 
 }  // namespace fulldeck::dinov3

@@ -17,7 +17,7 @@ at::Tensor SumOverLabeled(const at::Tensor& logits, const at::Tensor& labels, st
   at::Tensor targets = labels;
   if (logits.dim() == 4) {
     of_each = Prediction::Upsample(logits, labels.size(1), labels.size(2));
-    // The loss of maps adds up in any order on cards; that of rows does not.
+    // On cards, the loss over maps is accumulated in any order; the loss over rows is not.
     if (at::globalContext().deterministicAlgorithms()) {
       of_each = of_each.permute({0, 2, 3, 1}).flatten(0, 2);
       targets = labels.flatten();
@@ -42,7 +42,7 @@ Losses LossesOf(const Prediction& prediction, const at::Tensor& labels, const co
          << "] with as many samples.";
     throw Error(text.str());
   }
-  // Never 0: where nothing is labeled the sum is 0 too.
+  // Never 0: if nothing is labeled, the sum is 0 too.
   const at::Tensor count = (labeled.defined() ? labeled : CountOf(labels, ignore_label)).clamp_min(1e-6);
   Losses losses;
   losses.main = SumOverLabeled(logits, labels, ignore_label, label_smoothing) / count;

@@ -23,14 +23,14 @@ using torch::autograd::variable_list;
 constexpr std::size_t kMaxTables = 32;
 
 at::Tensor Rotate(const at::Tensor& tokens, const at::Tensor& cos, const at::Tensor& signed_sin, double direction) {
-  // One type throughout: not every vendor's operators take two.
+  // One type throughout: not every vendor's operators accept mixed types.
   const at::Tensor wide = tokens.to(cos.scalar_type());
   at::Tensor rotated = wide.mul(cos);
   rotated.addcmul_(at::roll(wide, {wide.size(-1) / 2}, {-1}), signed_sin, direction);
   return rotated.to(tokens.scalar_type());
 }
 
-// Rotation's transpose is rotation the other way, so that nothing of the tokens has to be kept for backward.
+// The transpose of a rotation is the inverse rotation, so backward needs none of the tokens.
 struct Rotation : torch::autograd::Function<Rotation> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tokens, const at::Tensor& cos,
                             const at::Tensor& signed_sin) {

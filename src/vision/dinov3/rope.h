@@ -1,4 +1,4 @@
-// Where a patch lies, as DINOv3 tells its attention: queries and keys are turned by angles that grow with the patch's
+// Rotary position embedding of DINOv3's attention: queries and keys are rotated by angles that grow with the patch's
 // row and column. Computed in float32 whatever the type of the tokens.
 #pragma once
 
@@ -11,22 +11,24 @@
 
 namespace fulldeck::dinov3 {
 
-// One row a token, one column a number of a head; `prefix` tokens (class, registers) come first and are not turned.
+// One row per token, one column per element of a head; `prefix` tokens (class, registers) come first and are not
+// rotated.
 struct RotaryTable {
-  at::Tensor cos;         // [prefix + rows·columns, 1, head dim]
-  at::Tensor signed_sin;  // the same; the first half of each row is negated, so that turning is one roll
+  at::Tensor cos;  // [prefix + rows·columns, 1, head dim]
+  // Same shape; the first half of each row is negated, so that a rotation needs one roll.
+  at::Tensor signed_sin;
 };
 
-// Makes tables, and keeps those that were not rescaled, a few per grid and device. Not for several threads at once.
+// Creates tables, and caches a few of those that are not rescaled, per grid and device. Not thread-safe.
 class RotaryTables {
  public:
   // `head_dim`: a multiple of 4.
   RotaryTables(std::int64_t head_dim, double theta, std::int64_t prefix);
-  // Coordinates are multiplied by `rescale`; 1: as they are.
+  // Coordinates are multiplied by `rescale`; 1: unchanged.
   RotaryTable Get(std::int64_t rows, std::int64_t columns, const c10::Device& device, double rescale = 1);
 
  private:
-  at::Tensor Angles(std::int64_t rows, std::int64_t columns) const;  // [rows·columns, head dim], on the host
+  at::Tensor Angles(std::int64_t rows, std::int64_t columns) const;  // [rows·columns, head dim], on the CPU
 
   std::int64_t head_dim_;
   double theta_;
@@ -34,7 +36,7 @@ class RotaryTables {
   std::map<std::tuple<std::int64_t, std::int64_t, c10::DeviceType, c10::DeviceIndex>, RotaryTable> kept_;
 };
 
-// Tokens [N, tokens, heads, head dim] turned; of the same type. Backward keeps the table alone.
+// Rotates tokens [N, tokens, heads, head dim]; keeps their type. Only the table is saved for backward.
 at::Tensor ApplyRotary(const at::Tensor& tokens, const RotaryTable& table);
 
 }  // namespace fulldeck::dinov3

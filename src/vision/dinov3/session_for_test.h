@@ -1,4 +1,4 @@
-// For tests: ranks as processes with a session each, on the host or on simulated cards.
+// For tests: ranks as processes with one session each, on the CPU or on simulated cards.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -23,14 +23,14 @@ namespace fulldeck::dinov3 {
 
 inline const char kSimulator[] = FULLDECK_BUILD_DIR "/lib/libfulldeck_sim.so";
 
-// In a rank: what must hold; else the rank ends with these words on stderr.
+// In a rank: an expectation; if it fails, the rank exits with this message on stderr.
 inline void RankMust(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("does not hold: " + what);
 }
 
-// Runs the body in so many processes. Each is this program anew with the running test alone: torch's threads and its
-// idea of which devices there are would not survive a bare fork. So the test must do nothing else before.
-// `cards`: as FULLDECK_SIMULATE has them ("gcu:2"), one a rank; empty: the host.
+// Runs the body in `ranks` processes. Each one executes this program again with only the running test, because torch's
+// threads and its list of devices do not survive a bare fork. So the test must not do anything before this call.
+// `cards`: as in FULLDECK_SIMULATE ("gcu:2"), one per rank; empty: CPU.
 inline void RunSessions(int ranks, const std::string& cards, const std::function<void(Session&)>& body) {
   if (std::getenv("FULLDECK_TEST_IS_RANK") != nullptr) {
     int code = 0;
@@ -69,7 +69,7 @@ inline void RunSessions(int ranks, const std::string& cards, const std::function
       set("FULLDECK_TEST_IS_RANK", "1");
       set("MASTER_ADDR", "127.0.0.1");
       set("MASTER_PORT", port);
-      // oneDNN's AMX kernels are refused by some virtual machines that announce them.
+      // Some virtual machines announce AMX but reject oneDNN's AMX kernels.
       set("ONEDNN_MAX_CPU_ISA", "AVX512_CORE");
       if (!cards.empty()) {
         set("FULLDECK_SIMULATE", cards);

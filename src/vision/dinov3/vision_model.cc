@@ -22,7 +22,7 @@
 namespace fulldeck::dinov3 {
 namespace {
 
-// A convolution that keeps the size, and where `normed` its norm and ReLU.
+// A convolution that keeps the size, with norm and ReLU if `normed`.
 struct Convolution : torch::nn::Module {
   Convolution(std::int64_t in, std::int64_t out, std::int64_t side) {
     weight = register_parameter("weight",
@@ -65,7 +65,7 @@ struct Block : torch::nn::Module {
   at::Tensor BatchNorm(const at::Tensor& input) {
     SyncBatchNormImpl& norm = *batch_norm;
     if (!single_rank || !is_training()) return norm.forward(input);
-    // One rank has nobody to ask, and its device a kernel that does it all.
+    // A single rank needs no communication, and its device has a fused kernel.
     const at::Tensor normed = at::batch_norm(input, norm.weight, norm.bias, norm.running_mean, norm.running_var, true,
                                              *norm.options.momentum, norm.options.eps, true);
     norm.num_batches_tracked.add_(1);
@@ -87,7 +87,7 @@ struct Block : torch::nn::Module {
   bool single_rank = false;
 };
 
-// Whatever of these is there, in this order: 1×1 to fewer channels, blocks, classifier.
+// The parts that the config enables, in this order: 1×1 to fewer channels, blocks, classifier.
 struct SegmentationHead : torch::nn::Module {
   at::Tensor forward(const at::Tensor& map) {
     at::Tensor features = project ? project->forward(map) : map;
@@ -121,8 +121,8 @@ struct ClassificationHead : torch::nn::Module {
   at::Tensor weight, bias;
 };
 
-// Of bilinear interpolation without aligned corners, for one axis: [size, from], each row with the share of each
-// source.
+// The matrix of bilinear interpolation (align_corners = false) along one axis: [size, from]; each row has the weights
+// of the sources.
 at::Tensor InterpolationMatrix(std::int64_t from, std::int64_t size, const at::TensorOptions& options) {
   const at::Tensor centers = at::arange(size, options)
                                  .add_(0.5)
@@ -137,7 +137,7 @@ at::Tensor InterpolationMatrix(std::int64_t from, std::int64_t size, const at::T
 at::Tensor Prediction::Upsample(const at::Tensor& logits, std::int64_t height, std::int64_t width) {
   const at::Tensor wide = logits.to(at::kFloat);
   if (wide.size(2) == height && wide.size(3) == width) return wide;
-  // On cards the usual way adds gradients up in any order. Products of matrices do not.
+  // On cards the built-in operator accumulates gradients in any order. Matrix products do not.
   if (at::globalContext().deterministicAlgorithms()) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const at::Tensor rows = InterpolationMatrix(wide.size(2), height, wide.options());
@@ -184,7 +184,7 @@ VisionModelImpl::VisionModelImpl(const config::BackboneConfig& backbone, const c
       head.AddClassifier(dim, classes);
     }
     if (with_auxiliary) {
-      // As wide as FCN heads usually are beside a main head: a quarter of what comes in.
+      // As wide as an auxiliary FCN head usually is: a quarter of its input channels.
       const std::int64_t width = std::max<std::int64_t>(dim / 4, 16);
       heads_->auxiliary = register_module("auxiliary", std::make_shared<SegmentationHead>());
       heads_->auxiliary->AddBlock(dim, width, model.norm, team);

@@ -1,5 +1,5 @@
-// A backbone with its heads: what the job trains. Segmentation (linear, or the up-head with an auxiliary FCN head) or
-// classification. losses.h has what it learns from, ema.h its averaged weights.
+// A backbone with its heads: the model that the job trains. Segmentation (linear, or the up-head with an auxiliary FCN
+// head) or classification. losses.h has the loss, ema.h the EMA weights.
 //
 // Threads: as torch::nn::Module, one at a time.
 #pragma once
@@ -22,31 +22,31 @@
 namespace fulldeck::dinov3 {
 
 struct Prediction {
-  // Segmentation: [N, classes, rows, columns], one a patch; classification: [N, classes].
+  // Segmentation: [N, classes, rows, columns], one position per patch; classification: [N, classes].
   at::Tensor logits;
-  // The same of the auxiliary head, while training; not defined where there is none.
+  // The same of the auxiliary head, in training; undefined without one.
   at::Tensor auxiliary;
 
-  // Segmentation: bilinear to the size of the image, in float32. With torch's deterministic algorithms in an order that
-  // is always the same.
+  // Segmentation: bilinear upsampling to the size of the image, in float32. With torch's deterministic algorithms, in a
+  // fixed order.
   static at::Tensor Upsample(const at::Tensor& logits, std::int64_t height, std::int64_t width);
 };
 
 // Names of parameters and buffers: backbone.… (backbone.h), head.…, auxiliary.….
 class VisionModelImpl : public torch::nn::Module {
  public:
-  // `team`: for synchronised batch normalisation; with norm = kGroup it is not used. Weights are random, from torch's
-  // generator of the host; LoadBackbone comes after. Freezes what the config says. An Error for a backbone that no
-  // config knows, and for an auxiliary head without masks to learn from.
+  // `team`: for synchronized batch normalization; not used with norm = kGroup. Weights are random, from torch's CPU
+  // generator; LoadBackbone replaces the backbone's. Applies the config's freeze. Throws Error for an unknown backbone,
+  // and for an auxiliary head without masks to train on.
   VisionModelImpl(const config::Model& model, config::Task task, std::int64_t classes, std::int64_t channels,
                   const Team& team);
-  // With a backbone that has no name.
+  // For a backbone without a name.
   VisionModelImpl(const config::BackboneConfig& backbone, const config::Model& model, config::Task task,
                   std::int64_t classes, const Team& team);
 
   // Images [N, channels, H, W]. `random`: see Backbone.
   Prediction forward(const at::Tensor& images, const ForwardRandom* random = nullptr);
-  // Goes on with another group of the same ranks, for Session::OnRegroup.
+  // Switches to another group of the same ranks, for Session::OnRegroup.
   void UseTeam(const Team& team);
   Backbone& backbone() { return backbone_; }
 
@@ -57,18 +57,17 @@ class VisionModelImpl : public torch::nn::Module {
 };
 TORCH_MODULE(VisionModel);
 
-// The backbone that the config names, with its channels and drop path. An Error with all names for one that is not
-// known.
+// The backbone that the config names, with its channels and drop path. Throws an Error with all names if it is unknown.
 config::BackboneConfig BackboneConfigFor(const config::Model& model, std::int64_t channels);
 
-// Loads a backbone from Hugging Face's safetensors (a file, or a folder that has model.safetensors), in any type of
-// floating point. Names may begin with "dinov3_vit.", "model." or "backbone.". Anything but a full match that the
-// config does not allow by name throws an Error with every key, and the backbone is as it was. So does a file that has
-// not one of its layers, whatever the config allows. Not a collective.
+// Loads a backbone from Hugging Face's safetensors (a file, or a folder with model.safetensors), in any floating-point
+// type. Names may start with "dinov3_vit.", "model." or "backbone.". Any mismatch that the config does not allow by
+// name throws an Error with every key and leaves the backbone unchanged. So does a file without any of its layers,
+// whatever the config allows. Not a collective.
 WeightReport LoadBackbone(Backbone& backbone, const config::Model& model);
 
-// Parameters for AdamW: {backbone, heads} × {decayed, not decayed}; frozen ones are in none, and groups without
-// parameters are left out. Without decay are norms, biases, layer scales and the tokens that are not patches.
+// Parameters for AdamW: {backbone, heads} × {decayed, not decayed}. Frozen parameters are in no group, and groups
+// without parameters are omitted. Norms, biases, layer scales and the tokens that are not patches are not decayed.
 struct ParamGroup {
   std::string name;  // "backbone", "backbone without decay", "heads", "heads without decay"
   std::vector<at::Tensor> parameters;

@@ -115,7 +115,7 @@ TEST(Losses, AreTheMeanOverLabeledPixelsOfEachHead) {
   EXPECT_NEAR(LossesOf(prediction, labels, UpHead(), 255, 0.1).total.item<double>(), losses.total.item<double>(), 1e-5);
   at::globalContext().setDeterministicAlgorithms(false, false);
 
-  // Micro-batches add up, however unevenly the labels lie.
+  // Losses of micro-batches add up, however unevenly the labels are distributed.
   const at::Tensor labeled = LabeledPerRank(Team(), labels, 255);
   EXPECT_EQ(labeled.item<double>(), 5 * 16 + 16 * 16);
   double sum = 0;
@@ -125,7 +125,7 @@ TEST(Losses, AreTheMeanOverLabeledPixelsOfEachHead) {
   }
   EXPECT_NEAR(sum, plain.total.item<double>(), 1e-5);
 
-  // Nothing is labeled: nothing is learnt, and nothing becomes NaN.
+  // Without labels the loss and the gradients are 0, not NaN.
   prediction.logits.requires_grad_();
   const Losses none = LossesOf(prediction, at::full_like(labels, 255), UpHead(), 255, 0.1);
   none.total.backward();
@@ -220,7 +220,7 @@ TEST(Ema, FollowsSlowlySwapsAndIsSaved) {
   EXPECT_THAT(ErrorOf([&] { Ema bad(*model, 1); }), HasSubstr("a decay between 0 and 1"));
 }
 
-// One step's data of all ranks: few labels on the first half, many on the second.
+// One step's data of all ranks: few labels in the first half, many in the second.
 struct Batch {
   at::Tensor images = at::randn({4, 3, 16, 16});
   at::Tensor labels = at::randint(0, 7, {4, 16, 16}, at::kLong);
@@ -239,8 +239,8 @@ AdamW OptimizerOf(VisionModelImpl& model) {
   return AdamW(groups, torch::optim::AdamWOptions(1e-2));
 }
 
-// Two ranks on cards (or the host) and one with the whole batch, which knows of no others: with frozen layers, drop
-// path, synchronised norms and labels that lie unevenly they learn the same.
+// Two ranks on cards (or the CPU) train the same as a single rank with the whole batch: with frozen layers, drop path,
+// synchronized norms and unevenly distributed labels.
 void MatchSingleRankTraining(const Session& session, Session& mutable_session) {
   config::Model model_config = UpHead();
   model_config.norm = config::Norm::kSyncBatch;
@@ -260,7 +260,7 @@ void MatchSingleRankTraining(const Session& session, Session& mutable_session) {
     expected.total.backward();
     single_optimizer.step();
 
-    if (step == 1) model->UseTeam(session.team());  // as after a regroup: the layers' tensors stay what they are
+    if (step == 1) model->UseTeam(session.team());  // as after a regroup: the layers' tensors do not change
     const std::int64_t begin = session.rank() * 2;
     const at::Tensor images = batch.images.slice(0, begin, begin + 2).to(session.device());
     const at::Tensor labels = batch.labels.slice(0, begin, begin + 2).to(session.device());
@@ -277,7 +277,7 @@ void MatchSingleRankTraining(const Session& session, Session& mutable_session) {
   const auto named = single->named_parameters();
   for (const auto& item : model->named_parameters()) {
     const at::Tensor distance = (item.value().cpu() - named[item.key()]).abs();
-    // AdamW makes much of the smallest difference in a gradient that is nearly 0: the mean tells, not the worst.
+    // AdamW amplifies tiny differences of a gradient near 0, so the test bounds the mean, not the maximum.
     RankMust(distance.mean().item<double>() < 2e-4, item.key() + ": " + std::to_string(distance.mean().item<double>()));
   }
   const at::Tensor running = model->named_buffers()["head.block1.norm.running_var"].cpu();

@@ -55,8 +55,8 @@ WeightReport LoadBackbone(Backbone& backbone, const config::Model& model) {
   rules.may_be_unexpected = model.weights_may_have_more;
   rules.convert_types = true;
   WeightReport report = LoadWeights(*backbone, file, rules);
-  // What the config allows was meant for a few names. A backbone that starts from nothing, and says that it has loaded
-  // its weights, is what must never be.
+  // The allowances are meant for a few names. A backbone must never start from random weights and report that it has
+  // loaded them.
   const bool any = std::any_of(report.matched.begin(), report.matched.end(),
                                [](const std::string& name) { return name.compare(0, 6, "layer.") == 0; });
   if (!any)

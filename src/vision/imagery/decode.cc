@@ -59,7 +59,7 @@ base::Result<void> CheckClaim(std::uint64_t width, std::uint64_t height, std::ui
                               std::uint64_t file_bytes, bool packed) {
   constexpr std::uint64_t kMaxSide = std::uint64_t{1} << 24;
   constexpr std::uint64_t kMaxBands = 4096;
-  // Deflate, LZW, Huffman codes and runs of bytes make at most some 2700 bytes of one.
+  // Deflate, LZW, Huffman coding and PackBits expand a byte to at most about 2700 bytes.
   constexpr std::uint64_t kMaxGrowth = 4096;
   constexpr std::uint64_t kFewBytes = 1 << 20;
   if (width == 0 || height == 0 || bands == 0) return base::Error{"it has no pixels."};

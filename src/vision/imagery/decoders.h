@@ -1,5 +1,5 @@
-// One decoder a format, for decode.cc alone. Bytes come from anywhere; an error's text continues "FILE is a PNG file
-// that cannot be read: ".
+// One decoder per format, used only by decode.cc. The bytes may come from anywhere and are not trusted. The text of an
+// error is only the reason: decode.cc puts the file's name and format in front of it.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@
 namespace fulldeck::imagery {
 
 enum class Values {
-  kColors,   // palettes looked up, few bits stretched to 8
-  kIndices,  // as they are stored
+  kColors,   // palettes are looked up, values of fewer than 8 bits are stretched to 8
+  kIndices,  // as stored
 };
 
 base::Result<AnyImage> DecodePng(std::string_view bytes, Values values);
 base::Result<AnyImage> DecodePngWithLibpng(std::string_view bytes,
-                                           Values values);  // never the short way of png_plain.h
+                                           // Never uses the fast path of png_plain.h.
+                                           Values values);
 base::Result<ImageInfo> ReadPngInfo(std::string_view bytes);
 base::Result<AnyImage> DecodeJpeg(std::string_view bytes);
 base::Result<ImageInfo> ReadJpegInfo(std::string_view bytes);
@@ -27,11 +28,11 @@ base::Result<AnyImage> DecodeTiff(std::string_view bytes, Values values);
 base::Result<ImageInfo> ReadTiffInfo(std::string_view bytes);
 base::Result<GeoTags> GeoTagsOfTiff(std::string_view bytes);
 
-// More than any image that is read, decoded.
+// Upper limit of a decoded image.
 constexpr std::uint64_t kMaxDecodedBytes = std::uint64_t{4} << 30;
 
-// Before memory is taken for what a header claims: not more than kMaxDecodedBytes, and (`packed`: for compressions
-// that cannot do better) not more than the file's bytes can hold.
+// Call it before allocating what a header claims: at most kMaxDecodedBytes, and (`packed`: for compressions with a
+// bounded ratio) at most what the bytes of the file can hold.
 base::Result<void> CheckClaim(std::uint64_t width, std::uint64_t height, std::uint64_t bands, std::uint64_t value_bytes,
                               std::uint64_t file_bytes, bool packed);
 

@@ -1,8 +1,8 @@
-// Image files: PNG, JPEG and TIFF (strips or tiles, 8 or 16 bits or float, any number of bands, color maps as indices
-// for masks), told apart by their first bytes, not by their names. Nothing of a file is believed before it is checked;
-// what cannot be read is an error that names the file and says what is wrong with it.
+// Reads and writes image files: PNG, JPEG and TIFF (strips or tiles, 8 or 16 bits or float, any number of bands, color
+// maps as indices for masks). The format is determined by the first bytes, not by the name. All contents are validated
+// before use; an error names the file and the problem.
 //
-// A build without one of the libraries (libturbojpeg, libtiff) refuses such files with that reason.
+// A build without one of the libraries (libturbojpeg, libtiff) rejects such files with that reason.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace fulldeck::imagery {
 
 using AnyImage = std::variant<Image8, Image16, ImageFloat>;
 
-// What a GeoTIFF says of where it lies, kept as it was: tag numbers with their raw values (ModelPixelScale 33550,
-// ModelTiepoint 33922, ModelTransformation 34264, GeoKeyDirectory 34735, GeoDoubleParams 34736, GeoAsciiParams 34737,
-// GDAL_METADATA 42112, GDAL_NODATA 42113).
+// The georeference of a GeoTIFF, unchanged: tag numbers with their raw values (ModelPixelScale 33550, ModelTiepoint
+// 33922, ModelTransformation 34264, GeoKeyDirectory 34735, GeoDoubleParams 34736, GeoAsciiParams 34737, GDAL_METADATA
+// 42112, GDAL_NODATA 42113).
 struct GeoTags {
   struct Tag {
     std::uint32_t number = 0;
@@ -37,24 +37,24 @@ struct ImageInfo {
   std::string format;  // "PNG", "JPEG", "TIFF"
 };
 
-// The bytes of an image file, for who wants several things of one: at most 4 GiB.
+// The bytes of an image file, for callers that decode it more than once; at most 4 GiB.
 base::Result<std::string> ReadFile(const std::string& path);
-// Color images: gray gives one band, palettes are looked up, alpha is a band of its own.
+// Color images: gray yields one band, palettes are looked up, alpha is a separate band.
 base::Result<AnyImage> ReadImage(const std::string& path);
 base::Result<AnyImage> DecodeImage(std::string_view bytes, const std::string& name);
 // One band of class numbers; palettes are not looked up. 16-bit values above 255 and several bands are errors.
 base::Result<Mask> ReadMask(const std::string& path);
 base::Result<Mask> DecodeMask(std::string_view bytes, const std::string& name);
-// Without the pixels.
+// Does not decode the pixels.
 base::Result<ImageInfo> ReadImageInfo(std::string_view bytes, const std::string& name);
-// Empty where the file has none; an error where it cannot be read.
+// Empty if the file has none; an error if it cannot be read.
 base::Result<GeoTags> GeoTagsOf(std::string_view bytes, const std::string& name);
 
 struct Color {
   std::uint8_t red = 0, green = 0, blue = 0;
 };
 
-// Written beside, synced and renamed: a reader sees all or nothing.
+// Writes to a temporary file, syncs and renames it: a reader sees all or nothing.
 base::Result<void> WritePng(const std::string& path, const Image8& image);
 base::Result<void> WritePng(const std::string& path, const Mask& mask, const std::vector<Color>& palette);
 base::Result<void> WriteTiff(const std::string& path, const Image8& image, const GeoTags& tags);

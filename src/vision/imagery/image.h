@@ -1,4 +1,4 @@
-// Pixels in memory: an image of some bands with 8 or 16 bits or float values, and a mask of class numbers.
+// Pixels in memory: an image with any number of bands of 8-bit, 16-bit or float values, and a mask of class numbers.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace fulldeck::imagery {
 
-// Rows from the top, pixels from the left, the bands of a pixel side by side.
+// Rows from the top, pixels from the left, bands interleaved.
 template <typename Value>
 struct Raster {
   int width = 0;

@@ -44,7 +44,7 @@ int BandsOf(const JpegInfo& head) {
   return head.colors == TJCS_GRAY ? 1 : 3;
 }
 
-// Adobe's programs store inks as 255 − ink, and mark the file.
+// Adobe's programs store inks as 255 − ink and mark the file.
 bool HasAdobeMark(std::string_view bytes) {
   std::size_t at = 2;
   while (at + 4 <= bytes.size() && static_cast<unsigned char>(bytes[at]) == 0xff) {
@@ -58,8 +58,8 @@ bool HasAdobeMark(std::string_view bytes) {
   return false;
 }
 
-// Stray bytes between two parts of the header leave the image whole. Before a restart or the end (0xd0 … 0xd9) they are
-// what was left of damaged pixels, and every other warning is about lost pixels too.
+// Extraneous bytes between two parts of the header do not damage the image. Before a restart marker or the end (0xd0 …
+// 0xd9) they are remains of damaged pixels, and every other warning means lost pixels too.
 bool IsHarmless(tjhandle handle) {
   if (tjGetErrorCode(handle) != TJERR_WARNING) return false;
   constexpr std::string_view kStray = "extraneous bytes before marker 0x";
@@ -70,7 +70,7 @@ bool IsHarmless(tjhandle handle) {
   return marker[0] != 'd' || marker[1] < '0' || marker[1] > '9';
 }
 
-// libjpeg tells only the last of its warnings, and lost pixels may be followed by a harmless one: the first counts too.
+// libjpeg reports only the last of its warnings, and a harmless one may follow lost pixels: check the first one too.
 bool Decompress(tjhandle handle, std::string_view bytes, Image8& image, int layout) {
   for (const int flags : {TJFLAG_STOPONWARNING, 0}) {
     if (tjDecompress2(handle, DataOf(bytes), bytes.size(), image.values.data(), image.width, 0, image.height, layout,

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-// Each loop is compiled twice where there may be AVX2: for every processor, and for those that have it. The loops are
-// the compiler's to turn into vectors (cmake/image_libraries.cmake gives it leave to), so they have no branches.
+// Each loop is compiled twice if the target may have AVX2: for every CPU, and for CPUs with AVX2. The compiler
+// vectorizes the loops (flags in cmake/image_libraries.cmake), so they have no branches.
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #if defined(__x86_64__)
 #define WITH_AVX2 __attribute__((target("avx2")))
@@ -30,7 +30,7 @@ ALWAYS_INLINE float Channel(float n, float hue, float value, float chroma) {
   return value - chroma * Larger(0, Smaller(Smaller(k, 4 - k), 1));
 }
 
-// A block of pixels, by channel, values of 0 … white.
+// A block of pixels, by channel, values in 0 … white.
 ALWAYS_INLINE void RotateHueOfBlock(float* reds, float* greens, float* blues, float saturation, float hue) {
   for (std::size_t i = 0; i < kBlock; ++i) {
     const float red = reds[i];
@@ -46,7 +46,7 @@ ALWAYS_INLINE void RotateHueOfBlock(float* reds, float* greens, float* blues, fl
     turned = (value == red ? from_red : turned) + hue;
     turned = turned < 0 ? turned + 6 : turned;
     turned = turned >= 6 ? turned - 6 : turned;
-    const float full = Smaller(value, chroma * saturation);  // the most saturated has chroma = value
+    const float full = Smaller(value, chroma * saturation);  // the most saturated color has chroma = value
     reds[i] = Channel(5, turned, value, full);
     greens[i] = Channel(3, turned, value, full);
     blues[i] = Channel(1, turned, value, full);
@@ -68,7 +68,7 @@ ALWAYS_INLINE void ChangeBytes(std::uint8_t* pixels, std::size_t count, const st
     RotateHueOfBlock(channels[0], channels[1], channels[2], saturation, hue);
     for (std::size_t band = 0; band < 3; ++band) {
       for (std::size_t i = 0; i < kBlock; ++i) {
-        const float raised = channels[band][i] + 0.5F;  // never below 0: cutting off is rounding
+        const float raised = channels[band][i] + 0.5F;  // never negative, so truncation rounds
         bytes[band][i] = static_cast<std::uint8_t>(static_cast<int>(raised));
       }
     }

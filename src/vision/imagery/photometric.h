@@ -1,6 +1,6 @@
-// Photometric distortion as in MMSegmentation: brightness, contrast before or after colors, saturation, hue. What is
-// drawn is the caller's; here is what it does. Values are cut off at black and white after each step, as there; steps
-// on 8-bit values round.
+// Photometric distortion as in MMSegmentation: brightness, contrast before or after colors, saturation, hue. The caller
+// draws the parameters; this applies them. Values are clamped to black and white after each step, as in MMSegmentation;
+// steps on 8-bit values round.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ struct Photometric {
   double brightness = 0;      // added, of 255
   double contrast_first = 1;  // factors
   double saturation = 1;
-  int hue = 0;  // of 180, as OpenCV counts degrees
+  int hue = 0;  // of 180, OpenCV's unit
   double contrast_last = 1;
 
   bool nothing() const {
@@ -21,13 +21,13 @@ struct Photometric {
   }
 };
 
-// Everything but the last contrast, which a table can do together with normalising. Colors (saturation, hue) are those
-// of images with three bands, in the order red, green, blue; others keep theirs.
+// Everything except the last contrast, which a table can combine with the normalization. Colors (saturation, hue)
+// change only in images with three bands, in the order red, green, blue.
 void ChangeAllButLastContrast(Image8& image, const Photometric& change);
-// Values of 0 … 1; the last contrast too.
+// Values in 0 … 1; includes the last contrast.
 void Change(ImageFloat& image, const Photometric& change);
 
-// 256 values after the last contrast.
+// The 256 values after the last contrast.
 std::array<std::uint8_t, 256> LastContrastTable(const Photometric& change);
 
 }  // namespace fulldeck::imagery

@@ -29,7 +29,7 @@ Traversal TraversalOf(int width, int height, const Orientation& orientation) {
     case 2:
       traversal = {width, height, pixels - 1, -1, -row};
       break;
-    default:  // the left edge becomes the top, from below
+    default:  // the left edge becomes the top, read from below
       traversal = {height, width, pixels - row, -row, 1};
       break;
   }
@@ -44,7 +44,7 @@ Traversal TraversalOf(int width, int height, const Orientation& orientation) {
   return traversal;
 }
 
-// Calls write(plane, x, y, pixel of the source) for every pixel, and leaves zero in the rest of the planes.
+// Calls write(plane, x, y, pixel of the source) for every pixel, and fills the rest of the planes with zeros.
 template <typename Value, typename Convert>
 void Fill(const Raster<Value>& image, const Traversal& traversal, int height, int width, float* planes,
           const Convert& convert) {

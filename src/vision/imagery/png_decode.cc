@@ -1,4 +1,4 @@
-// libpng leaves its functions by longjmp: whatever it may jump over here holds nothing that has a destructor.
+// libpng returns from errors by longjmp, so no frame that it may skip holds an object with a destructor.
 #include <png.h>
 
 #include <array>
@@ -27,16 +27,16 @@ class PngReader {
 
   bool ReadHeader() {
     if (info_ == nullptr) return Fail("there is no memory");
-    if (setjmp(png_jmpbuf(png_)) != 0) return false;  // NOLINT(cert-err52-cpp): as libpng wants it
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;  // NOLINT(cert-err52-cpp): libpng's error handling
     png_set_read_fn(png_, this, &Read);
     png_set_user_limits(png_, 1U << 24, 1U << 24);
     png_set_chunk_malloc_max(png_, 8U << 20);
     png_read_info(png_, info_);
     return true;
   }
-  // After it, a row has `bands` values of 8 bits, or 16 in the host's order.
+  // Afterwards, a row has `bands` values of 8 bits, or of 16 bits in host byte order.
   bool SetUp(Values values) {
-    if (setjmp(png_jmpbuf(png_)) != 0) return false;  // NOLINT(cert-err52-cpp): as libpng wants it
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;  // NOLINT(cert-err52-cpp): libpng's error handling
     const png_byte type = png_get_color_type(png_, info_);
     if (png_get_bit_depth(png_, info_) < 8) {
       if (type == PNG_COLOR_TYPE_GRAY && values == Values::kColors) {
@@ -51,7 +51,7 @@ class PngReader {
     return true;
   }
   bool ReadRows(png_bytep* rows) {
-    if (setjmp(png_jmpbuf(png_)) != 0) return false;  // NOLINT(cert-err52-cpp): as libpng wants it
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;  // NOLINT(cert-err52-cpp): libpng's error handling
     png_read_image(png_, rows);
     png_read_end(png_, nullptr);
     return true;
@@ -63,7 +63,7 @@ class PngReader {
   int bands() const { return png_get_channels(png_, info_); }
   bool palette() const { return png_get_color_type(png_, info_) == PNG_COLOR_TYPE_PALETTE; }
   std::size_t row_bytes() const { return png_get_rowbytes(png_, info_); }
-  // 256 colors; those that the file does not have are black.
+  // 256 colors; those that the file does not define are black.
   std::array<Color, 256> Colors() const {
     std::array<Color, 256> colors = {};
     png_colorp entries = nullptr;

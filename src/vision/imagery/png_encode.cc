@@ -1,4 +1,4 @@
-// libpng leaves its functions by longjmp: whatever it may jump over here holds nothing that has a destructor.
+// libpng returns from errors by longjmp, so no frame that it may skip holds an object with a destructor.
 #include <png.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void Append(png_structp png, png_bytep data, std::size_t count) {
 }
 
 bool WriteAll(png_structp png, png_infop info, const PngContent& content) {
-  if (setjmp(png_jmpbuf(png)) != 0) return false;  // NOLINT(cert-err52-cpp): as libpng wants it
+  if (setjmp(png_jmpbuf(png)) != 0) return false;  // NOLINT(cert-err52-cpp): libpng's error handling
   png_set_IHDR(png, info, static_cast<png_uint_32>(content.width), static_cast<png_uint_32>(content.height), 8,
                content.type, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
   if (!content.palette.empty())
@@ -43,7 +43,7 @@ std::string Encode(const PngContent& content) {
   png_set_write_fn(png, &bytes, &Append, nullptr);
   const bool written = WriteAll(png, info, content);
   png_destroy_write_struct(&png, &info);
-  FULLDECK_CHECK(written);  // all of it is in memory, and checked by the caller
+  FULLDECK_CHECK(written);  // in memory, with contents that the caller has checked
   return bytes;
 }
 
@@ -70,7 +70,7 @@ base::Result<void> WritePng(const std::string& path, const Image8& image) {
 base::Result<void> WritePng(const std::string& path, const Mask& mask, const std::vector<Color>& palette) {
   FULLDECK_CHECK(mask.bands == 1);
   PngContent content = PngContentOf(mask, PNG_COLOR_TYPE_PALETTE);
-  // A label without a color is black; a palette that is too short is not a valid file.
+  // Labels without a color are black: a PNG whose palette is too short is invalid.
   const std::size_t labels = static_cast<std::size_t>(*std::max_element(mask.values.begin(), mask.values.end())) + 1;
   content.palette.resize(std::max(labels, std::min<std::size_t>(palette.size(), 256)));
   for (std::size_t i = 0; i < std::min(palette.size(), content.palette.size()); ++i)

@@ -32,7 +32,7 @@ std::uint32_t Word(std::string_view bytes, std::size_t at) {
   return word;
 }
 
-// One chunk: its name and its data, checked.
+// One chunk with a valid checksum: its name and its data.
 struct Chunk {
   std::string_view name, data;
 };
@@ -55,7 +55,8 @@ Four Magnitude(Four value) {
   return (value ^ negative) - negative;
 }
 
-// The neighbour (left, above, above left) that is nearest to left + above − above left, of all channels at once.
+// The Paeth predictor: the neighbor (left, above, above left) nearest to left + above − above left, for all channels at
+// the same time.
 template <int kBands>
 void UndoPaeth(const std::uint8_t* from, const std::uint8_t* above, std::size_t count, std::uint8_t* to) {
   Four left = {};

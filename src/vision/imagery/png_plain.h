@@ -1,6 +1,6 @@
-// The PNG files that training data is made of (8 bits, not interlaced), decoded about twice as fast as by libpng:
-// inflated in one go by libdeflate. A file that is anything else, or has anything wrong with it, is left to libpng,
-// which reads it or says what is wrong.
+// Fast path for the PNG files that training data usually has (8 bits, not interlaced): about twice as fast as libpng,
+// because libdeflate inflates them in one go. Any other file, and any invalid one, is left to libpng, which reads it or
+// reports the problem.
 #pragma once
 
 #include <array>
@@ -13,12 +13,12 @@
 namespace fulldeck::imagery {
 
 struct PlainPng {
-  Image8 image;  // of a palette: its indices
+  Image8 image;  // with a palette: the indices
   bool palette = false;
-  std::array<Color, 256> colors = {};  // those that the file does not have are black
+  std::array<Color, 256> colors = {};  // colors that the file does not define are black
 };
 
-// Nothing: leave it to libpng. Always nothing in a build without libdeflate.
+// nullopt: use libpng. Always nullopt in a build without libdeflate.
 std::optional<PlainPng> DecodePlainPng(std::string_view bytes);
 
 }  // namespace fulldeck::imagery

@@ -8,7 +8,7 @@
 namespace fulldeck::imagery {
 namespace {
 
-// Smooth in some rows and wild in others, so that an encoder takes every filter somewhere.
+// Smooth in some rows and noisy in others, so that an encoder uses every filter.
 Image8 Mixed(int width, int height, int bands) {
   Image8 image{width, height, bands, {}};
   std::uint32_t state = 7;

@@ -10,7 +10,7 @@
 namespace fulldeck::imagery {
 namespace {
 
-// Where one column or row of the window comes from: source[first] · (1 − weight) + source[second] · weight.
+// The source of one column or row of the window: source[first] · (1 − weight) + source[second] · weight.
 struct Tap {
   int first = 0, second = 0;
   float weight = 0;
@@ -64,7 +64,7 @@ Image8 BilinearWindow(const Image8& image, int scaled_width, int scaled_height, 
     column_taps[i] = {columns[i].first * image.bands, columns[i].second * image.bands,
                       static_cast<std::int16_t>(std::lround(columns[i].weight * 128))};
   }
-  // Rows of the source, stretched to the window's width, in 1/128: the last two that were asked for.
+  // The last two rows of the source that were used, stretched to the window's width, in 1/128.
   const std::size_t row_values = static_cast<std::size_t>(window.width) * image.bands;
   std::vector<std::int16_t> stretched[2] = {std::vector<std::int16_t>(row_values),
                                             std::vector<std::int16_t>(row_values)};

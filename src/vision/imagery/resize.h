@@ -1,9 +1,8 @@
-// Windows of scaled images. Only what the window shows is computed: a crop of an enlarged image costs what the crop
-// costs.
+// Windows of scaled images. Computes only the window: a crop of an upsampled image costs as much as the crop.
 //
-// Pixel centers are at halves, as in OpenCV: column x of the scaled image lies at (x + ½) · width / scaled_width − ½ of
-// the source. Nothing is averaged when an image is made smaller (OpenCV's INTER_LINEAR, which MMSegmentation trains
-// with). 8-bit results differ from exact arithmetic by at most one.
+// Pixel centers are at halves, as in OpenCV: column x of the scaled image is at (x + ½) · width / scaled_width − ½ of
+// the source. Downscaling does not average (OpenCV's INTER_LINEAR, which MMSegmentation trains with). 8-bit results
+// differ from exact arithmetic by at most one.
 #pragma once
 
 #include <vector>
@@ -12,7 +11,7 @@
 
 namespace fulldeck::imagery {
 
-// Pixels of the scaled image; lies within it.
+// In pixels of the scaled image, within its bounds.
 struct Window {
   int x = 0, y = 0, width = 0, height = 0;
 };
@@ -21,8 +20,8 @@ Image8 BilinearWindow(const Image8& image, int scaled_width, int scaled_height, 
 ImageFloat BilinearWindow(const ImageFloat& image, int scaled_width, int scaled_height, const Window& window);
 Mask NearestWindow(const Mask& mask, int scaled_width, int scaled_height, const Window& window);
 
-// The source columns (or rows) that `count` columns from `first` of `scaled` show: for who looks at a window of a mask
-// without making it.
+// The source columns (or rows) of `count` columns from `first`, out of `scaled`; for reading a window of a mask without
+// creating it.
 std::vector<int> NearestPositions(int source, int scaled, int first, int count);
 
 }  // namespace fulldeck::imagery

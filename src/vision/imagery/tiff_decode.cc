@@ -22,7 +22,7 @@ struct Layout {
   bool separate() const { return planes == PLANARCONFIG_SEPARATE; }
   int bands_of_plane() const { return separate() ? 1 : bands; }
   std::uint64_t value_bytes() const { return bits < 8 ? 1 : bits / 8; }
-  // Of `pixels` pixels of one plane, stored.
+  // Size of `pixels` pixels of one plane as stored.
   std::uint64_t StoredBytes(std::uint64_t pixels) const {
     return (pixels * static_cast<std::uint64_t>(bands_of_plane()) * bits + 7) / 8;
   }
@@ -70,7 +70,8 @@ base::Result<void> CheckClaimOf(const Layout& layout, std::uint64_t file_bytes) 
   return CheckClaim(layout.width, layout.height, layout.bands, layout.value_bytes(), file_bytes, packed);
 }
 
-// What is asked for a part of the image that was decoded: rows of `stride` bytes, the first pixel at (x, y) of `plane`.
+// One decoded block, limited to the requested part of the image: rows of `stride` bytes, the first pixel at (x, y) of
+// `plane`.
 struct Block {
   const std::uint8_t* data = nullptr;
   std::uint64_t stride = 0;
@@ -78,7 +79,7 @@ struct Block {
   int plane = 0;
 };
 
-// Decodes every strip or tile once and gives it to `take`.
+// Decodes every strip or tile once and passes it to `take`.
 template <typename Take>
 base::Result<void> ForEachBlock(const TiffHandle& handle, const Layout& layout, const Take& take) {
   TIFF* tiff = handle.get();
@@ -113,7 +114,7 @@ base::Result<void> ForEachBlock(const TiffHandle& handle, const Layout& layout, 
                           std::min(block_width, layout.width - at_x),
                           std::min(block_height, layout.height - at_y),
                           plane};
-        // The last strip is as high as what is left; tiles are always whole.
+        // The last strip is only as high as the remaining rows; tiles always have their full size.
         const std::uint64_t wanted = tiled ? needed : stride * block.height;
         const tmsize_t got =
             tiled ? TIFFReadEncodedTile(tiff, TIFFComputeTile(tiff, at_x, at_y, 0, static_cast<std::uint16_t>(plane)),
@@ -205,7 +206,7 @@ base::Result<AnyImage> ApplyPalette(const TiffHandle& handle, const Layout& layo
   return AnyImage(std::move(image));
 }
 
-// As colors: color maps looked up, few bits stretched, white at the top.
+// As colors: looks up color maps, stretches values of few bits, inverts if 0 is white.
 base::Result<AnyImage> ToColors(const TiffHandle& handle, const Layout& layout, AnyImage stored) {
   auto* bytes = std::get_if<Image8>(&stored);
   if (layout.colors == PHOTOMETRIC_PALETTE) {

@@ -12,7 +12,8 @@ namespace fulldeck::imagery {
 #ifdef FULLDECK_HAS_TIFF
 namespace {
 
-constexpr std::uint64_t kClassicBytes = std::uint64_t{3} << 30;  // classic TIFF ends at 4 GiB, packed badly or not
+// Classic TIFF ends at 4 GiB; leave room for data that grows under compression.
+constexpr std::uint64_t kClassicBytes = std::uint64_t{3} << 30;
 constexpr std::uint32_t kStripBytes = 1 << 18;
 
 base::Result<void> Write(const std::string& path, const Image8& image, const std::vector<Color>* palette,
@@ -47,7 +48,7 @@ base::Result<void> Write(const std::string& path, const Image8& image, const std
     if (extra > 0) TIFFSetField(tiff, TIFFTAG_EXTRASAMPLES, static_cast<std::uint16_t>(extra), kinds.data());
   }
   SetTags(tiff, tags);
-  // libtiff takes rows as not const, and with this compression does not change them.
+  // libtiff's parameter is not const, but with this compression it does not modify the row.
   for (int y = 0; y < image.height; ++y) {
     if (TIFFWriteScanline(tiff, const_cast<std::uint8_t*>(image.At(0, y)), static_cast<std::uint32_t>(y), 0) != 1)
       return base::Error{path + " cannot be made: " + handle.error("libtiff does not say why").message};

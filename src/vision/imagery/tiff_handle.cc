@@ -56,7 +56,7 @@ void AddTags(TIFF* tiff) {
   if (previous_extender != nullptr) previous_extender(tiff);
 }
 
-// libtiff asks for more tags in one position for the whole process.
+// libtiff registers additional tags with one callback per process.
 void RegisterTags() {
   static std::once_flag once;
   std::call_once(once, [] { previous_extender = TIFFSetTagExtender(&AddTags); });
@@ -102,7 +102,7 @@ struct TiffHandle::Memory {
     return Of(handle).writing ? Of(handle).written.size() : Of(handle).read.size();
   }
   static int CloseNothing(thandle_t) { return 0; }
-  // libtiff reads straight from the bytes; it never writes there.
+  // libtiff reads directly from the bytes and never writes there.
   static int Map(thandle_t handle, void** base, toff_t* size) {
     Memory& self = Of(handle);
     if (self.writing) return 0;

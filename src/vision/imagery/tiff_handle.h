@@ -1,5 +1,5 @@
-// libtiff on memory, silent: what it would print is kept for the error. Knows GeoTIFF's tags. A build without libtiff
-// has none of it.
+// libtiff on memory, without output: its messages are kept for the error. Knows GeoTIFF's tags. Empty in a build
+// without libtiff.
 #pragma once
 
 #ifdef FULLDECK_HAS_TIFF
@@ -18,18 +18,18 @@ namespace fulldeck::imagery {
 
 class TiffHandle {
  public:
-  // nullptr from get(): it could not be opened, and error() says why. `bytes` live longer.
+  // If get() is nullptr, opening failed and error() has the reason. `bytes` must outlive the handle.
   static TiffHandle Reading(std::string_view bytes);
-  // What is written is in written() after Close. `large`: more than classic TIFF can hold.
+  // Close returns the file. `large`: BigTIFF, for more than classic TIFF can hold.
   static TiffHandle Writing(bool large);
   ~TiffHandle();
   TiffHandle(TiffHandle&&) noexcept;
   TiffHandle& operator=(TiffHandle&&) = delete;
 
   TIFF* get() const;
-  // The first complaint, or `otherwise`.
+  // The first message of libtiff, or `otherwise`.
   base::Error error(const char* otherwise) const;
-  // The file as written; empty when it failed.
+  // The complete file; empty on failure.
   std::string Close();
 
  private:
@@ -38,7 +38,7 @@ class TiffHandle {
   std::unique_ptr<Memory> memory_;
 };
 
-// The tags of GeoTags that a file has, and back.
+// Reads the tags of GeoTags from a file, and writes them.
 GeoTags TagsOf(TIFF* tiff);
 void SetTags(TIFF* tiff, const GeoTags& tags);
 

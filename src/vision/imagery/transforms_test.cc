@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Values that repeat nowhere near each other.
+// Values that do not repeat near each other.
 template <typename Value>
 Raster<Value> Pattern(int width, int height, int bands) {
   Raster<Value> image{width, height, bands, {}};
@@ -122,7 +122,7 @@ TEST(Planes, RotateAndFlipImagesAndMasksAlike) {
   EXPECT_THAT(turned({0, true, false}), ElementsAre(3, 2, 1, 6, 5, 4));
   EXPECT_THAT(turned({0, false, true}), ElementsAre(4, 5, 6, 1, 2, 3));
   EXPECT_THAT(turned({1, true, true}), ElementsAre(4, 1, 5, 2, 6, 3));
-  const Mask large = Pattern<std::uint8_t>(70, 70, 1);  // long enough for vectors
+  const Mask large = Pattern<std::uint8_t>(70, 70, 1);  // long enough for the vectorized loop
   for (int quarter_turns = 0; quarter_turns < 4; ++quarter_turns) {
     for (int flips = 0; flips < 4; ++flips) {
       const Orientation orientation{quarter_turns, (flips & 1) != 0, (flips & 2) != 0};
@@ -156,7 +156,7 @@ TEST(Photometric, MatchesTheColorsOfOpenCv) {
   EXPECT_THAT(Changed(OnePixel(10, 100, 250), {.brightness = 20}), ElementsAre(30, 120, 255));
   EXPECT_THAT(Changed(OnePixel(10, 100, 250), {.contrast_first = 0.5}), ElementsAre(5, 50, 125));
   EXPECT_THAT(Changed(OnePixel(10, 100, 250), {.brightness = -20, .contrast_last = 1.5}), ElementsAre(0, 120, 255));
-  // Half the saturation: the largest value stays, the distances to it halve.
+  // Half the saturation: the largest value is unchanged, the distances to it are halved.
   EXPECT_THAT(Changed(OnePixel(200, 100, 0), {.saturation = 0.5}), ElementsAre(200, 150, 100));
   EXPECT_THAT(Changed(OnePixel(200, 100, 100), {.saturation = 1.5}), ElementsAre(200, 50, 50));
   EXPECT_THAT(Changed(OnePixel(200, 0, 100), {.saturation = 1.5}), ElementsAre(200, 0, 100)) << "full is the most";
@@ -181,7 +181,7 @@ TEST(Photometric, FloatsAndBytesAgree) {
     double sum = 0;
     for (std::size_t i = 0; i < floats.values.size(); ++i) {
       const double difference = std::abs(floats.values[i] * 255 - last[changed.values[i]]);
-      ASSERT_LT(difference, 12) << i;  // hue near gray hangs on half a step of brightness
+      ASSERT_LT(difference, 12) << i;  // near gray, half a step of brightness changes the hue
       sum += difference;
     }
     EXPECT_LT(sum / static_cast<double>(floats.values.size()), 0.7);

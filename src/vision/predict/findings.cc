@@ -93,7 +93,7 @@ std::string FindingsJson(const TrainedModel& model, const std::vector<Findings>&
   Json object = {{"checkpoint", model.folder}, {"step", model.step}, {"weights", model.is_ema ? "averaged" : "last"}};
   Json& images = object["images"] = Json::array();
   for (const Findings& one : all) images.push_back(ToJson(one));
-  // Names of files need not be UTF-8.
+  // File names need not be UTF-8.
   return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,4 +1,4 @@
-// What was found in an image, for people and as JSON. Pure.
+// The result for one image, as human-readable text and as JSON. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +25,20 @@ struct ClassProbability {
 
 struct Findings {
   std::string image;
-  std::string failure;  // not empty: nothing else is known
+  std::string failure;  // not empty: the other members are not set
   int width = 0, height = 0;
   std::vector<ClassShare> shares;  // segmentation: every class, in the model's order
   std::optional<ResultFiles> files;
-  std::vector<ClassProbability> top_classes;  // classification: the likeliest first
+  std::vector<ClassProbability> top_classes;  // classification: the most probable first
 };
 
 std::vector<ClassShare> SharesOf(const imagery::Mask& mask, const std::vector<std::string>& classes);
 
-// The `most` likeliest; of equal ones the first.
+// The `most` most probable classes; ties go to the first.
 std::vector<ClassProbability> TopK(const std::vector<float>& probabilities, const std::vector<std::string>& classes,
                                    std::size_t most);
 
-// A table: classes that are there, the largest first; or the top_classes.
+// A table: the classes that occur, the largest first; or the top_classes.
 std::string FindingsText(const Findings& findings);
 
 // One object for the whole call.

@@ -1,8 +1,7 @@
-// Puts the windows' predictions together: where windows overlap, the mean of their probabilities decides.
+// Combines the predictions of windows into one mask: where windows overlap, the mean of their probabilities decides.
 //
-// Rows that no later window can touch are decided at once, so what is held in memory is one row of windows
-// (image width × window height × classes floats) and the mask, not a volume of the whole image.
-// Threads: one at a time.
+// Rows that no later window covers are finished immediately, so the memory holds only one row of windows (image width ×
+// window height × classes floats) and the mask, not all probabilities of the image. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +17,11 @@ class Mosaic {
   // At most 255 classes.
   Mosaic(int width, int height, int classes, const WindowPlan& plan);
 
-  // `probabilities`: [classes, plan.height, plan.width], of each pixel of the window; what lies outside of the image is
-  // not looked at. Windows come in the plan's order.
+  // `probabilities`: [classes, plan.height, plan.width], of each pixel of the window; pixels outside the image are
+  // ignored. Windows must be added in the plan's order.
   void Add(const Window& window, const float* probabilities);
 
-  // After the last window: the likeliest class of each pixel; of equal ones the first.
+  // After the last window: the most probable class of each pixel; ties go to the first class.
   imagery::Mask Finish();
 
  private:

@@ -58,7 +58,7 @@ TEST(SlidingWindow, CoversEveryPixelAndStaysInside) {
 
 // ---- putting together ----
 
-// What every window would say of a pixel, different in each window.
+// The probability that a window predicts for a pixel; different in each window.
 float FakeProbability(int number, int x, int y, const Window& window) {
   const int mixed = (x * 7 + y * 13 + number * 29 + window.x * 3 + window.y * 5) % 101;
   return static_cast<float>(mixed) / 101;
@@ -88,7 +88,7 @@ TEST(Mosaic, DecidesAsASumOverTheWholeImageWould) {
     const imagery::Mask mask = mosaic.Finish();
     for (std::size_t i = 0; i < mask.values.size(); ++i) {
       const double* at = &sums[i * kClasses];
-      // Sums of floats may make a tie of what is none.
+      // Rounding of float sums may create ties.
       ASSERT_NEAR(at[mask.values[i]], *std::max_element(at, at + kClasses), 1e-5) << i;
     }
   }
@@ -139,7 +139,7 @@ TEST(Overlay, BlendsImageAndColors) {
   EXPECT_EQ(from_rgb.values[3], (10 + palette[1].red + 1) / 2);
   const imagery::Image8 from_gray = Overlay(imagery::Image8{2, 1, 1, {50, 60}}, mask, palette);
   EXPECT_EQ(from_gray.values[1], (50 + 255 + 1) / 2);
-  // Not finite, constant: still a picture.
+  // Values that are not finite or constant still produce a picture.
   const imagery::Image8 odd =
       Overlay(imagery::ImageFloat{2, 1, 4, {NAN, 0.1F, INFINITY, 1, NAN, 0.1F, -INFINITY, 1}}, mask, palette);
   EXPECT_EQ(odd.bands, 3);

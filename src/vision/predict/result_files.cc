@@ -14,12 +14,12 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxSampledValues = 100000;  // values of a band, for its percentiles
 
-// How the values of one band become 0 … 255.
+// Maps the values of one band to 0 … 255.
 struct Stretch {
   double black = 0;
   double white = 1;
   std::uint8_t operator()(double value) const {
-    // NaN, which "no data" may be written as, is black.
+    // NaN, a possible "no data" value, is black.
     const double share = (value - black) / (white - black);
     return share > 0 ? static_cast<std::uint8_t>(std::lround(255 * std::min(share, 1.0))) : 0;
   }
@@ -44,7 +44,7 @@ Stretch StretchOf(const imagery::ImageFloat& image, int band) {
   return stretch;
 }
 
-// To three bands of eight bits.
+// Converts to three bands of 8 bits.
 template <typename Value, typename Convert>
 imagery::Image8 Shown(const imagery::Raster<Value>& image, const Convert& convert) {
   imagery::Image8 shown{image.width, image.height, 3, {}};

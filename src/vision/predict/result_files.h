@@ -1,5 +1,5 @@
-// The files that a prediction of classes leaves: NAME_mask.png (indices with a palette), NAME_overlay.png (the image
-// with the classes laid over it), and for a TIFF file NAME_mask.tif with the tags that say where it lies.
+// Writes the result files of a segmentation: NAME_mask.png (indices with a palette), NAME_overlay.png (the image with
+// the classes on top), and for a TIFF file NAME_mask.tif with its georeference.
 #pragma once
 
 #include <optional>
@@ -19,13 +19,13 @@ struct ResultFiles {
   std::optional<std::string> tiff;
 };
 
-// Names in the output folder, made of the image's own: two images of one name get NAME and NAME-2, and none of the
-// files of the results may be one of the images. Threads: one at a time.
+// Names in the output folder, derived from the image's name: two images with the same name get NAME and NAME-2, and no
+// result file may be one of the images. Threads: one at a time.
 class ResultNames {
  public:
   ResultNames(std::string folder, std::vector<std::string> images)
       : folder_(std::move(folder)), images_(std::move(images)) {}
-  // An error where a result would overwrite an image.
+  // An error if a result would overwrite an image.
   base::Result<ResultFiles> For(const std::string& image, bool is_tiff);
 
  private:
@@ -34,13 +34,13 @@ class ResultNames {
   std::set<std::string> taken_;
 };
 
-// The image in eight bits with half of each pixel in the color of its class. Images of one or two bands are gray, of
-// three and more the first three are red, green and blue. What is not 8-bit is stretched from its 2nd to its 98th
-// percentile, band by band.
+// The image in 8 bits, blended half and half with the color of each pixel's class. Images with one or two bands are
+// gray; otherwise the first three bands are red, green and blue. Values that are not 8-bit are stretched per band, from
+// the 2nd to the 98th percentile.
 imagery::Image8 Overlay(const dataset::SampleImage& image, const imagery::Mask& mask,
                         const std::vector<report::LegendEntry>& palette);
 
-// Writes what the names ask for. `tags`: of the image, for the TIFF file.
+// Writes the files of `files`. `tags`: of the image, for the TIFF file.
 base::Result<void> WriteResults(const ResultFiles& files, const dataset::SampleImage& image, const imagery::Mask& mask,
                                 const std::vector<report::LegendEntry>& palette, const imagery::GeoTags& tags);
 

@@ -14,7 +14,7 @@ struct Axis {
 
 Axis PlanAxis(int image, int window, int stride) {
   Axis axis;
-  // Not rounded up first: the greatest int has no next multiple.
+  // Not rounded up first: INT_MAX has no next multiple.
   axis.length = image >= window ? window : (image + kPatch - 1) / kPatch * kPatch;
   const int last = std::max(image - axis.length, 0);
   for (int start = 0; start < last; start += std::min(stride, last - start)) axis.starts.push_back(start);

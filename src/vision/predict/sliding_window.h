@@ -1,4 +1,4 @@
-// Where the windows lie through which a model sees an image that is larger than what it was trained on. Pure.
+// Positions of the windows in which a model sees an image that is larger than its training size. Pure.
 #pragma once
 
 #include <vector>
@@ -12,17 +12,18 @@ struct Window {
 };
 
 struct WindowPlan {
-  // Of every window; multiples of 16. A side of the image that is shorter is padded, on the right or at the bottom.
+  // Size of every window; multiples of 16. If a side of the image is shorter, it is padded on the right or at the
+  // bottom.
   int width = 0, height = 0;
-  // Row by row from the top, each from the left. Every pixel is in one at least, and no window sticks out of the image
-  // but where it is padded.
+  // Row by row from the top, each from the left. Every pixel is in at least one window, and windows exceed the image
+  // only where it is padded.
   std::vector<Window> windows;
 };
 
 constexpr int kPatch = 16;
 
-// `window`: a multiple of 16; `stride`: 1 … window. The last window of a row ends at the image's edge, so it may lie
-// closer to the one before. An image that fits into one window is seen whole, padded to the next multiple of 16.
+// `window`: a multiple of 16; `stride`: 1 … window. The last window of a row ends at the image's edge, so it may be
+// closer to the one before it. An image that fits into one window is one window, padded to the next multiple of 16.
 WindowPlan PlanWindows(int image_width, int image_height, int window, int stride);
 
 }  // namespace fulldeck::predict

@@ -37,7 +37,7 @@ struct Candidate {
   std::optional<double> score;
 };
 
-// What of a directory may be taken, in the order in which it is tried.
+// The checkpoints of a directory, in the order in which they are tried.
 Result<std::vector<Candidate>> Candidates(checkpoint::Files& files, const std::string& directory, bool newest,
                                           std::vector<std::string>& notes) {
   const auto found = checkpoint::ListCheckpoints(files, directory);
@@ -53,7 +53,7 @@ Result<std::vector<Candidate>> Candidates(checkpoint::Files& files, const std::s
       notes.push_back(Shown(folder) + " is passed over: " + manifest.error().message);
     }
   }
-  // They come newest first, and stay so among equals.
+  // They come newest first; a stable sort keeps that order among ties.
   if (!newest) {
     std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
       return a.score && (!b.score || *a.score > *b.score);
@@ -62,7 +62,7 @@ Result<std::vector<Candidate>> Candidates(checkpoint::Files& files, const std::s
   return candidates;
 }
 
-// Of the head's last layer; the rows of its weights are the classes.
+// Class count from the head's last layer: the rows of its weights are the classes.
 std::optional<std::int64_t> CountClasses(const CheckpointReader::PartReader& tensors_file) {
   for (const checkpoint::TensorEntry& tensor : tensors_file.header.tensors) {
     if (tensor.name != "head.classifier.weight" || tensor.shape.empty()) continue;
@@ -72,7 +72,7 @@ std::optional<std::int64_t> CountClasses(const CheckpointReader::PartReader& ten
   return std::nullopt;
 }
 
-// JOB/checkpoints/STEP gives JOB.
+// JOB/checkpoints/STEP yields JOB.
 fs::path JobOf(const std::string& checkpoint_folder) {
   return fs::path(checkpoint_folder).parent_path().parent_path();
 }
@@ -86,7 +86,7 @@ std::vector<std::string> NamesInCheckpoint(const CheckpointReader& reader) {
   return names;
 }
 
-// The line "classes = building, road" of what the job was trained with.
+// From the line "classes = building, road" of trained_with.txt.
 std::vector<std::string> NamesInJob(checkpoint::Files& files, const fs::path& job) {
   constexpr std::string_view kBegin = "classes = ";
   std::vector<std::string> names;
@@ -100,7 +100,7 @@ std::vector<std::string> NamesInJob(checkpoint::Files& files, const fs::path& jo
   return names;
 }
 
-// The first list that has as many names as the model has classes.
+// The first list whose length matches the model's number of classes.
 std::vector<std::string> NamesOf(checkpoint::Files& files, const CheckpointReader& reader, const fs::path& job,
                                  const config::Config& config, std::size_t count) {
   std::vector<std::string> names = NamesInCheckpoint(reader);
@@ -155,7 +155,7 @@ Result<TrainedModel> Load(checkpoint::Files& files, const Candidate& candidate, 
 Result<TrainedModel> FindTrainedModel(const std::string& path, bool newest) {
   checkpoint::RealFiles files;
   std::error_code failure;
-  // Without a slash at its end, whose parent would be the folder itself.
+  // Removes a trailing slash; with it, the parent would be the folder itself.
   fs::path given = fs::absolute(fs::path(path), failure).lexically_normal();
   if (!given.has_filename()) given = given.parent_path();
   if (!fs::is_directory(given, failure))

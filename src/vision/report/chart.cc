@@ -12,7 +12,7 @@
 namespace fulldeck::report {
 namespace {
 
-// Small, so that the letters stay legible where the picture is shrunk to a phone's width.
+// Small, so that the text stays legible when a phone shrinks the picture.
 constexpr double kWidth = 420;
 constexpr double kHeight = 240;
 constexpr double kLeft = 54;
@@ -21,22 +21,22 @@ constexpr double kTop = 12;
 constexpr double kBottom = 40;
 constexpr std::size_t kMaxBuckets = 350;
 
-// Not NaN, and not so great that differences overflow.
+// Not NaN, and small enough that differences do not overflow.
 bool Drawable(double value) {
   return std::abs(value) <= 1e300;
 }
 
 struct Scale {
   double low = 0, high = 1;      // of the data
-  double begin = 0, length = 1;  // on the picture
+  double begin = 0, length = 1;  // in the picture
   double operator()(double value) const { return begin + (value - low) / (high - low) * length; }
 };
 
-// As few digits as tell the ticks apart.
+// As few digits as distinguish the ticks.
 std::string TickLabel(double value, double distance, double greatest) {
   if (value == 0) return "0";
   if (greatest < 1e-2 || greatest >= 1e6) {
-    // 2.00e-05 and 1.50e+07 as 2e-5 and 1.5e7.
+    // 2.00e-05 and 1.50e+07 become 2e-5 and 1.5e7.
     std::string text = fmt::format("{:.2e}", value);
     const std::size_t e = text.find('e');
     const auto exponent = static_cast<int>(std::strtol(text.c_str() + e + 1, nullptr, 10));
@@ -84,7 +84,7 @@ std::string Axes(const Scale& x, const Scale& y, const std::vector<double>& x_ti
   }
   for (const double tick : x_ticks) {
     const double at = x(tick);
-    // The last label would stick out of the picture.
+    // The last label would exceed the picture.
     const char* anchor = at > kWidth - kRight - 16 ? "end" : "mid";
     svg += fmt::format(
         "<path class=\"axis\" d=\"M{0:.1f} {1:.1f}v4\"/><text x=\"{0:.1f}\" y=\"{2:.1f}\" class=\"{3}\">{4}</text>", at,
@@ -143,12 +143,12 @@ std::vector<Point> Smoothed(const std::vector<Point>& points) {
     if (Drawable(point.value)) smoothed.push_back(point);
   }
   const std::size_t reach = std::max<std::size_t>(smoothed.size() / 40, 2);
-  // A mean over a stretch, twice, weighs near points more than far ones.
+  // A moving average applied twice weighs near points more than far ones.
   for (int pass = 0; pass < 2; ++pass) {
     std::vector<double> sums = {0};
     for (const Point& point : smoothed) sums.push_back(sums.back() + point.value);
     for (std::size_t i = 0; i < smoothed.size(); ++i) {
-      // Narrower towards the ends, so that it does not lag behind a slope, but never down to a single point.
+      // Narrower towards the ends, so that it does not lag behind a slope, but never a single point.
       const std::size_t half = std::max(std::min({reach, i, smoothed.size() - 1 - i}), (reach + 1) / 2);
       const std::size_t begin = i - std::min(half, i);
       const std::size_t end = std::min(i + half + 1, smoothed.size());
@@ -169,7 +169,7 @@ std::string CurveChart(const Curve& curve, const ChartStyle& style) {
   double low = style.from_zero ? std::min(0.0, *least) : *least;
   double high = style.to_one && *greatest <= 1 ? 1 : *greatest;
   WidenToDistinct(low, high);
-  // The axes end at round numbers, or a hair's breadth before.
+  // The axes end at round numbers, or slightly before them.
   const std::vector<double> inner = NiceTicks(low, high, 5);
   const double distance = inner.size() > 1 ? inner[1] - inner[0] : (high - low);
   low = std::floor(low / distance + 0.03) * distance;

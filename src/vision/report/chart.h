@@ -1,5 +1,5 @@
-// A curve over the steps of a run as an SVG picture with axes, ticks and labels; it takes its colors from the page's
-// style sheet (html_report.cc). Pure functions.
+// A curve over the steps of a run as an SVG picture with axes, ticks and labels. The page's style sheet (page_style.h)
+// sets the colors. Pure functions.
 #pragma once
 
 #include <string>
@@ -11,24 +11,23 @@ namespace fulldeck::report {
 
 struct ChartStyle {
   std::string color_class;  // of the style sheet: "c1" …
-  bool smoothed = false;    // the points faint and a smoothed line over them
-  bool marks = false;       // a dot at every point: for few points
-  bool from_zero = false;   // the y axis begins at 0
-  bool to_one = false;      // and ends at 1 where the values do not go beyond
+  bool smoothed = false;    // faint points with a smoothed line on top
+  bool marks = false;       // a dot at every point; for few points
+  bool from_zero = false;   // the y axis starts at 0
+  bool to_one = false;      // and ends at 1 if no value is larger
 };
 
-// Values that are not finite break the line, and are counted below the picture. A curve without a finite point has no
-// chart: an empty text.
+// Values that are not finite interrupt the line and are counted below the picture. Returns an empty string for a curve
+// without a finite point.
 std::string CurveChart(const Curve& curve, const ChartStyle& style);
 
-// Round numbers that lie at or between the two, about `wanted` of them. low < high.
+// About `wanted` round numbers within the range. low < high.
 std::vector<double> NiceTicks(double low, double high, int wanted);
 
-// At most about 2 · `buckets` points: the least and the greatest of each stretch, so that no peak gets lost.
+// At most about 2 · `buckets` points: the minimum and the maximum of each bucket, so that peaks are kept.
 std::vector<Point> Downsampled(const std::vector<Point>& points, std::size_t buckets);
 
-// A moving average about each point, over as many neighbours as suit the number of points. Not finite ones are left
-// out.
+// A centered moving average; the number of neighbors depends on the number of points. Skips values that are not finite.
 std::vector<Point> Smoothed(const std::vector<Point>& points);
 
 }  // namespace fulldeck::report

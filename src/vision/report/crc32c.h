@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), and the masked form in which TFRecord files keep it. Pure functions.
+// CRC-32C (Castagnoli), and its masked form in TFRecord files. Pure functions.
 #pragma once
 
 #include <cstdint>

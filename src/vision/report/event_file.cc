@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxWaiting = 64 << 10;
 
-// Protobuf, as far as an event needs it. Field numbers are those of TensorFlow's event.proto, summary.proto and
+// The subset of Protobuf that events need. Field numbers are those of TensorFlow's event.proto, summary.proto and
 // tensor.proto.
 enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
@@ -113,7 +113,7 @@ base::Result<EventFile> EventFile::Create(const std::string& folder, std::option
   AppendBytes(version, 3, "brain.Event:2");
   AppendRecord(file.buffer_, version);
   if (resumed_at) {
-    // A session log with the status START: what earlier files have from this step on is left out by the reader.
+    // A session log with the status START: the reader ignores later steps of earlier files.
     std::string log;
     AppendInteger(log, 1, 1);
     std::string start = EventHead(*resumed_at + 1);
@@ -177,7 +177,7 @@ base::Result<void> EventFile::Png(const std::string& tag, std::int64_t step, int
 
 base::Result<void> EventFile::Flush() {
   if (buffer_.empty()) return {};
-  // What could not be written is not kept: a disk that is full for hours would fill the memory too.
+  // Data that could not be written is dropped: a disk that is full for hours must not fill the memory too.
   const std::string bytes = std::move(buffer_);
   buffer_.clear();
   return base::WriteAllTo(file_.get(), bytes, path_);

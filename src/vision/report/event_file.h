@@ -1,5 +1,4 @@
-// TensorBoard's event files: scalars, texts and images, as the real TensorBoard reads them.
-// Threads: one at a time.
+// Writes TensorBoard event files: scalars, texts and images. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +12,11 @@ namespace fulldeck::report {
 
 class EventFile {
  public:
-  // A new file events.out.tfevents.SECONDS.HOST.PID in the folder, which is made. A run that resumes after the step
-  // `resumed_at` says so, and TensorBoard leaves out what an earlier file has of later steps.
+  // Creates the folder and a new file events.out.tfevents.SECONDS.HOST.PID in it. `resumed_at`: the step after which
+  // the run resumes; TensorBoard then ignores later steps of earlier files.
   static base::Result<EventFile> Create(const std::string& folder,
                                         std::optional<std::int64_t> resumed_at = std::nullopt);
-  // Flushes; what fails then is lost in silence.
+  // Flushes; errors are ignored.
   ~EventFile();
   EventFile(EventFile&&) noexcept = default;
   EventFile& operator=(EventFile&&) = delete;
@@ -25,7 +24,7 @@ class EventFile {
   base::Result<void> Scalar(const std::string& tag, std::int64_t step, double value);
   base::Result<void> Text(const std::string& tag, std::int64_t step, const std::string& text);
   base::Result<void> Png(const std::string& tag, std::int64_t step, int width, int height, const std::string& png);
-  // To the file; without it up to 64 KiB of what was written may still be in memory.
+  // Writes to the file; without it, up to 64 KiB may still be in memory.
   base::Result<void> Flush();
   const std::string& path() const { return path_; }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMinPointsToSmooth = 60;
 constexpr std::size_t kMaxMarks = 25;
-constexpr std::size_t kLongFact = 60;  // bytes; takes two columns
+constexpr std::size_t kLongFact = 60;  // bytes; a longer fact takes two columns
 
 std::string Percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
@@ -227,7 +227,7 @@ std::string VerifiedSection(const RunReport& report) {
 std::string HtmlOf(const RunReport& report) {
   return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-         // Nothing may be loaded or run, even if something should get past the escaping.
+         // Nothing may be loaded or run, even if something gets past the escaping.
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src "
          "'unsafe-inline'\">"
          "<meta name=\"color-scheme\" content=\"light dark\"><title>" +

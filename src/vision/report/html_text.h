@@ -1,4 +1,4 @@
-// Pieces of HTML from things that may hold anything. Pure functions.
+// HTML fragments from untrusted text. Pure functions.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace fulldeck::report {
 
-// For text between tags and in quoted attributes: what cannot be shown becomes '?', and nothing in it is markup.
+// For text between tags and in quoted attributes: unprintable characters become '?', and nothing in it is markup.
 std::string Escaped(std::string_view text);
 
 // "data:image/png;base64,…", for the src of an image.

@@ -34,7 +34,7 @@ std::optional<double> NumberIn(const Json& value) {
   return std::nullopt;
 }
 
-// The step of a line, where it is one of ours.
+// The step of a line, if it has the format of this file.
 std::optional<std::int64_t> StepIn(const Json& line) {
   if (!line.is_object()) return std::nullopt;
   const auto step = line.find("step");
@@ -47,12 +47,12 @@ struct Kept {
   JsonLines::Repair repair;
 };
 
-// What of the file stays: whole lines, up to the first one of a step after `resumed_at`.
+// The part of the file to keep: whole lines, up to the first one whose step is after `resumed_at`.
 Kept WhatStays(std::istream& file, std::int64_t resumed_at) {
   Kept kept;
   std::string line;
   while (std::getline(file, line)) {
-    // getline takes a last line without its end too, and then is at the end.
+    // getline also returns a last line without a newline; eof() is set then.
     if (file.eof()) {
       kept.repair.half_line_bytes = line.size();
       break;

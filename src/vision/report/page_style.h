@@ -1,5 +1,5 @@
-// The style sheet of report.html: light and dark, and down to a phone's width. Names of classes are those that
-// html_report.cc and chart.cc use.
+// The style sheet of report.html: light and dark mode, down to the width of a phone. html_report.cc and chart.cc use
+// its class names.
 #pragma once
 
 namespace fulldeck::report {

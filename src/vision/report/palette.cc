@@ -19,7 +19,7 @@ struct Known {
   Rgb color;
 };
 
-// Close to what LoveDA and the ISPRS data sets are shown in.
+// Close to the colors of LoveDA and the ISPRS datasets.
 constexpr Known kKnown[] = {
     {"background", {255, 255, 255}},
     {"clutter", {255, 255, 255}},
@@ -51,7 +51,7 @@ constexpr Known kKnown[] = {
     {"ship", {0, 170, 170}},
 };
 
-// "Low_Vegetation" and "low vegetation" are one.
+// "Low_Vegetation" and "low vegetation" are the same class.
 std::string Plain(const std::string& name) {
   std::string plain;
   for (const char letter : name) {
@@ -88,7 +88,7 @@ Rgb FromHue(double hue, double saturation, double value) {
   return {byte(side[0]), byte(side[1]), byte(side[2])};
 }
 
-// Hues go round by the golden ratio, so that neighbours in number are far apart in color.
+// Hues advance by the golden ratio, so that consecutive numbers get very different colors.
 Rgb Distinct(std::size_t number) {
   constexpr double kGoldenRatio = 0.6180339887498949;
   const double hue = std::fmod(0.58 + static_cast<double>(number) * kGoldenRatio, 1.0);
@@ -102,7 +102,7 @@ bool Near(const Rgb& a, const Rgb& b, int distance) {
   return std::abs(a.red - b.red) + std::abs(a.green - b.green) + std::abs(a.blue - b.blue) < distance;
 }
 
-// One that is far from those that are taken, or less far where there are very many.
+// A color that is far from those in use, or less far if there are very many.
 Rgb Free(const std::vector<Rgb>& taken, std::size_t& next) {
   Rgb color;
   for (const int distance : {24, 8, 1}) {
@@ -122,7 +122,7 @@ std::vector<LegendEntry> PaletteOf(const std::vector<std::string>& classes) {
   std::vector<Rgb> taken;
   for (const std::string& name : classes) {
     std::optional<Rgb> color = ColorOf(name);
-    // "river" and "water" in one list: the second gets another.
+    // "river" and "water" in one list: the second gets a different color.
     if (color && std::find(taken.begin(), taken.end(), *color) != taken.end()) color.reset();
     if (color) taken.push_back(*color);
     colors.push_back(color);

@@ -1,4 +1,4 @@
-// The colors in which classes are shown: in masks, overlays, and the report. Pure.
+// Colors of the classes in masks, overlays and the report. Pure.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace fulldeck::report {
 
-// One entry a class, in their order, with its name as it is. Classes of land cover with known names ("building",
-// "Water", "low_vegetation") have the color that maps give them; all others get colors that are told apart, by their
-// number, none of which a known class of the same list has. Up to 255 classes, no two have the same.
+// One entry per class, in the given order, with the name unchanged. Known land-cover classes ("building", "Water",
+// "low_vegetation") get their usual map colors. All others get distinguishable colors by their number; none of them
+// equals the color of a known class in the same list. Up to 255 classes, all colors differ.
 std::vector<LegendEntry> PaletteOf(const std::vector<std::string>& classes);
 
 }  // namespace fulldeck::report

@@ -14,7 +14,7 @@ namespace {
 
 struct Field {
   std::string text;
-  int weight = 0;  // the field with the least goes first where there is no room
+  int weight = 0;  // the field with the lowest weight is dropped first if there is no room
 };
 
 std::vector<Field> FieldsOf(const Progress& progress) {
@@ -22,7 +22,7 @@ std::vector<Field> FieldsOf(const Progress& progress) {
   if (progress.total > 0) {
     fields.push_back({fmt::format("step {}/{}", progress.step, progress.total), 9});
     const double share = std::clamp(static_cast<double>(progress.step) / static_cast<double>(progress.total), 0.0, 1.0);
-    // Downwards: 100 % is said only of what is over.
+    // Rounded down: 100 % is printed only at the end.
     fields.push_back({fmt::format("{}%", static_cast<int>(share * 100)), 2});
   } else {
     fields.push_back({fmt::format("step {}", progress.step), 9});
@@ -64,7 +64,7 @@ std::string ProgressLine(const Progress& progress) {
 
 std::string TerminalProgress(const Progress& progress, int columns) {
   std::vector<Field> fields = FieldsOf(progress);
-  // In the last column some terminals go on to the next row.
+  // Some terminals wrap after the last column.
   const std::size_t room = static_cast<std::size_t>(std::max(columns - 1, 1));
   while (fields.size() > 1 && base::DisplayWidth(Joined(fields)) > room) {
     fields.erase(std::min_element(fields.begin(), fields.end(),

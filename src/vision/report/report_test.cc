@@ -36,7 +36,7 @@ std::string Contents(const std::string& path) {
 // ---- scores ----
 
 TEST(Scores, AreThoseThatAHandComputes) {
-  // Truth in rows: 8 of class 0 (6 found), 2 of class 1 (1 found).
+  // Rows are truth: 8 of class 0 (6 found), 2 of class 1 (1 found).
   const Scores scores = ScoresOf({2, {6, 2, 1, 1}}, {"field", "water"});
   EXPECT_DOUBLE_EQ(*scores.per_class[0].iou, 6.0 / 9);
   EXPECT_DOUBLE_EQ(*scores.per_class[1].iou, 1.0 / 4);
@@ -137,7 +137,7 @@ TEST(JsonLines, AreCutWhereAKilledRunIsResumed) {
   EXPECT_EQ(
       Contents(path),
       "{\"step\":10,\"loss\":10}\n{\"step\":20,\"loss\":20}\n{\"step\":30,\"loss\":30}\n{\"step\":40,\"loss\":-1}\n");
-  // Resumed at the end, nothing changes; a new run sets the old lines aside.
+  // A resume at the end changes nothing; a new run renames the old file.
   ASSERT_TRUE(JsonLines::Open(path, 40).ok());
   const std::string before = Contents(path);
   ASSERT_TRUE(JsonLines::Open(path, std::nullopt).ok());

@@ -1,4 +1,4 @@
-// The report of a training run: report.html (one file, no script and no font from elsewhere) and report.txt.
+// The report of a training run: report.html (one file, without external scripts or fonts) and report.txt.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,9 @@ struct RankTimes {
 
 struct Example {
   std::string name;
-  std::string image_png, truth_png, prediction_png;  // bytes; truth and prediction coloured; classification: empty
-  std::string truth_text, prediction_text;           // classification
+  // PNG bytes; truth and prediction in the classes' colors; classification: empty.
+  std::string image_png, truth_png, prediction_png;
+  std::string truth_text, prediction_text;  // classification
 };
 
 struct LegendEntry {
@@ -49,8 +50,8 @@ struct Verified {
 struct RunReport {
   std::string title;                 // the job's name
   std::string outcome;               // "finished 300 steps", "stopped by SIGTERM at step 120; resume with …"
-  std::string metric_name = "mIoU";  // of the line that programs read: `mIoU 0.8312`
-  std::optional<double> metric;      // absent: nothing was validated, and then there is no such line
+  std::string metric_name = "mIoU";  // of the line for programs: `mIoU 0.8312`
+  std::optional<double> metric;      // absent: no validation, and therefore no such line
   std::vector<std::pair<std::string, std::string>> facts;  // "cards" "8 × gcu (simulated)", "global batch" "16" …
   std::vector<Curve> curves;
   std::optional<Scores> scores;
@@ -58,25 +59,25 @@ struct RunReport {
   std::vector<Example> examples;
   std::vector<RankTimes> ranks;
   double samples_per_second = 0;
-  std::optional<double> single_card_samples_per_second;  // measured before the run; scaling is against it
+  std::optional<double> single_card_samples_per_second;  // measured before the run; the baseline for scaling
   std::vector<Verified> verified;
-  std::vector<std::string> warnings;  // corrupt files and such
+  std::vector<std::string> warnings;  // corrupt files, for example
 };
 
-// How much faster the run was than one card. Absent where one card was not measured, or is all there was.
+// Speedup over a single card. Absent if the single-card speed was not measured, or the run had only one card.
 struct Scaling {
   int cards = 0;
   double single_card = 0;  // samples/s
-  double factor = 0;       // of all cards against one
+  double factor = 0;       // of all cards relative to one
   double efficiency = 0;   // factor / cards
 };
 std::optional<Scaling> ScalingOf(const RunReport& report);
 
-// What comes from outside (names, messages) may hold anything: it is escaped, and shown as text.
+// External text (names, messages) may contain anything: it is escaped and shown as text.
 std::string HtmlOf(const RunReport& report);
-// With the line `mIoU 0.831200` (metric_name, six digits), alone on its line, for programs.
+// Contains `mIoU 0.831200` (metric_name, six digits) on its own line, for programs.
 std::string TextOf(const RunReport& report);
-// Writes both into the folder, which is made, each beside and renamed.
+// Creates the folder and writes both files, each to a temporary file that is renamed.
 base::Result<void> WriteReport(const std::string& folder, const RunReport& report);
 
 }  // namespace fulldeck::report

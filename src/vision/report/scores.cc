@@ -11,7 +11,7 @@
 namespace fulldeck::report {
 namespace {
 
-// Collects the mean of the values that there are.
+// Computes the mean of the present values.
 class Mean {
  public:
   void Add(const std::optional<double>& value) {
@@ -67,7 +67,7 @@ Scores ScoresOf(const ConfusionMatrix& matrix, const std::vector<std::string>& n
     one.truth = truth[i];
     one.iou = Share(hit, truth[i] + predicted[i] - hit);
     one.dice = Share(2 * hit, truth[i] + predicted[i]);
-    // With a weight of 1 the F-score is the same number, also where precision or recall has no value.
+    // With beta = 1 the F-score equals Dice, also if precision or recall has no value.
     one.fscore = one.dice;
     one.precision = Share(hit, predicted[i]);
     one.recall = Share(hit, truth[i]);

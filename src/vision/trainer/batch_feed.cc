@@ -32,12 +32,12 @@
 namespace fulldeck::trainer {
 namespace {
 
-// The simulated cards compute in the caller's thread, as the processors do: nothing would go on meanwhile.
+// Simulated cards compute in the caller's thread, like the CPU, so a copy would overlap with nothing.
 bool RunsAsynchronously(c10::Device device) {
   return device.is_cuda() || device.is_xpu();
 }
 
-// Copies can only go on by themselves from memory that the kernel does not move.
+// Only copies from pinned memory run asynchronously.
 std::shared_ptr<void> PinnedMemory(std::size_t bytes) {
   const at::Tensor held =
       at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
@@ -58,7 +58,7 @@ at::Tensor View(const std::shared_ptr<Value>& memory, at::IntArrayRef sizes, at:
 }
 
 std::int64_t CountLabels(const std::uint8_t* mask, std::int64_t pixels, std::int64_t classes, const std::string& name) {
-  // A histogram: one look at each pixel for both questions.
+  // A histogram answers both questions (invalid labels, number of labeled pixels) in one pass.
   std::vector<std::int64_t> counts(256, 0);
   for (std::int64_t i = 0; i < pixels; ++i) ++counts[mask[i]];
   for (std::int64_t label = classes; label < dataset::kIgnored; ++label) {
@@ -124,7 +124,7 @@ BatchFeed::BatchFeed(const dataset::Source& source, const config::Data& data, Sa
 }
 
 BatchFeed::~BatchFeed() {
-  // What is still being copied reads the host's memory.
+  // Pending copies still read the host memory.
   if (staged_ && staged_->copied) staged_->copied->synchronize();
   if (previous_ && previous_->copied) previous_->copied->synchronize();
 }
@@ -148,7 +148,7 @@ TrainingBatch BatchFeed::Next() {
   const c10::impl::VirtualGuardImpl device(device_.type());
   const c10::Stream current = device.getStream(device_);
   previous_->copied->block(current);
-  // They were allocated for the copying stream and are used on this one.
+  // The tensors were allocated on the copy stream and are used on this one.
   previous_->batch.images.record_stream(current);
   previous_->batch.labels.record_stream(current);
   return std::move(previous_->batch);
@@ -179,7 +179,7 @@ std::unique_ptr<BatchFeed::Staged> BatchFeed::Fetch(bool non_blocking) {
 void BatchFeed::Stage() {
   if (!RunsAsynchronously(device_) || staged_ != nullptr || pending_.empty()) return;
   if (!stream_) stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_);
-  // A step that needs it was handed over since, so that this hardly ever waits.
+  // The step that uses the copy was submitted since, so this rarely waits.
   if (previous_) previous_->copied->synchronize();
   previous_.reset();
   const c10::StreamGuard on_copy_stream(*stream_);

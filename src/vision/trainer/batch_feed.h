@@ -1,6 +1,6 @@
-// The batches that a rank trains on, in the sampler's order, on its device: the sampler says which samples, the
-// pipeline loads and augments them in its threads, and where the device computes by itself the next batch is copied to
-// it while it still works on the last one.
+// The batches that a rank trains on, in the sampler's order, on its device. The sampler selects the samples, and the
+// pipeline loads and augments them in its threads. On a device that runs asynchronously, the next batch is copied while
+// the device still works on the current one.
 //
 // Threads: the loop's.
 #pragma once
@@ -37,41 +37,43 @@
 
 namespace fulldeck::trainer {
 
-// What a rank gets to see of a batch.
+// One rank's rows of a batch.
 struct LabeledBatch {
   at::Tensor images;                   // [rows, channels, H, W] on the device
   at::Tensor labels;                   // [rows, H, W] or [rows], int64; 255 ignored
-  std::vector<std::int64_t> labeled;   // pixels (samples) that count, by row
-  std::vector<std::uint64_t> samples;  // index in the data set, by row
+  std::vector<std::int64_t> labeled;   // labeled pixels (samples), by row
+  std::vector<std::uint64_t> samples;  // index in the dataset, by row
   std::int64_t all_labeled() const;
 };
 
-// Puts a batch of the pipeline on a device. A label that is no class is an Error that names the sample. `non_blocking`:
-// the copy may go on after the call, and the batch must stay until it is done.
+// Copies a batch of the pipeline to a device. An invalid label throws an Error that names the sample. `non_blocking`:
+// the copy may continue after the call; `batch` must stay alive until it is done.
 LabeledBatch ToDevice(const dataset::Batch& batch, const dataset::Source& source, std::int64_t classes,
                       c10::Device device, bool non_blocking = false);
 
 struct TrainingBatch : LabeledBatch {
   std::uint64_t epoch = 0;
-  std::uint64_t number = 0;          // of the global batch, in its epoch
-  std::uint64_t fingerprint = 0;     // of indices and pixels
-  bool first_of_epoch = false;       // begins it (a batch after which a resume took place does not)
-  SamplerState after;                // the position once this batch was trained on
-  double wait_seconds = 0;           // that the loop stood still for it
+  std::uint64_t number = 0;       // of the global batch in its epoch
+  std::uint64_t fingerprint = 0;  // of indices and pixels
+  // Whether it is the first batch of its epoch (false for the first batch after a resume within an epoch).
+  bool first_of_epoch = false;
+  SamplerState after;                // the position after training on this batch
+  double wait_seconds = 0;           // time that the loop waited for it
   std::vector<std::string> skipped;  // names of samples whose files are corrupt
 };
 
 class BatchFeed {
  public:
-  // All of them live longer. `batches`: of the rest of the training; no more than these are read.
+  // All references must outlive the feed. `batches`: the remaining batches of the training; it reads no more than
+  // these.
   BatchFeed(const dataset::Source& source, const config::Data& data, Sampler sampler, std::int64_t classes,
             std::uint64_t seed, std::int64_t batches, c10::Device device);
   ~BatchFeed();
 
-  // Throws an Error when too many files are corrupt.
+  // Throws an Error if too many files are corrupt.
   TrainingBatch Next();
-  // After the work on a batch was handed to the device: copies the next one meanwhile. Does nothing where the loop's
-  // own thread does the computing.
+  // Call it after the work on a batch was submitted to the device: copies the next batch meanwhile. Does nothing if the
+  // loop's thread computes by itself.
   void Stage();
 
   const std::vector<std::string>& corrupt() const { return corrupt_; }
@@ -85,7 +87,7 @@ class BatchFeed {
   const c10::Device device_;
   const std::int64_t classes_;
   Sampler sampler_;
-  std::int64_t remaining_;  // batches to be requested
+  std::int64_t remaining_;  // batches not yet requested
   std::size_t prefetch_;
   struct PendingRequest {
     std::uint64_t epoch = 0;
@@ -95,7 +97,8 @@ class BatchFeed {
   std::vector<std::string> corrupt_;
   std::unique_ptr<dataset::Pipeline> pipeline_;
   std::unique_ptr<Staged> staged_;
-  std::unique_ptr<Staged> previous_;  // keeps the host's memory until its copy is done
+  // Keeps the host memory alive until its copy is done.
+  std::unique_ptr<Staged> previous_;
   std::optional<c10::Stream> stream_;
 };
 

@@ -35,22 +35,22 @@ constexpr char kCount[] = "fulldeck-train failed";
 constexpr std::chrono::milliseconds kRankZeroFirst(150);
 constexpr std::chrono::milliseconds kPeerWait(500);
 constexpr std::chrono::seconds kLauncherGrace(3);
-constexpr std::size_t kLongest = 2000;  // of the reason that the others are given
+constexpr std::size_t kLongest = 2000;  // bytes of the reason sent to the other ranks
 
 enum class FailureOrder { kFirst, kLater, kStoreLost };
 
 FailureOrder FailureOrderOf(Session& session) {
-  // What all ranks find out at the same time, rank 0 says.
+  // Rank 0 reports errors that all ranks detect at the same time.
   if (!session.is_main() && StopSignals::Received() == 0) std::this_thread::sleep_for(kRankZeroFirst);
   try {
     return session.team().store->add(kCount, 1) == 1 ? FailureOrder::kFirst : FailureOrder::kLater;
   } catch (const std::exception&) {
-    return FailureOrder::kStoreLost;  // rank 0, which serves the store, is gone
+    return FailureOrder::kStoreLost;  // rank 0, which hosts the store, is gone
   }
 }
 
 std::string TextOf(const std::exception& error) {
-  // Where in torch it was thrown helps nobody who trains.
+  // Users do not need torch's C++ backtrace.
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
 }
@@ -59,7 +59,7 @@ void LogError(const std::string& text) {
   for (const std::string_view line : base::Split(text, '\n')) base::Log(base::Severity::kError, base::Printable(line));
 }
 
-// The others ask rank 0's store who was first.
+// The other ranks ask rank 0's store who was first.
 void WaitForOtherRanks(Session& session) {
   const auto end = std::chrono::steady_clock::now() + kPeerWait;
   while (session.team().store->add(kCount, 0) < session.world_size() && std::chrono::steady_clock::now() < end) {
@@ -82,7 +82,7 @@ void FailAndExit(Session& session, const std::exception& error) noexcept {
                " stops, and rank 0 is gone: " + text.substr(0, text.find('\n')));
     }
     if (session.is_main() && session.world_size() > 1) WaitForOtherRanks(session);
-    // One that came before was for this, and nobody sends another.
+    // If a stop signal has already arrived, do not wait: no second one will come.
     if (order == FailureOrder::kLater && StopSignals::Received() == 0) std::this_thread::sleep_for(kLauncherGrace);
   } catch (const std::exception& second) {
     std::fprintf(stderr, "fulldeck: error: %s\n", second.what());

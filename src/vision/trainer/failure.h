@@ -1,4 +1,5 @@
-// When a job fails: one rank says why, once, and the launcher shows that; the others leave quietly.
+// What happens when a job fails: one rank reports the reason, once, and the launcher shows it; the others exit
+// silently.
 #pragma once
 
 #include <fulldeck/session.h>
@@ -7,11 +8,11 @@
 
 namespace fulldeck::trainer {
 
-// The rank that comes first writes the text to stderr, then ends the others' waits in the group and its own process,
-// with code 1. The others fail because it did, or for the same reason: they say nothing, and wait a while for the
-// launcher to end them, which so sees who began. Nobody takes a farewell, in which a rank that died would be waited
-// for. Files that were being written are durable by then, if the caller has let go of its Checkpoints. Signals must
-// have their usual effect.
+// The first rank writes the text to stderr, aborts the group so that no rank waits, and ends its process with exit code
+// 1. The others fail because of it or for the same reason: they print nothing and wait for the launcher to end them, so
+// that the launcher sees the first failure as the root cause. There is no final barrier, which would wait for a dead
+// rank. Files in progress are durable by then if the caller has destroyed its Checkpoints. Signal handlers must be the
+// defaults again.
 [[noreturn]] void FailAndExit(Session& session, const std::exception& error) noexcept;
 
 }  // namespace fulldeck::trainer

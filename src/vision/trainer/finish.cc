@@ -32,7 +32,7 @@
 namespace fulldeck::trainer {
 namespace {
 
-// The first three bands (or the first, three times) as they were before they were normalised.
+// The first three bands (or the first one, three times) as they were before normalization.
 imagery::Image8 Shown(const dataset::Batch& batch, const config::Data& data) {
   imagery::Image8 image{static_cast<int>(batch.width), static_cast<int>(batch.height), 3, {}};
   const std::int64_t pixels = batch.height * batch.width;
@@ -55,7 +55,7 @@ imagery::Image8 Colored(const std::uint8_t* mask, const dataset::Batch& batch,
                         const std::vector<report::LegendEntry>& legend) {
   imagery::Image8 image{static_cast<int>(batch.width), static_cast<int>(batch.height), 3, {}};
   for (std::int64_t i = 0; i < batch.height * batch.width; ++i) {
-    // What is ignored is black.
+    // Ignored pixels are black.
     const report::LegendEntry entry = mask[i] < legend.size() ? legend[mask[i]] : report::LegendEntry{};
     image.values.insert(image.values.end(), {entry.red, entry.green, entry.blue});
   }

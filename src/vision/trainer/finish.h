@@ -1,4 +1,4 @@
-// The end of a job: what all ranks measured, gathered on rank 0 and written as the report.
+// The end of a job: gathers the measurements of all ranks on rank 0 and writes the report.
 #pragma once
 
 #include <fulldeck/session.h>
@@ -39,8 +39,8 @@ struct LoopTimes {
 // Of all ranks, by rank. A collective.
 std::vector<report::RankTimes> GatherTimes(Session& session, const LoopTimes& mine);
 
-// Tiles of the val part with truth and prediction, spread evenly over it. On one rank alone; leaves out what cannot be
-// read.
+// Tiles of the val split with truth and prediction, spread evenly over it. Runs on one rank only; skips unreadable
+// samples.
 std::vector<report::Example> Examples(TrainStep& train_step, Session& session, const dataset::Source& val,
                                       const config::Config& config);
 

@@ -70,8 +70,8 @@ bool IsRestart() {
   return count != nullptr && base::ParseInteger<int>(count).value_or(0) > 0;
 }
 
-// Torch's warnings, but for one: that a gradient lies in memory in another order than its bucket, which costs a copy of
-// a few numbers and would be told by every rank.
+// Torch's warnings except one: that the memory layout of a gradient differs from its bucket. It costs a copy of a few
+// elements, and every rank would print it.
 class TorchWarnings : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {
@@ -81,7 +81,7 @@ class TorchWarnings : public c10::WarningHandler {
   }
 };
 
-// Rank 0 alone.
+// Only on rank 0.
 void PrepareFolder(const config::JobFolder& folder, const std::string& trained_with, bool resumes) {
   const std::string kept = folder.path + kTrainedWith;
   if (!resumes && !folder.Checkpoints().empty()) {
@@ -108,7 +108,7 @@ std::string ScoreText(double score) {
   return text;
 }
 
-// What is said of the run as a whole.
+// The report of the whole run.
 void WriteReportOf(const LoopResult& result, TrainingLoop& loop, TrainStep& train_step, Session& session,
                    const config::Config& config, const config::JobFolder& folder, const config::StepShape& shape,
                    const dataset::Source& train, const dataset::Source& val,
@@ -186,7 +186,7 @@ int Train(const config::Config& config, const JobOptions& options, Session& sess
   session.OnMain("job folder", [&] {
     PrepareFolder(folder, TrainedWith(train->classes(), session.world_size(), shape->global_batch), resumes);
   });
-  // A rank that was started again trains on what was looked at when the job began.
+  // A restarted rank relies on the data checks from the start of the job.
   std::vector<report::Verified> verified;
   if (!again) verified = CheckData(session, config.data, *train, *val);
 

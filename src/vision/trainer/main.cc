@@ -1,4 +1,4 @@
-// fulldeck-train: what `fulldeck train` runs on every card.
+// fulldeck-train: the program that `fulldeck train` runs on every card.
 #include <cstdio>
 #include <exception>
 #include <string>

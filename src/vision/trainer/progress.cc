@@ -55,7 +55,7 @@ void Progress::Step(const IntervalMetrics& measured) {
   const auto steps = static_cast<double>(std::max<std::int64_t>(measured.step - last_step_, 1));
   last_step_ = measured.step;
   const double per_step = measured.seconds / steps;
-  // Smoothed: one slow step is no news about the hour at which it will end.
+  // Smoothed: one slow step must not change the ETA much.
   seconds_per_step_ = seconds_per_step_ == 0 ? per_step : 0.7 * seconds_per_step_ + 0.3 * per_step;
   const double speed = measured.seconds > 0 ? measured.samples / measured.seconds : 0;
 

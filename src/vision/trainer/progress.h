@@ -1,5 +1,5 @@
-// What a person and their programs see of a run while it goes: a line on stdout, JSON lines, TensorBoard's events. Rank
-// 0 has one; none of it can fail a training: what cannot be written is told once and becomes a warning.
+// The live output of a run: the progress line on stdout, JSON lines, TensorBoard events. Only rank 0 has one. Its
+// failures never fail a training: each is reported once and becomes a warning.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@
 
 namespace fulldeck::trainer {
 
-// Over all ranks, since the last such line.
+// Over all ranks, since the previous line.
 struct IntervalMetrics {
   std::int64_t step = 0;  // steps done
   double loss = 0;        // means
@@ -38,11 +38,11 @@ struct IntervalMetrics {
   double lr = 0;
   double seconds = 0;  // of training, without validation and checkpoints
   double samples = 0;
-  double data_share = 0, communication_share = 0;  // of the time, mean of the ranks
+  double data_share = 0, communication_share = 0;  // share of the time, averaged over the ranks
   struct Cards {
     int busy = 0, unknown = 0;
   };
-  std::optional<Cards> cards;   // absent: there are none, or nobody watches them
+  std::optional<Cards> cards;   // absent: no cards, or no telemetry
   int ranks_busy = 0;           // ranks that trained
   std::optional<double> scale;  // of the loss, in float16
 };
@@ -56,7 +56,7 @@ class Progress {
   void Step(const IntervalMetrics& measured);
   void Validated(std::int64_t step, const ValidationResult& result, double seconds);
 
-  // Also those of before a resume.
+  // Includes the points from before a resume.
   std::vector<report::Curve> Curves() const;
   const std::vector<std::string>& warnings() const { return warnings_; }
 

@@ -1,5 +1,5 @@
-// What the ranks know of a job that goes on, and the config does not tell: the classes that were found in the data, the
-// cards. (What changed in the config itself, `fulldeck train` compares before a rank starts.) Pure.
+// Compares what a resumed job trained with before, apart from its config: the classes found in the data, and the cards.
+// (`fulldeck train` compares the config itself before a rank starts.) Pure.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace fulldeck::trainer {
 
-// What is kept in the job's folder to be compared, a line each: "classes = building, road".
+// The text kept in the job folder for the comparison, one entry per line: "classes = building, road".
 std::string TrainedWith(const std::vector<std::string>& classes, int cards, std::int64_t global_batch);
 
 struct Changes {

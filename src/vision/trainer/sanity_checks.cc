@@ -34,8 +34,8 @@
 namespace fulldeck::trainer {
 namespace {
 
-constexpr std::uint64_t kSurveyed = 64;  // samples of a split
-constexpr std::uint64_t kHashed = 2000;  // files of a split
+constexpr std::uint64_t kSurveyed = 64;  // samples per split
+constexpr std::uint64_t kHashed = 2000;  // files per split
 constexpr int kBatchesCompared = 2;
 constexpr std::int64_t kDropPathSteps = 20;
 
@@ -187,7 +187,7 @@ void EarlyChecks::OnBatch(const TrainingBatch& batch) {
   if (compare_epochs) {
     std::vector<std::uint64_t> samples;
     for (const SeenBatch& seen : by_rank) samples.insert(samples.end(), seen.samples.begin(), seen.samples.end());
-    // Few samples come in the same order by chance.
+    // A few samples may have the same order by chance.
     if (epoch_began_with_ && samples.size() >= 8) {
       if (const auto problem = ProblemOfEpochs(*epoch_began_with_, samples)) throw Refusal(*problem);
       epochs_compared_ = true;
@@ -212,10 +212,10 @@ void EarlyChecks::OnGradients() {
     places.push_back(i);
   }
   if (!gradients.empty()) {
-    // One answer for all of them: a card is waited for once.
+    // One tensor for all of them, so that the loop waits for the card only once.
     const at::Tensor norms = at::stack(at::_foreach_norm(gradients)).to(at::kCPU, at::kFloat).contiguous();
     const float* norm = norms.const_data_ptr<float>();
-    // What is not finite is told by the step itself, which names rank and element.
+    // The step itself reports gradients that are not finite, with rank and element.
     for (std::size_t i = 0; i < places.size(); ++i) has_gradient_[places[i]] = norm[i] != 0;
   }
   ++gradient_steps_;
@@ -223,7 +223,7 @@ void EarlyChecks::OnGradients() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!has_gradient_[i]) without.push_back(replicas_.parameter_names()[i]);
   }
-  // Drop path leaves whole layers out of a small batch, now and then.
+  // Drop path sometimes drops a whole layer for all samples of a small batch.
   if (!without.empty() && uses_drop_path_ && gradient_steps_ < kDropPathSteps) return;
   if (const auto problem = ProblemOfGradients(without, parameters.size(), gradient_steps_)) throw Refusal(*problem);
   gradients_done_ = true;

@@ -1,8 +1,8 @@
-// The questions that a training must answer before it is believed: is the data what it is taken for, do the ranks train
-// on different samples, does every part of the model learn, does the loss move. A gate that does not open is a Refusal
-// that says what to do, the same on all ranks; one that opened goes to the report with its evidence.
+// Sanity checks of a training: is the data what the config says, do the ranks train on different samples, does every
+// part of the model receive gradients, does the loss change. A failed check throws a Refusal with the fix, the same on
+// all ranks; a passed one is listed in the report with its evidence.
 //
-// What stands first is pure, for tests; the rest asks the other ranks. None takes more than seconds.
+// The first functions are pure, for tests; the others communicate with the other ranks. None takes more than seconds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,41 +36,41 @@
 
 namespace fulldeck::trainer {
 
-// ---- pure: what is wrong, or nothing ----
+// ---- pure: the problem, or nullopt ----
 
-// One rank's part of a global batch.
+// One rank's rows of a global batch.
 struct SeenBatch {
   std::uint64_t fingerprint = 0;  // of indices and pixels
   std::vector<std::uint64_t> samples;
 };
-// Of the same global batch, by rank: a sample on two ranks, or two ranks with the same pixels.
+// Batches of the same global batch, by rank. Problem: a sample on two ranks, or two ranks with the same pixels.
 std::optional<std::string> ProblemOfRanks(const std::vector<SeenBatch>& by_rank);
-// The first batch of two epochs, the samples of all ranks one after the other.
+// The first batches of two epochs; the samples of all ranks, concatenated.
 std::optional<std::string> ProblemOfEpochs(const std::vector<std::uint64_t>& before,
                                            const std::vector<std::uint64_t>& after);
-// Parameters that learn, by name, whose gradient was nothing but zero in every one of the first `steps` steps.
+// `without`: trainable parameters, by name, whose gradient was zero in each of the first `steps` steps.
 std::optional<std::string> ProblemOfGradients(const std::vector<std::string>& without, std::size_t parameters,
                                               std::int64_t steps);
-// Of the first steps.
+// Losses of the first steps.
 std::optional<std::string> ProblemOfLosses(const std::vector<double>& losses);
 
 // ---- with the other ranks ----
 
-// Labels, images, and the same files in both parts. Rank 0 looks, the others wait.
+// Checks labels, images, and whether both splits contain the same files. Rank 0 reads the data, the others wait.
 std::vector<report::Verified> CheckData(Session& session, const config::Data& data, const dataset::Source& train,
                                         const dataset::Source& val);
 
-// Looks at the first steps of a run (also of one that resumed) and at the second epoch's beginning.
+// Checks the first steps of a run (also of a resumed one) and the start of the second epoch.
 class EarlyChecks {
  public:
   EarlyChecks(Session& session, DataParallelCore& replicas, bool uses_drop_path)
       : session_(session), replicas_(replicas), uses_drop_path_(uses_drop_path) {}
 
-  // Of every step; all ranks. Throws a Refusal.
+  // Call it in every step, on all ranks. Throws a Refusal.
   void OnBatch(const TrainingBatch& batch);
-  // When the gradients are averaged.
+  // Call it when the gradients are averaged.
   void OnGradients();
-  // The loss over all ranks; wants_loss() says whether it is asked for.
+  // The loss over all ranks; wants_loss() returns whether it is needed.
   bool wants_loss() const { return !loss_moved_ && losses_.size() < kLosses; }
   void OnLoss(double loss);
 

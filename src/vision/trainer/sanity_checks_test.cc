@@ -1,4 +1,4 @@
-// What is wrong in the first steps, each with the words that a person gets.
+// Problems in the first steps, each with its message.
 #include "trainer/sanity_checks.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 TEST(SanityChecks, NameTheRanksThatTrainOnTheSameSamples) {
   EXPECT_FALSE(ProblemOfRanks({{1, {0, 1}}, {2, {2, 3}}}));
   EXPECT_FALSE(ProblemOfRanks({{1, {0}}}));
-  // Nothing could be read of it: that is told elsewhere.
+  // Nothing could be read; that is reported elsewhere.
   EXPECT_FALSE(ProblemOfRanks({{0, {}}, {0, {}}}));
   EXPECT_THAT(ProblemOfRanks({{1, {0, 1}}, {2, {2, 3}}, {3, {4, 2}}}).value_or(""),
               HasSubstr("sample 2 is in the batches of rank 1 and of rank 2 at the same step"));
@@ -59,7 +59,7 @@ TEST(Resume, RefusesAnotherNumberOfClassesAndNamesWhatElseChanged) {
   EXPECT_EQ(changes.refusal, "");
   EXPECT_THAT(changes.changed,
               ::testing::ElementsAre("classes: road, water before, road, river now", "cards: 8 before, 4 now"));
-  // A file that says nothing forbids nothing.
+  // An empty file rules nothing out.
   EXPECT_EQ(CompareForResume("", saved).refusal, "");
 }
 
@@ -82,7 +82,7 @@ TEST(StopSignals, RecordTheFirstAndGiveTheExitCode) {
     std::raise(SIGTERM);
     EXPECT_EQ(StopSignals::Received(), SIGUSR1);
   }
-  std::raise(SIGUSR1);  // one that was on its way does no harm
+  std::raise(SIGUSR1);  // a signal that was already pending has no effect
   EXPECT_EQ(SignalName(SIGTERM), "SIGTERM");
   EXPECT_EQ(ExitCodeAfter(SIGTERM), 143);
   EXPECT_EQ(ExitCodeAfter(SIGUSR1), 0);

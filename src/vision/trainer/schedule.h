@@ -26,19 +26,19 @@ namespace fulldeck::trainer {
 
 struct Schedule {
   double peak = 0;   // after the warm-up
-  double first = 0;  // where the warm-up starts
-  double last = 0;   // where the decay ends
+  double first = 0;  // at the start of the warm-up
+  double last = 0;   // at the end of the decay
   std::int64_t warmup = 0;
   std::int64_t total = 0;
   config::Decay decay = config::Decay::kPoly;
   double power = 1;
 
-  // Of a step, counted from 0: `first` at 0, `peak` at `warmup`, near `last` at total − 1. A parameter group's factor
-  // is for the whole curve. A warm-up as long as the training (or longer) never comes to its end.
+  // The rate of a step, counted from 0: `first` at 0, `peak` at `warmup`, near `last` at total − 1. A parameter group's
+  // factor scales the whole curve. A warm-up as long as the training (or longer) does not reach the peak.
   double At(std::int64_t step) const;
 };
 
-// `peak`: the config's lr, as it was scaled to the global batch (config::StepShape::lr).
+// `peak`: the config's lr, scaled to the global batch (config::StepShape::lr).
 Schedule ScheduleOf(const config::Train& train, double peak, std::int64_t total_steps);
 
 }  // namespace fulldeck::trainer

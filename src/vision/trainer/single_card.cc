@@ -64,14 +64,14 @@ double Measure(const config::Config& config, Session& session, const dataset::So
     }
     losses.total.backward();
     optimizer.step();
-    // The card is done when its number is here.
+    // Copying the value to the CPU waits for the card.
     return losses.total.to(at::kCPU).item<double>();
   };
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  step();  // allocations, the choice of kernels
+  step();  // warm-up: allocations, kernel selection
   const auto begin = Clock::now();
   int done = 0;
   while (done < kSteps && (done == 0 || seconds_since(begin) < kLongest)) {
@@ -90,7 +90,7 @@ std::optional<double> MeasureSingleCard(const config::Config& config, Session& s
     try {
       speed = Measure(config, session, train, shape);
     } catch (const std::exception& error) {
-      // The comparison is not worth failing for; if the training meets the same error, it fails by itself.
+      // The comparison is not worth a failure; if the training has the same error, it fails by itself.
       base::Log(base::Severity::kWarning, "the speed of one card was not measured, so the report compares with none: " +
                                               base::Printable(error.what()));
       speed = 0;

@@ -1,4 +1,4 @@
-// How fast one card alone would be: what the speed of all of them is compared with.
+// Measures the single-card speed, to which the speed of all cards is compared.
 #pragma once
 
 #include <fulldeck/session.h>
@@ -27,11 +27,11 @@
 
 namespace fulldeck::trainer {
 
-// Samples a second of forward, backward and optimizer on rank 0, while the others wait and leave the machine to it: a
-// few steps of a model of the same shape, on one micro-batch of the train part, which is then thrown away. Nothing of
-// the training is touched but torch's generators. There is nobody to normalise with: batch normalisation over the ranks
-// is group normalisation here. Takes seconds at most; nothing where the samples cannot be read or memory runs out. A
-// collective; the same number on all ranks.
+// Samples per second of forward, backward and optimizer on rank 0, while the other ranks wait idle: a few steps of a
+// model of the same shape on one micro-batch of the train split; the model is then discarded. Changes no state of the
+// training except torch's generators. Because there are no other ranks, synchronized batch normalization is replaced by
+// group normalization. Takes seconds at most; nullopt if the samples cannot be read or memory runs out. A collective;
+// the same number on all ranks.
 std::optional<double> MeasureSingleCard(const config::Config& config, Session& session, const dataset::Source& train,
                                         const config::StepShape& shape);
 

@@ -6,7 +6,7 @@
 namespace fulldeck::trainer {
 namespace {
 
-// Written by the handler, read by the loop; nothing else is published with it.
+// Written by the handler, read by the loop; publishes no other data.
 std::atomic<int> received{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
 
@@ -32,7 +32,7 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   Handle(SIGTERM, SIG_DFL);
-  // One more that was on its way must not kill a rank that has saved and is about to say so.
+  // A pending second signal must not kill a rank that has saved and is about to report it.
   Handle(SIGUSR1, SIG_IGN);
 }
 

@@ -18,9 +18,9 @@ GradScalerState ScalerFor(config::Precision precision) {
   return state;
 }
 
-// Rows of a batch that a micro_batch takes. Where files were corrupt a batch has fewer rows than the other ranks'
-// batches; the number of parts is theirs all the same, because batch normalisation meets in each. A micro_batch may
-// then be empty.
+// Rows of a batch for one micro-batch. If files were corrupt, a batch has fewer rows than those of the other ranks. The
+// number of micro-batches is still the same on all ranks, because every synchronized batch normalization is a
+// collective. So a micro-batch may be empty.
 struct Rows {
   std::int64_t begin = 0;
   std::int64_t size = 0;
@@ -53,18 +53,18 @@ TrainStep::TrainStep(const config::Config& config, Session& session, std::int64_
   model_ = dinov3::VisionModel(config.model, config.data.task, classes,
                                static_cast<std::int64_t>(config.data.bands.size()), session.team());
   if (!config.model.weights.empty()) {
-    // Rank 0's go to all when the replicas are made; the report is of no use to the others.
+    // DataParallel broadcasts rank 0's weights; the other ranks do not need the report.
     session.OnMain("backbone weights", [&] { weights_ = dinov3::LoadBackbone(model_->backbone(), config.model); });
   }
   model_->to(session.device());
   model_->train();
   session.SeedDropout();
 
-  // Batch normalisation keeps a group too.
+  // Batch normalization holds a group too.
   regroup_subscription_ = session.OnRegroup([this](const Team& team) { model_->UseTeam(team); });
   DataParallelOptions options;
   options.hash_every = static_cast<int>(train.hash_every);
-  // Synchronised statistics are the same on all ranks by themselves.
+  // Synchronized statistics are already the same on all ranks.
   options.broadcast_buffers = false;
   replicas_.emplace(model_, session, options);
 
@@ -90,6 +90,10 @@ TrainStep::TrainStep(const config::Config& config, Session& session, std::int64_
   micro_.emplace(session, *optimizer_, std::move(micro));
 }
 
+// Invariant: N ranks take the step that one rank with the whole batch would take. Each micro-batch divides its summed
+// loss by labeled / world_size, and DataParallel averages the gradients over the ranks, so the result is the mean over
+// all labeled pixels. All ranks run the same number of micro-batches and therefore the same collectives. Whether the
+// step was applied is decided from reduced gradients, so it is the same on all ranks; only then do the averages move.
 bool TrainStep::Step(const TrainingBatch& batch, std::int64_t step, double lr, double labeled) {
   auto& groups = optimizer_->param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(lr * lr_factors_[i]);
@@ -103,14 +107,14 @@ bool TrainStep::Step(const TrainingBatch& batch, std::int64_t step, double lr, d
 
 void TrainStep::RunMicroBatch(const TrainingBatch& batch, std::int64_t step, const at::Tensor& labeled,
                               const MicroBatch& micro_batch) {
-  // A step that is repeated begins anew.
+  // A repeated step starts from zero.
   if (micro_batch.index == 0) losses_ = {};
   Rows rows = RowsOfMicroBatch(micro_batch, batch.images.size(0));
   const bool is_dummy = rows.size == 0;
   if (is_dummy) rows = {0, 1};
   const at::Tensor images = batch.images.narrow(0, rows.begin, rows.size);
   at::Tensor labels = batch.labels.narrow(0, rows.begin, rows.size);
-  // Nothing is learnt from it; it only keeps the others company.
+  // Without labels the gradients are zero. The row only makes this rank call the same collectives as the others.
   if (is_dummy) labels = at::full_like(labels, dataset::kIgnored);
 
   dinov3::ForwardRandom random;
@@ -119,6 +123,7 @@ void TrainStep::RunMicroBatch(const TrainingBatch& batch, std::int64_t step, con
   random.step = static_cast<std::uint64_t>(step);
   random.samples.assign(batch.samples.begin() + rows.begin, batch.samples.begin() + rows.begin + rows.size);
 
+  // Gradients accumulate locally; only the backward of the last micro-batch reduces them.
   std::optional<DataParallelCore::Unsynchronised> no_sync;
   if (!micro_batch.is_last()) no_sync.emplace(*replicas_);
   dinov3::Losses losses;
@@ -150,6 +155,7 @@ void TrainStep::Apply() {
     stepped_ = scaler_.Step(*replicas_, *optimizer_);
     return;
   }
+  // Check before clipping: a norm that is not finite would spread to every gradient and hide the cause.
   if (clip > 0) {
     replicas_->CheckReduced();
     replicas_->CheckFinite();

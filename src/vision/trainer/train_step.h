@@ -1,5 +1,5 @@
-// What learns, and one step of it: model, replicas, optimizer, scaler, averaged weights. N ranks take the step that one
-// rank with the whole batch would take, however the labeled pixels are spread over ranks and micro-batches.
+// The trainable state and one step of it: model, replicas, optimizer, scaler, EMA weights. N ranks take the same step
+// as one rank with the whole batch, however the labeled pixels are distributed over ranks and micro-batches.
 //
 // Threads: the loop's. All ranks make the same calls.
 #pragma once
@@ -44,24 +44,24 @@
 
 namespace fulldeck::trainer {
 
-// That autocast computes in; nothing: float32, without it.
+// The type of autocast; nullopt: float32, without autocast.
 std::optional<at::ScalarType> TypeOf(config::Precision precision);
 
 class TrainStep {
  public:
-  // A collective. The session lives longer. Weights come from the session's seed, then from the config's file.
+  // A collective. The session must outlive it. Weights come from the session's seed, then from the config's file.
   TrainStep(const config::Config& config, Session& session, std::int64_t classes, const config::StepShape& shape);
 
-  // `labeled`: pixels (samples) of the whole batch, over all ranks, that count. False: the step was left out after an
-  // overflow in float16, on all ranks.
+  // `labeled`: labeled pixels (samples) of the whole batch, over all ranks. Returns false if the step was skipped on
+  // all ranks after an overflow in float16.
   bool Step(const TrainingBatch& batch, std::int64_t step, double lr, double labeled);
-  // This rank's parts: their means over the ranks are the losses of the whole batch. On the device.
+  // This rank's share: the mean over the ranks is the loss of the whole batch. On the device.
   const dinov3::Losses& losses() const { return losses_; }
 
-  // Called in each step when the gradients are averaged and not yet unscaled or clipped.
+  // Called in each step when the gradients are averaged, before they are unscaled or clipped.
   std::function<void()> on_gradients;
 
-  // For validation: the averaged weights where there are such.
+  // For validation: evaluation mode, with the EMA weights if the config enables them.
   class EvaluationMode {
    public:
     explicit EvaluationMode(TrainStep& train_step);
@@ -72,10 +72,10 @@ class TrainStep {
    private:
     TrainStep& train_step_;
   };
-  // In evaluation mode: logits at the labels' size, [N, classes, H, W] or [N, classes]. No collective.
+  // In evaluation mode: logits at the labels' size, [N, classes, H, W] or [N, classes]. Not a collective.
   at::Tensor Logits(const at::Tensor& images);
 
-  // Adds all that a checkpoint needs.
+  // Adds everything that a checkpoint needs.
   void AddTo(State& state);
 
   dinov3::VisionModelImpl& model() { return *model_; }
@@ -83,7 +83,7 @@ class TrainStep {
   const std::optional<WeightReport>& weights() const { return weights_; }
   const GradScaler& scaler() const { return scaler_; }
   const MicroBatches& micro_batches() const { return *micro_; }
-  std::int64_t trainable_parameters() const;  // numbers in the parameters that learn
+  std::int64_t trainable_parameters() const;  // number of elements
 
  private:
   void RunMicroBatch(const TrainingBatch& batch, std::int64_t step, const at::Tensor& labeled,
@@ -96,7 +96,7 @@ class TrainStep {
   std::optional<WeightReport> weights_;
   std::shared_ptr<void> regroup_subscription_;
   std::optional<DataParallel<dinov3::VisionModelImpl>> replicas_;
-  std::vector<double> lr_factors_;  // by group
+  std::vector<double> lr_factors_;  // by parameter group
   std::unique_ptr<AdamW> optimizer_;
   GradScaler scaler_;
   std::optional<dinov3::Ema> ema_;

@@ -38,7 +38,7 @@ bool IsDue(std::int64_t step, std::int64_t every) {
   return every > 0 && step % every == 0;
 }
 
-// One a line, what and evidence with a tab between.
+// One entry per line: what and evidence, separated by a tab.
 std::string ToText(const std::vector<report::Verified>& verified) {
   std::string text;
   for (const report::Verified& each : verified) text += each.what + "\t" + each.evidence + "\n";
@@ -88,7 +88,7 @@ TrainingLoop::TrainingLoop(const config::Config& config, Session& session, Train
 
 void TrainingLoop::Resume(bool requested) {
   session_.EnterPhase(Phase::kLoading);
-  // What this start has looked at counts more than what an earlier one has.
+  // The checks of this start take precedence over those of an earlier one.
   const std::vector<report::Verified> of_this_start = verified_;
   const auto loaded = checkpoints_->Load(state_);
   if (!of_this_start.empty()) verified_ = of_this_start;
@@ -127,7 +127,8 @@ void TrainingLoop::RunStep(BatchFeed& feed, EarlyChecks& sanity_checks) {
   session_.SetFingerprints(batch.fingerprint, 0);
 
   clock.Enter(Phase::kCompute);
-  // Everybody hears in the same step that somebody was told to stop.
+  // All ranks learn of a stop signal in the same step. The batch of that step is not trained on, and position_ stays
+  // before it, so a resumed run starts with it.
   std::vector<double> agreed = {static_cast<double>(batch.all_labeled()),
                                 StopSignals::Received() == SIGTERM ? 1.0 : 0.0,
                                 StopSignals::Received() == SIGUSR1 ? 1.0 : 0.0};
@@ -147,6 +148,8 @@ void TrainingLoop::RunStep(BatchFeed& feed, EarlyChecks& sanity_checks) {
   times_.communication += waited;
   times_.compute += SecondsSince(compute) - waited;
   feed.Stage();
+  // step_ and position_ change together, after the step was applied: a checkpoint between two steps neither repeats nor
+  // loses a sample.
   ++step_;
   position_ = batch.after.ToText();
   const auto samples = static_cast<std::uint64_t>(batch.samples.size());
@@ -204,7 +207,7 @@ void TrainingLoop::Measure(bool ends_interval, EarlyChecks& sanity_checks) {
   measured.lr = schedule_.At(step_ - 1);
   measured.samples = sums[3];
   measured.ranks_busy = static_cast<int>(sums[4]);
-  // By the launcher's verdict from the cards' telemetry; without cards, or where nobody watches them, there is none.
+  // From the launcher's card telemetry; absent without cards or telemetry.
   if (sums[9] == ranks) measured.cards = {static_cast<int>(sums[10]), static_cast<int>(sums[11])};
   measured.seconds = sums[5] / ranks;
   measured.data_share = sums[5] > 0 ? sums[6] / sums[5] : 0;
@@ -219,7 +222,7 @@ void TrainingLoop::Measure(bool ends_interval, EarlyChecks& sanity_checks) {
   interval_.at_begin = times_;
 }
 
-// Each rank's pipeline knows its own files alone, and a file may come to another rank in the next epoch.
+// Each rank's pipeline knows only the files that it read, and a file may move to another rank in the next epoch.
 void TrainingLoop::CountCorrupt() {
   for (const std::string& text : GatherTexts(session_.team(), "corrupt files", base::Join(corrupt_here_, "\n"))) {
     for (const std::string_view name : base::Split(text, '\n')) {
@@ -266,12 +269,14 @@ void TrainingLoop::Save(bool has_score) {
   times_.other += SecondsSince(begin);
 }
 
+// Invariant: every decision here and in Run depends only on the step, the config, and values that a collective made
+// equal on all ranks (the agreed signal, the validation's counts). So all ranks validate, save and stop together.
 TrainingLoop::Next TrainingLoop::AfterStep() {
   const bool is_last = step_ == steps_;
   if (is_last || IsDue(step_, config_.validation.every)) ValidateNow();
   const bool validated = validated_step_ == step_;
   const bool gives_up = validated && config_.validation.patience > 0 && worse_in_a_row_ >= config_.validation.patience;
-  // The best model is kept even where no checkpoint is due.
+  // The best model is saved even if no checkpoint is due.
   const bool is_best = validated && best_step_ == step_ && config_.checkpoint.keep_best > 0;
   if (is_last || gives_up || is_best || IsDue(step_, config_.checkpoint.every)) Save(validated);
   if (gives_up && !is_last) {

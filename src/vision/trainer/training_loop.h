@@ -1,5 +1,5 @@
-// The loop: steps, and between them measurements, validations and checkpoints, until the last step, a better score that
-// does not come, or a signal. Threads: one; all ranks make the same calls.
+// The training loop: steps, and between them metrics, validations and checkpoints, until the last step, early stopping,
+// or a signal. Threads: one; all ranks make the same calls.
 #pragma once
 
 #include <fulldeck/checkpoint.h>
@@ -47,9 +47,9 @@ struct LoopResult {
   std::string outcome;    // "finished 300 steps"
   int exit_code = 0;
   std::optional<ValidationResult> validation;  // of the last step
-  std::optional<report::Point> best;           // the best score, and its step
+  std::optional<report::Point> best;           // the best score and its step
   LoopTimes times;
-  double samples_per_second = 0;  // of all ranks, while they trained
+  double samples_per_second = 0;  // of all ranks, without validation and checkpoints
   std::optional<double> single_card;
   std::vector<report::Verified> verified;
   std::vector<std::string> warnings;
@@ -57,18 +57,19 @@ struct LoopResult {
 
 class TrainingLoop {
  public:
-  // A collective. Everything lives longer. `verified`: what was checked before; goes into the checkpoints too.
+  // A collective. All references must outlive the loop. `verified`: checks that already passed; they are saved in the
+  // checkpoints too.
   TrainingLoop(const config::Config& config, Session& session, TrainStep& train_step, const dataset::Source& train,
                const dataset::Source& val, const config::StepShape& shape, std::int64_t steps,
                std::vector<report::Verified> verified);
 
-  // Samples/s of one card alone, for the report; kept in the checkpoints.
+  // The single-card speed, for the report; saved in the checkpoints.
   void set_single_card(double samples_per_second) { single_card_ = samples_per_second; }
-  // Goes on from the newest checkpoint. Without one it begins at 0, which is said where the resume was `requested` for.
+  // Resumes from the newest checkpoint. Without one it starts at step 0, and warns if `requested`.
   void Resume(bool requested);
   LoopResult Run();
 
-  // Rank 0's, once Run has begun; else null.
+  // Only on rank 0, after Run has started; otherwise nullptr.
   const Progress* progress() const { return progress_.get(); }
 
  private:
@@ -96,9 +97,9 @@ class TrainingLoop {
   State state_;
   std::unique_ptr<Checkpoints> checkpoints_;
 
-  // ---- in the checkpoint ----
+  // ---- saved in the checkpoint ----
   std::int64_t step_ = 0;
-  std::string position_;  // of the sampler; empty: the beginning
+  std::string position_;  // of the sampler; empty: the start
   double best_score_ = 0;
   std::int64_t best_step_ = -1;
   std::int64_t worse_in_a_row_ = 0;
@@ -111,7 +112,7 @@ class TrainingLoop {
   std::int64_t saved_step_ = -1;
   std::int64_t validated_step_ = -1;
   std::optional<ValidationResult> validation_;
-  std::set<std::string> corrupt_;          // of all ranks, as of the last line
+  std::set<std::string> corrupt_;          // of all ranks, at the last line
   std::vector<std::string> corrupt_here_;  // of this rank, since then
   std::vector<std::string> warnings_;
   LoopTimes times_;

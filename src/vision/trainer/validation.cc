@@ -31,7 +31,7 @@
 namespace fulldeck::trainer {
 namespace {
 
-// [classes²] on the host, of one batch.
+// [classes²] on the CPU, of one batch.
 at::Tensor CountsOf(const at::Tensor& logits, const at::Tensor& labels, std::int64_t classes) {
   const at::Tensor counted = labels != dataset::kIgnored;
   const at::Tensor pairs = (labels * classes + logits.argmax(1)).masked_select(counted);
@@ -73,7 +73,7 @@ std::optional<ValidationResult> Validate(TrainStep& train_step, Session& session
   };
   for (std::int64_t i = 0; i < std::max<std::int64_t>(config.data.prefetch, 1); ++i) request_next();
 
-  // counts, then: samples, left out, ranks that were told to stop
+  // Layout: counts, then samples, skipped samples, ranks that received a stop signal.
   at::Tensor sums = at::zeros({classes * classes + 3}, at::kLong);
   auto* extra = sums.data_ptr<std::int64_t>() + classes * classes;
   while (pipeline.requested() > 0) {

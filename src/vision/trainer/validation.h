@@ -1,5 +1,5 @@
-// How good the model is on the val part: every sample exactly once, spread over the ranks however unevenly, counted in
-// one confusion matrix.
+// Scores of the model on the val split: every sample exactly once, distributed over the ranks (evenly or not), counted
+// in one confusion matrix.
 #pragma once
 
 #include <fulldeck/session.h>
@@ -35,18 +35,18 @@ struct ValidationResult {
   report::ConfusionMatrix matrix;
   report::Scores scores;
   std::uint64_t samples = 0;  // over all ranks
-  std::uint64_t skipped = 0;  // whose files are corrupt
+  std::uint64_t skipped = 0;  // samples whose files are corrupt
 };
 
-// The share of a rank: sample i goes to rank i mod ranks.
+// The samples of a rank: sample i belongs to rank i mod ranks.
 std::vector<std::uint64_t> ShardOf(std::uint64_t samples, int rank, int ranks);
 
-// A collective; the same numbers on all ranks. Nothing: some rank was told to stop, and the result would be of a part
-// alone. `corrupt` gets a line for each file that cannot be read.
+// A collective; the same numbers on all ranks. nullopt: some rank received a stop signal, so the result would cover
+// only part of the samples. `corrupt` receives a line for each unreadable file.
 std::optional<ValidationResult> Validate(TrainStep& train_step, Session& session, const dataset::Source& val,
                                          const config::Config& config, std::vector<std::string>& corrupt);
 
-// The number by which checkpoints are compared: mIoU of segmentation, accuracy of classification.
+// The score that checkpoints are compared by: mIoU of segmentation, accuracy of classification.
 std::string MetricName(config::Task task);
 double MetricOf(config::Task task, const report::Scores& scores);
 

@@ -1,9 +1,9 @@
-"""Training scripts in the shapes that T20 servers have, on the stand-in of torch_gcu beside this file. Losses and parameters must be those
-of one process with the whole batch.
+"""Training scripts as T20 servers have them, on the stand-in of torch_gcu next to this file. Losses and parameters must
+equal those of one process with the whole batch.
 
   train.py vendor     torch_gcu.distributed and torch_gcu.nn.parallel.DistributedDataParallel, as the vendor's own examples
-  train.py torch      torch.distributed and torch's DistributedDataParallel with devices xla:N, as scripts that were ported by hand;
-                      then whose collectives a run takes
+  train.py torch      torch.distributed and torch's DistributedDataParallel with devices xla:N, as scripts that were
+                      ported by hand; then which collectives a run uses
 """
 import os
 import sys
@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fulldeck import adapters  # noqa: E402
 
-adapters.OLDEST["torch"] = (99, 0)  # a torch of today, left as it is, stands for the 1.10 of these servers
+adapters.OLDEST["torch"] = (99, 0)  # a current torch, not adapted, stands in for the 1.10 of these servers
 
 import torch  # noqa: E402
 
@@ -31,7 +31,7 @@ class Net(torch.nn.Module):
 
 
 def data(step, rank, size):
-    """The batch of a step is the same however many ranks share it."""
+    """The batch of a step is the same whatever the number of ranks."""
     torch.manual_seed(100 + step)
     x, y = torch.randn(ROWS, 6), torch.randint(0, 3, (ROWS,))
     return x[rank::size], y[rank::size]
@@ -43,7 +43,7 @@ def train(model, device, rank, size, step_optimizer, mean):
     for step in range(STEPS):
         x, y = (each.to(device) for each in data(step, rank, size))
         optimizer.zero_grad()
-        # Two backwards a step, the first without a reduction.
+        # Two backwards per step, the first without a reduction.
         halves = [slice(None, None, 2), slice(1, None, 2)]
         with getattr(model, "no_sync", lambda: open(os.devnull))():
             (torch.nn.functional.cross_entropy(model(x[halves[0]]), y[halves[0]]) / 2).backward()
@@ -61,13 +61,13 @@ def train(model, device, rank, size, step_optimizer, mean):
 
 
 def alone():
-    """Losses and model of one process on the host."""
+    """Losses and model of one process on the CPU."""
     torch.manual_seed(7)
     model, losses = Net(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     for step in range(STEPS):
         optimizer.zero_grad()
-        # A rank takes every other one of its rows for each half.
+        # In each half, a rank takes every other one of its rows.
         x, y = data(step, 0, 1)
         second = torch.arange(len(x)) // WORLD % 2 == 1
         (torch.nn.functional.cross_entropy(model(x[~second]), y[~second]) / 2).backward()
@@ -141,14 +141,15 @@ def with_vendor():
 def refused(action, error, *texts):
     try:
         action()
-    except error as told:
-        assert all(text in str(told) for text in texts), told
+    except error as reported:
+        assert all(text in str(reported) for text in texts), reported
         return
     raise AssertionError("nothing was raised")
 
 
 def in_a_group(DDP, dist, pair, device, rank):
-    """process_group: gradients are averaged over its ranks and no others; ranks outside are refused, and so is what is no group."""
+    """process_group: gradients are averaged over its ranks only; ranks outside it are rejected, and so is an object
+    that is not a group."""
     layer = torch.nn.Linear(1, 1, bias=False).to(device)
     if rank not in (2, 3):
         refused(lambda: DDP(layer, process_group=pair), ValueError, "rank {} is not in process_group".format(rank))
@@ -189,7 +190,7 @@ def with_torch():
 
 
 def chosen():
-    """All ranks have the vendor's collectives, or all have ours."""
+    """All ranks use the vendor's collectives, or all use fulldeck's."""
     import torch_gcu.distributed as dist
 
     for fault in ("one", "works"):

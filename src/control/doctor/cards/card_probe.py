@@ -80,15 +80,15 @@ class Card:
         self.torch = torch
         self.number = number
         self.device = device
-        self.told = ("", 0)
+        self.last_report = ("", 0)
         self.copy_bytes = COPY_BYTES[simulated]
         self.pace_side = PACE_SIDES[simulated]
         self.namespace = getattr(torch, device.split(":")[0], None)
 
     def step(self, name):
         """Reports the step; repeats it at most every 0.5 s as a heartbeat."""
-        if name != self.told[0] or time.perf_counter() - self.told[1] > 0.5:
-            self.told = (name, time.perf_counter())
+        if name != self.last_report[0] or time.perf_counter() - self.last_report[1] > 0.5:
+            self.last_report = (name, time.perf_counter())
             tell(card=self.number, step=name)
 
     def wait(self, value):

@@ -150,7 +150,7 @@ class Step:
             if not first:
                 dist.send(sent, self.partner())
 
-    def meet(self):
+    def sync_with_peers(self):
         if not self.is_pair():
             if self.order["sized"]:
                 self.dist.barrier()
@@ -170,7 +170,7 @@ class Step:
         in_place = self.name in ("all_reduce", "reduce") or (self.name == "broadcast" and RANK == self.root)
         came = sent.clone() if in_place else self.torch.full((results,), 99, dtype=self.type, device=self.device)
         self.finish()
-        self.meet()
+        self.sync_with_peers()
         if self.faulty("exit"):
             os._exit(3)
         if self.faulty("kill"):

@@ -266,10 +266,13 @@ TEST(CheckTable, ChecksAreNamedOnceAndExplainedInBothLanguages) {
       EXPECT_FALSE(text->chinese.empty()) << check.id;
     }
   }
+  std::set<std::string_view> with_texts;
   for (const auto& [group, all] : AllCheckTexts()) {
-    for (const CheckTexts& texts : all)
-      EXPECT_EQ(ids.count(texts.id), 1U) << "data/checks/" << group << ".toml: no check is called " << texts.id;
+    for (const CheckTexts& texts : all) {
+      EXPECT_TRUE(with_texts.insert(texts.id).second) << "data/checks/" << group << ".toml: " << texts.id << " twice";
+    }
   }
+  EXPECT_EQ(with_texts, ids);
 }
 
 }  // namespace

@@ -189,10 +189,9 @@ StackAnswers CollectAnswers(const MachineUnderTest& machine) {
   const Json records = Json::object({{"packages", kWatchedPackages}, {"everything", machine.deep}});
   // --deep allows for a slow disk.
   const base::Duration timeout = machine.deep ? machine.timeout : std::min(machine.timeout, kShortTimeout);
-  const auto results =
-      RunProbes({Child(machine, machine.python, kStackQuestionsScript, questions),
-                 Child(machine, machine.python, kStackRecordsScript, records)},
-                {timeout, timeout});
+  const auto results = RunProbes({Child(machine, machine.python, kStackQuestionsScript, questions),
+                                  Child(machine, machine.python, kStackRecordsScript, records)},
+                                 {timeout, timeout});
 
   std::string doing = "starting";
   for (const std::string& text : results[0].lines) {

@@ -6,11 +6,8 @@
 #include <map>
 #include <set>
 
-#include "base/python_start.h"
 #include "base/text.h"
 #include "device/vendor_traits.h"
-#include "doctor/probe_process.h"
-#include "doctor/python_scripts.h"
 #include "doctor/stack/stack_answers.h"
 #include "doctor/stack/stack_library_checks.h"
 #include "doctor/stack/version_pairs.h"
@@ -35,20 +32,6 @@ std::optional<Finding> NotAnswered(const StackAnswers& answers) {
   return MakeFinding(Verdict::kCannotTell,
                      {"The interpreter could not be asked: " + why + ".", "未能询问解释器：" + why + "。"},
                      {"See the check python-interpreter.", "见 python-interpreter 检查。"});
-}
-
-// The version of another Python interpreter, queried in a child process.
-std::string VersionOf(const std::string& program, const MachineUnderTest& machine) {
-  base::PythonStart start = base::StartPythonScript(
-      program, kStackQuestionsScript, {R"({"modules":[],"vendors":[],"libraries":[],"python_only":true})"},
-      machine.environment);
-  const auto results = RunProbes({{std::move(start.arguments), std::move(start.environment)}},
-                                 {std::chrono::seconds(2), std::chrono::seconds(2)});
-  for (const std::string& line : results[0].lines) {
-    const auto at = line.find("\"version\": \"");
-    if (at != std::string::npos) return line.substr(at + 12, line.find('"', at + 12) - at - 12);
-  }
-  return "";
 }
 
 Findings CheckInterpreter(const MachineUnderTest& machine) {
@@ -96,7 +79,7 @@ Findings CheckInterpreter(const MachineUnderTest& machine) {
   // A start script that calls `python train.py` uses this one.
   const auto plain = machine.root.is_machine() ? machine.root.FindProgram("python", machine.environment) : std::nullopt;
   if (plain && *plain != machine.python) {
-    const std::string version = VersionOf(*plain, machine);
+    const std::string version = PythonVersionOf(*plain, machine);
     if (version.starts_with("2.")) {
       findings.push_back(MakeFinding(
           Verdict::kWarn,

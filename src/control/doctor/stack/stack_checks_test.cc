@@ -147,10 +147,10 @@ TEST_F(Stack, AnInterpreterThatIsNoneOrPython2IsRefused) {
 
 TEST_F(Stack, ACommandPythonThatIsPython2IsNamed) {
   // Valid JSON that Python's own writer would space in another way.
-  folder_.Write(
-      "bin/python",
-      "#!/bin/sh\nprintf '{\"about\":\"python\",\"version\":\"2.7.18\",\"major\":2,\"minor\":7}\\n' >&3\n");
+  folder_.Write("bin/python",
+                "#!/bin/sh\nprintf '{\"about\":\"python\",\"version\":\"2.7.18\",\"major\":2,\"minor\":7}\\n' >&3\n");
   chmod((folder_.string() + "/bin/python").c_str(), 0755);
+  machine_.root = base::SystemRoot();
   machine_.environment.Set("PATH", folder_.string() + "/bin:/usr/bin:/bin");
   EXPECT_THAT(RunCheck("python-interpreter", machine_),
               HasSubstr("The command python is " + folder_.string() + "/bin/python, which is Python 2.7.18."));

@@ -11,14 +11,14 @@
 namespace fulldeck::job {
 namespace {
 
-std::string DescribeState(const wire::Supervision& told) {
-  if (told.state == wire::RankState::kExited && WIFEXITED(told.wait_status)) {
-    return fmt::format("exited with code {}", WEXITSTATUS(told.wait_status));
+std::string DescribeState(const wire::Supervision& supervision) {
+  if (supervision.state == wire::RankState::kExited && WIFEXITED(supervision.wait_status)) {
+    return fmt::format("exited with code {}", WEXITSTATUS(supervision.wait_status));
   }
-  if (told.state == wire::RankState::kKilled && WIFSIGNALED(told.wait_status)) {
-    return fmt::format("killed by signal {}", WTERMSIG(told.wait_status));
+  if (supervision.state == wire::RankState::kKilled && WIFSIGNALED(supervision.wait_status)) {
+    return fmt::format("killed by signal {}", WTERMSIG(supervision.wait_status));
   }
-  return wire::RankStateName(told.state);
+  return wire::RankStateName(supervision.state);
 }
 
 // By local rank, from the entry.
@@ -97,9 +97,9 @@ RunStatus RunStatusReader::Read(const RunRegistry::Entry& entry) {
     RankStatus& rank = status.ranks[i];
     const int local = static_cast<int>(i);
     const bool on_board = board && local < board->run().local_ranks;
-    const auto told = on_board ? board->ReadSupervision(local) : std::nullopt;
+    const auto supervision = on_board ? board->ReadSupervision(local) : std::nullopt;
     // The entry may be slightly older than the board.
-    if (told && told->process.pid > 0) processes[i] = told->process;
+    if (supervision && supervision->process.pid > 0) processes[i] = supervision->process;
     wire::ProcessIdentity process = processes[i];
     if (process.pid > 0) {
       rank.pid = process.pid;
@@ -109,9 +109,9 @@ RunStatus RunStatusReader::Read(const RunRegistry::Entry& entry) {
       rank.state = !rank.alive ? "gone" : stopped ? "stopped" : "running";
     }
     // The board keeps the old state of a rank that has just ended until the supervisor notices.
-    if (told && (rank.alive || told->state == wire::RankState::kStarting || told->state == wire::RankState::kExited ||
-                 told->state == wire::RankState::kKilled)) {
-      rank.state = DescribeState(*told);
+    if (supervision && (rank.alive || supervision->state == wire::RankState::kStarting || supervision->state == wire::RankState::kExited ||
+                 supervision->state == wire::RankState::kKilled)) {
+      rank.state = DescribeState(*supervision);
     }
     if (on_board) rank.loop = board->ReadLoop(local);
     if (!rank.alive) continue;

@@ -36,10 +36,7 @@
 #include "temporary_folder.h"
 #include "torch_backend/ranks_for_test.h"
 
-#pragma push_macro("CHECK")
-#undef CHECK
 #include "checkpoint/faulty_files.h"
-#pragma pop_macro("CHECK")
 
 namespace fulldeck {
 namespace {

@@ -1,4 +1,4 @@
-// fulldeck-predict: shows images to a model that `fulldeck train` has trained. docs/predict.md is its manual.
+// fulldeck-predict: runs a model that `fulldeck train` has trained on images. docs/predict.md is its manual.
 #include <fulldeck/memory.h>
 #include <fulldeck/session.h>
 
@@ -15,7 +15,7 @@ namespace fulldeck::predict {
 namespace {
 
 constexpr std::size_t kTopK = 5;
-constexpr std::size_t kMaxMaskClasses = 255;  // a mask has one byte a pixel
+constexpr std::size_t kMaxMaskClasses = 255;  // a mask has one byte per pixel
 
 struct Call {
   const config::PredictArguments& arguments;
@@ -25,7 +25,7 @@ struct Call {
   std::vector<report::LegendEntry> palette;
 };
 
-// Everything that can go wrong with one image, as an Error; the next image is not affected.
+// Returns any failure of one image as an Error, so that the other images are not affected.
 base::Result<Findings> PredictImage(const std::string& path, const Call& call, Predictor& predictor,
                                     ResultNames& names) {
   const config::Data& data = call.trained.config.data;

@@ -12,7 +12,7 @@
 namespace fulldeck::predict {
 namespace {
 
-// Cards are better used by several windows; the host is not.
+// A card is used better with several windows at a time; the CPU is not.
 constexpr std::size_t kWindowsPerBatch = 4;
 
 template <typename Value>
@@ -51,7 +51,7 @@ Predictor::Predictor(const TrainedModel& trained, const Team& team)
   model_ = dinov3::VisionModel(trained.config.model, data_.task, classes_,
                                static_cast<std::int64_t>(data_.bands.size()), team);
   WeightRules rules;
-  // How often the averages were updated, which is no weight.
+  // The number of updates of the averages is not a weight.
   if (trained.is_ema) rules.may_be_unexpected = {"ema/updates"};
   LoadWeights(*model_, trained.weights_path, rules);
   model_->eval();

@@ -1,5 +1,5 @@
-// A trained model on a device, asked about one image at a time. Throws what torch and the runtime throw; Error for what
-// a person can do something about. Threads: one at a time.
+// A trained model on a device, for one image at a time. Throws what torch and the runtime throw, and Error for what a
+// user can fix. Threads: one at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,20 +7,32 @@
 
 #include <vector>
 
+#include "base/log.h"
+#include "base/text.h"
+#include "config/read.h"
+#include "dataset/augment.h"
+#include "dataset/source.h"
 #include "dinov3/vision_model.h"
-#include "predict/program/torch_free_layers.h"
+#include "imagery/files.h"
+#include "imagery/image.h"
+#include "predict/findings.h"
+#include "predict/mosaic.h"
+#include "predict/result_files.h"
+#include "predict/sliding_window.h"
+#include "predict/trained_model.h"
+#include "report/palette.h"
 
 namespace fulldeck::predict {
 
 class Predictor {
  public:
-  // Loads the weights; an Error with every key where they do not fit the model of the config.
+  // Loads the weights; throws an Error with every key if they do not fit the config's model.
   Predictor(const TrainedModel& trained, const Team& team);
 
-  // The likeliest class of every pixel, through windows. `flips`: the mean over the four flips of each.
+  // The most probable class of every pixel, computed in windows. `flips`: averages over the four flips of each window.
   imagery::Mask Segment(const dataset::SampleImage& image, int window, int stride, bool flips);
 
-  // Probabilities by class: the image resized to the size of the training, as validation does it.
+  // Probabilities by class, of the image resized to the training size, as in validation.
   std::vector<float> Classify(const dataset::SampleImage& image, bool flips);
 
  private:

@@ -1,8 +1,8 @@
-"""A stand-in for tests, no vendor's code: the shape of Enflame's torch_gcu 1.10 for T20 (devices xla:N, collectives and
-DistributedDataParallel of its own), on simulated cards. FAKE_ECCL: "missing" its init_process_group raises as where there is no ECCL,
-"works" it begins (and reduces nothing), "one" it raises on rank 1 alone."""
+"""A stand-in for tests, without vendor code: the API of Enflame's torch_gcu 1.10 for T20 (devices xla:N, its own
+collectives and DistributedDataParallel), on simulated cards. FAKE_ECCL: with "missing" its init_process_group raises as
+without ECCL, with "works" it succeeds (and reduces nothing), with "one" it raises only on rank 1."""
 __version__ = "1.10.0+2.5.136.stand_in"
-__fulldeck_simulated__ = True  # so that the simulated cards do not take this for the vendor's
+__fulldeck_simulated__ = True  # so that the simulated cards do not mistake this for the vendor's
 
 import torch
 

@@ -1,4 +1,4 @@
-"""See the package: the functions of the vendor's collectives, without any."""
+"""See the package: the functions of the vendor's collectives, without an implementation."""
 import os
 
 _begun = False
