@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "config/config.h"
 #include "dataset/pipeline.h"
 #include "dataset/source.h"
+#include "model_spec/options.h"
 
 int main(int count, char** arguments) {
   using namespace fulldeck;
@@ -18,8 +18,8 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "Usage: data_pipeline ROOT IMAGE_SUFFIX WORKERS BATCH SECONDS\n");
     return 2;
   }
-  config::Data data;
-  data.kind = config::DataKind::kMmseg;
+  model_spec::DataOptions data;
+  data.kind = model_spec::DataKind::kMmseg;
   data.root = arguments[1];
   data.image_suffix = arguments[2];
   data.workers = std::strtoll(arguments[3], nullptr, 10);

@@ -104,12 +104,12 @@ int Run(const Options& options) {
   session->Seed(0);
   const c10::Device device = session->device();
 
-  fulldeck::config::Model model_config;
+  fulldeck::model_spec::ModelOptions model_config;
   model_config.backbone = options.backbone;
-  model_config.head = fulldeck::config::Head::kUp;
+  model_config.head = fulldeck::model_spec::Head::kUp;
   model_config.auxiliary_weight = 0.4;
   model_config.drop_path = options.drop_path;
-  VisionModel model(model_config, fulldeck::config::Task::kSegmentation, kClasses, 3, session->team());
+  VisionModel model(model_config, fulldeck::model_spec::Task::kSegmentation, kClasses, 3, session->team());
   model->to(device);
   std::optional<fulldeck::DataParallel<VisionModelImpl>> parallel;
   if (options.wrapped) parallel.emplace(model, *session);

@@ -3,7 +3,7 @@
 #   fulldeck-train            what `fulldeck train` runs on every card (src/vision/trainer)
 #   fulldeck-predict          what `fulldeck predict` runs (src/vision/predict/program)
 # and without one what of it needs none: the layer `predict`, and the program by which tests look at reports.
-add_layer(vision/predict USES base config imagery dataset report checkpoint HEADERS_OF fmt json)
+add_layer(vision/predict USES base model_spec config imagery dataset report checkpoint HEADERS_OF fmt json)
 # Its headers show what these layers are made of.
 target_link_libraries(fulldeck_predict PUBLIC fulldeck_dataset fulldeck_imagery)
 if(BUILD_TESTING)
@@ -19,10 +19,10 @@ if(NOT FULLDECK_HAS_TORCH)
   return()
 endif()
 
-set(dinov3_libraries fulldeck_runtime fulldeck_config fulldeck_base)
-add_torch_layer(vision/dinov3 USES config base LIBRARIES ${dinov3_libraries})
-set(trainer_libraries fulldeck_runtime fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_config fulldeck_base)
-add_torch_layer(vision/trainer USES dinov3 report dataset base config imagery
+set(dinov3_libraries fulldeck_runtime fulldeck_model_spec fulldeck_base)
+add_torch_layer(vision/dinov3 USES model_spec base LIBRARIES ${dinov3_libraries})
+set(trainer_libraries fulldeck_runtime fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_config fulldeck_model_spec fulldeck_base)
+add_torch_layer(vision/trainer USES dinov3 report dataset base model_spec config imagery
                 LIBRARIES ${trainer_libraries} WITH $<TARGET_OBJECTS:fulldeck_dinov3_objects>)
 
 # add_torch_program(NAME SOURCES file... WINDOWS folder... LIBRARIES library... [OBJECTS object...] [FOLDER folder])
@@ -43,7 +43,7 @@ get_property(trainer_windows TARGET fulldeck_trainer_objects PROPERTY FULLDECK_W
 add_torch_program(fulldeck-train SOURCES src/vision/trainer/main.cc OBJECTS $<TARGET_OBJECTS:fulldeck_trainer_objects>
                   WINDOWS ${trainer_windows} LIBRARIES ${trainer_libraries})
 
-set(predict_libraries fulldeck_runtime fulldeck_predict fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_config fulldeck_checkpoint
+set(predict_libraries fulldeck_runtime fulldeck_predict fulldeck_dataset fulldeck_imagery fulldeck_report fulldeck_config fulldeck_model_spec fulldeck_checkpoint
                       fulldeck_base)
 get_property(predict_windows TARGET fulldeck_predict PROPERTY FULLDECK_WINDOWS)
 list(APPEND predict_windows ${CMAKE_BINARY_DIR}/layers/dinov3)

@@ -57,14 +57,14 @@ class Outputs {
 
 void RunCase(const std::string& folder) {
   std::ifstream file(folder + "/shape");
-  fulldeck::config::BackboneConfig config;
+  fulldeck::model_spec::BackboneOptions config;
   std::int64_t count = 0, height = 0, width = 0;
   file >> config.dim >> config.layers >> config.heads >> config.mlp >> config.gated >> config.registers >>
       config.patch >> config.channels >> count >> height >> width;
   if (!file) throw fulldeck::Error("cannot read " + folder + "/shape");
 
   Backbone backbone(config);
-  fulldeck::config::Model model;
+  fulldeck::model_spec::ModelOptions model;
   model.weights = folder + "/weights";
   std::ifstream allowed(folder + "/allowed");
   for (std::string kind, name; allowed >> kind >> name;)

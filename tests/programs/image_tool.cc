@@ -12,9 +12,9 @@
 #include <string>
 #include <type_traits>
 
-#include "config/config.h"
 #include "dataset/source.h"
 #include "imagery/files.h"
+#include "model_spec/options.h"
 
 namespace {
 
@@ -58,7 +58,7 @@ int Copy(const std::string& from, const std::string& to, bool mask) {
 }
 
 int Tile(char** arguments) {
-  config::Data data;
+  model_spec::DataOptions data;
   data.synthetic_size = std::strtoll(arguments[3], nullptr, 10);
   data.synthetic_train = data.synthetic_val = std::strtoll(arguments[2], nullptr, 10) + 1;
   const auto split = std::string(arguments[1]) == "train" ? dataset::Split::kTrain : dataset::Split::kVal;

@@ -45,17 +45,17 @@ config::Config MakeConfig(const std::string& job, const std::string& kind) {
   config.model.backbone = "dinov3-tiny";
   config.model.ema = kind == "averaged" ? 0.99 : 0;
   if (kind == "classify") {
-    config.data.task = config::Task::kClassification;
-    config.data.kind = config::DataKind::kFolders;
+    config.data.task = model_spec::Task::kClassification;
+    config.data.kind = model_spec::DataKind::kFolders;
     config.data.root = ".";
     config.data.classes.clear();
   }
   if (kind == "bands") {
-    config.data.kind = config::DataKind::kMmseg;
+    config.data.kind = model_spec::DataKind::kMmseg;
     config.data.root = ".";
     config.data.bands = {4, 3, 2};
     config.data.value_range = 10000;
-    config.model.head = config::Head::kUp;
+    config.model.head = model_spec::Head::kUp;
     config.model.head_channels = 32;
     config.model.auxiliary_weight = 0.4;
   }
@@ -82,7 +82,8 @@ void MakeDecided(dinov3::VisionModelImpl& model, const std::string& kind) {
   }
 }
 
-at::Tensor Normalized(const std::string& raw, std::int64_t width, std::int64_t height, const config::Data& data) {
+at::Tensor Normalized(const std::string& raw, std::int64_t width, std::int64_t height,
+                      const model_spec::DataOptions& data) {
   const at::Tensor image = at::from_blob(const_cast<char*>(raw.data()), {height, width, 3}, at::kByte)
                                .permute({2, 0, 1})
                                .to(at::kFloat)
@@ -93,7 +94,7 @@ at::Tensor Normalized(const std::string& raw, std::int64_t width, std::int64_t h
   return at::pad((image - mean) / deviation, {0, (16 - width % 16) % 16, 0, (16 - height % 16) % 16});
 }
 
-void WriteExpected(dinov3::VisionModelImpl& model, const config::Data& data, const std::string& job,
+void WriteExpected(dinov3::VisionModelImpl& model, const model_spec::DataOptions& data, const std::string& job,
                    const std::string& raw_path, std::int64_t width, std::int64_t height) {
   const at::NoGradGuard no_gradients;
   std::ifstream file(raw_path, std::ios::binary);
@@ -102,7 +103,7 @@ void WriteExpected(dinov3::VisionModelImpl& model, const config::Data& data, con
   model.eval();
   const at::Tensor logits = model.forward(image).logits;
   std::ofstream out(job + "/expected.raw", std::ios::binary);
-  if (data.task == config::Task::kClassification) {
+  if (data.task == model_spec::Task::kClassification) {
     const at::Tensor probabilities = at::softmax(logits, 1);
     for (std::int64_t i = 0; i < probabilities.size(1); ++i) out << probabilities[0][i].item<float>() << "\n";
     return;

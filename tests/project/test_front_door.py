@@ -132,7 +132,7 @@ def test_a_wrong_option_gets_the_usage_and_help_gets_an_example(script):
 
 
 def test_make_alone_lists_every_target():
-    targets = ("setup train test build bench lint format portable asan tsan fuzz fault-grid host-grid collectives-soak collectives-grid "
+    targets = ("setup train test build baseline bench lint format portable asan tsan fuzz fault-grid host-grid collectives-soak collectives-grid "
                "collectives-large wheel package-runs torch-suite compat checkpoint-sweep simulator-ops bench-adapters framework-suite hang-grid "
                "hang-quiet slow-ranks card-tricks clean-scripts clean help test-repeat test-long promises chaos cgroup-v2").split()
     for command in (["make"], ["make", "help"]):
@@ -230,7 +230,7 @@ class TestLint:
                 pytest.skip("there is no " + tool)
         for name in ("scripts", "src", "build"):
             (tmp_path / name).mkdir()
-        for name in ("lint", "tidy"):
+        for name in ("lint", "tidy", "words", "words.txt"):
             shutil.copy(os.path.join(TOP, "scripts", name), str(tmp_path / "scripts"))
         shutil.copy(os.path.join(TOP, ".clang-format"), str(tmp_path))
         (tmp_path / "src" / "a.cc").write_text("int a();\n")
@@ -251,6 +251,7 @@ class TestLint:
     @pytest.mark.parametrize("path,text,fault", [
         ("src/a.cc", "int   a( );\n", "format"),
         ("src/a.cc", '#include "../b.h"\n', "include"),
+        ("src/a.cc", "// Where the ranks meet.\nint a();\n", "use rendezvous"),
         ("new.py", "match 1:\n    case 1:\n        pass\n", "not Python 3.8"),
         ("scripts/new", "#!/usr/bin/env bash\nif true; then\n", "scripts/new"),
         ("python/fulldeck/a.py", "import os\n\nprint(os.no_such_name)\n", "no-member"),

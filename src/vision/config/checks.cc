@@ -6,23 +6,23 @@
 #include <set>
 
 #include "base/text.h"
-#include "config/backbones.h"
 #include "config/keys.h"
+#include "model_spec/backbones.h"
 
 namespace fulldeck::config {
 namespace {
 
-const char* KindName(DataKind kind) {
+const char* KindName(model_spec::DataKind kind) {
   switch (kind) {
-    case DataKind::kSynthetic:
+    case model_spec::DataKind::kSynthetic:
       return "synthetic";
-    case DataKind::kMmseg:
+    case model_spec::DataKind::kMmseg:
       return "mmseg";
-    case DataKind::kLoveda:
+    case model_spec::DataKind::kLoveda:
       return "loveda";
-    case DataKind::kMmrs1m:
+    case model_spec::DataKind::kMmrs1m:
       return "mmrs1m";
-    case DataKind::kFolders:
+    case model_spec::DataKind::kFolders:
       return "folders";
   }
   return "";
@@ -80,24 +80,25 @@ class Checker {
   }
 
   void CheckKind() {
-    const Data& data = config_.data;
-    const bool images_alone = data.kind == DataKind::kMmrs1m || data.kind == DataKind::kFolders;
-    if (images_alone && data.task == Task::kSegmentation) {
+    const model_spec::DataOptions& data = config_.data;
+    const bool images_alone = data.kind == model_spec::DataKind::kMmrs1m || data.kind == model_spec::DataKind::kFolders;
+    if (images_alone && data.task == model_spec::Task::kSegmentation) {
       AddProblem("data.task",
                  "= \"segmentation\" needs masks, and data of kind {} has none{}; use task = \"classification\", or "
                  "masks in folders with kind = \"mmseg\"",
                  KindName(data.kind),
-                 data.kind == DataKind::kMmrs1m
+                 data.kind == model_spec::DataKind::kMmrs1m
                      ? ": MMRS-1M holds captions, boxes, questions and categories of whole images"
                      : ": a folder is the category of the images in it");
     }
-    if ((data.kind == DataKind::kMmseg || data.kind == DataKind::kLoveda) && data.task == Task::kClassification) {
+    if ((data.kind == model_spec::DataKind::kMmseg || data.kind == model_spec::DataKind::kLoveda) &&
+        data.task == model_spec::Task::kClassification) {
       AddProblem("data.task",
                  "= \"classification\" needs one category an image, and data of kind {} has masks; use task = "
                  "\"segmentation\", or kind = \"folders\"",
                  KindName(data.kind));
     }
-    if (data.kind == DataKind::kSynthetic) {
+    if (data.kind == model_spec::DataKind::kSynthetic) {
       if (!data.root.empty()) {
         AddProblem("data.root",
                    "is given, and synthetic data has no files; name the data's kind: kind = \"mmseg\", \"loveda\", "
@@ -114,17 +115,18 @@ class Checker {
                    Quoted(base::Printable(data.val)));
       }
     }
-    if (data.kind != DataKind::kMmrs1m && !data.sets.empty()) {
+    if (data.kind != model_spec::DataKind::kMmrs1m && !data.sets.empty()) {
       AddProblem("data.sets", "is for kind = \"mmrs1m\" alone, and the kind is {}", KindName(data.kind));
     }
-    const Data defaults;
-    if (data.kind != DataKind::kMmseg) {
+    const model_spec::DataOptions defaults;
+    if (data.kind != model_spec::DataKind::kMmseg) {
       if (data.image_dir != defaults.image_dir) OnlyForMmseg("data.image_dir");
       if (data.mask_dir != defaults.mask_dir) OnlyForMmseg("data.mask_dir");
       if (data.image_suffix != defaults.image_suffix) OnlyForMmseg("data.image_suffix");
       if (data.mask_suffix != defaults.mask_suffix) OnlyForMmseg("data.mask_suffix");
     }
-    if (data.reduce_zero_label && data.kind != DataKind::kMmseg && data.kind != DataKind::kLoveda) {
+    if (data.reduce_zero_label && data.kind != model_spec::DataKind::kMmseg &&
+        data.kind != model_spec::DataKind::kLoveda) {
       AddProblem("data.reduce_zero_label", "is for masks in folders (kind = \"mmseg\"), and the kind is {}",
                  KindName(data.kind));
     }
@@ -135,8 +137,8 @@ class Checker {
   }
 
   void CheckClasses() {
-    const Data& data = config_.data;
-    if (data.kind == DataKind::kMmseg && data.classes.empty()) {
+    const model_spec::DataOptions& data = config_.data;
+    if (data.kind == model_spec::DataKind::kMmseg && data.classes.empty()) {
       AddProblem("data.classes",
                  "is missing: masks hold numbers alone, so name the classes in the order of their numbers");
     }
@@ -150,7 +152,7 @@ class Checker {
         AddProblem("data.classes", "names {} twice", Quoted(base::Printable(name)));
       }
     }
-    if (data.task == Task::kSegmentation) {
+    if (data.task == model_spec::Task::kSegmentation) {
       constexpr std::size_t kMaxClasses = 255;
       if (data.classes.size() > kMaxClasses) {
         AddProblem("data.classes", "has {} classes, and a mask can tell {} apart", data.classes.size(), kMaxClasses);
@@ -163,12 +165,12 @@ class Checker {
   }
 
   void CheckImages() {
-    const Data& data = config_.data;
+    const model_spec::DataOptions& data = config_.data;
     if (data.bands.empty())
       AddProblem("data.bands", "is empty: the bands of the files that the model sees, such as [1, 2, 3]");
     const std::set<std::int64_t> distinct(data.bands.begin(), data.bands.end());
     if (distinct.size() != data.bands.size()) AddProblem("data.bands", "names a band twice");
-    if (data.kind == DataKind::kSynthetic && (data.bands.size() != 3 || *distinct.rbegin() > 3)) {
+    if (data.kind == model_spec::DataKind::kSynthetic && (data.bands.size() != 3 || *distinct.rbegin() > 3)) {
       AddProblem("data.bands", "must be [1, 2, 3] for synthetic data, which has these three");
     }
     if (data.mean.size() != data.bands.size()) {
@@ -190,18 +192,19 @@ class Checker {
   }
 
   void CheckModel() {
-    const Model& model = config_.model;
-    const BackboneConfig* backbone = FindBackbone(model.backbone);
+    const model_spec::ModelOptions& model = config_.model;
+    const model_spec::BackboneOptions* backbone = model_spec::FindBackbone(model.backbone);
     if (backbone == nullptr) {
-      const auto near = base::ClosestMatch(model.backbone, BackboneNames());
+      const auto near = base::ClosestMatch(model.backbone, model_spec::BackboneNames());
       AddProblem("model.backbone", "{} is not known{}; there are {}", Quoted(base::Printable(model.backbone)),
-                 near ? fmt::format(": did you mean {}?", Quoted(*near)) : "", base::Join(BackboneNames(), ", "));
+                 near ? fmt::format(": did you mean {}?", Quoted(*near)) : "",
+                 base::Join(model_spec::BackboneNames(), ", "));
     } else if (model.freeze > backbone->layers) {
       AddProblem("model.freeze", "= {} is more than the {} blocks of {}; −1 freezes the whole backbone", model.freeze,
                  backbone->layers, model.backbone);
     }
-    if (config_.data.task == Task::kClassification) {
-      if (model.head == Head::kUp) {
+    if (config_.data.task == model_spec::Task::kClassification) {
+      if (model.head == model_spec::Head::kUp) {
         AddProblem("model.head", "= \"up\" is a head for segmentation; classification has head = \"linear\"");
       }
       if (model.auxiliary_weight > 0) {
@@ -272,8 +275,8 @@ std::vector<Contradiction> Contradictions(const Config& config) {
 }
 
 void ApplyDefaults(Config& config, const std::function<bool(std::string_view key)>& given) {
-  Data& data = config.data;
-  if (data.kind == DataKind::kLoveda) {
+  model_spec::DataOptions& data = config.data;
+  if (data.kind == model_spec::DataKind::kLoveda) {
     if (!given("data.train")) data.train = "Train";
     if (!given("data.val")) data.val = "Val";
     if (!given("data.classes")) {
@@ -281,7 +284,7 @@ void ApplyDefaults(Config& config, const std::function<bool(std::string_view key
     }
     data.reduce_zero_label = true;
   }
-  if (data.kind == DataKind::kMmrs1m && !given("data.val")) data.val = "test";
+  if (data.kind == model_spec::DataKind::kMmrs1m && !given("data.val")) data.val = "test";
 }
 
 std::vector<Change> ChangesBetween(const Config& before, const Config& after) {

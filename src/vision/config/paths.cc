@@ -103,7 +103,7 @@ class PathChecker {
   explicit PathChecker(const Config& config) : config_(config), data_(config.data), root_(config.data.root) {}
 
   std::vector<std::string> Check() {
-    if (data_.kind != DataKind::kSynthetic) CheckRoot();
+    if (data_.kind != model_spec::DataKind::kSynthetic) CheckRoot();
     if (!config_.model.weights.empty()) CheckWeights();
     CheckJobFolder();
     return std::move(problems_);
@@ -112,15 +112,15 @@ class PathChecker {
   // Folders that must exist below the root.
   std::vector<std::string> SplitFolders() const {
     switch (data_.kind) {
-      case DataKind::kSynthetic:
+      case model_spec::DataKind::kSynthetic:
         return {};
-      case DataKind::kMmseg:
+      case model_spec::DataKind::kMmseg:
         return {data_.image_dir + "/" + data_.train, data_.image_dir + "/" + data_.val,
                 data_.mask_dir + "/" + data_.train, data_.mask_dir + "/" + data_.val};
-      case DataKind::kLoveda:
-      case DataKind::kFolders:
+      case model_spec::DataKind::kLoveda:
+      case model_spec::DataKind::kFolders:
         return {data_.train, data_.val};
-      case DataKind::kMmrs1m: {
+      case model_spec::DataKind::kMmrs1m: {
         std::vector<std::string> folders = {"classification"};
         for (const std::string& set : data_.sets) {
           folders.push_back("classification/" + set + "/" + data_.train);
@@ -159,8 +159,8 @@ class PathChecker {
     bool complete = true;
     for (const std::string& folder : folders) complete = CheckFolder(folder) && complete;
     if (!complete) return;
-    if (data_.kind == DataKind::kLoveda) CheckLoveda();
-    if (data_.kind == DataKind::kMmrs1m && data_.sets.empty()) CheckSets();
+    if (data_.kind == model_spec::DataKind::kLoveda) CheckLoveda();
+    if (data_.kind == model_spec::DataKind::kMmrs1m && data_.sets.empty()) CheckSets();
   }
 
   bool CheckFolder(const std::string& folder) {
@@ -172,12 +172,12 @@ class PathChecker {
 
   // The key that sets this folder.
   std::string KeyOf(const std::string& folder) const {
-    if (data_.kind == DataKind::kMmseg) {
+    if (data_.kind == model_spec::DataKind::kMmseg) {
       const std::string dir =
           folder.substr(0, folder.rfind('/')) == data_.image_dir ? "data.image_dir" : "data.mask_dir";
       return dir + (folder.ends_with("/" + data_.val) && data_.val != data_.train ? ", data.val" : ", data.train");
     }
-    if (data_.kind == DataKind::kMmrs1m) return folder == "classification" ? "data.root" : "data.sets";
+    if (data_.kind == model_spec::DataKind::kMmrs1m) return folder == "classification" ? "data.root" : "data.sets";
     return folder == data_.train ? "data.train" : "data.val";
   }
 
@@ -274,7 +274,7 @@ class PathChecker {
   }
 
   const Config& config_;
-  const Data& data_;
+  const model_spec::DataOptions& data_;
   const fs::path root_;
   std::vector<std::string> problems_;
 };
@@ -306,29 +306,29 @@ std::vector<std::string> PathProblems(const Config& config) {
 }
 
 std::optional<std::uint64_t> CountTrainingSamples(const Config& config, std::uint64_t most) {
-  const Data& data = config.data;
-  if (data.kind == DataKind::kSynthetic) return static_cast<std::uint64_t>(data.synthetic_train);
+  const model_spec::DataOptions& data = config.data;
+  if (data.kind == model_spec::DataKind::kSynthetic) return static_cast<std::uint64_t>(data.synthetic_train);
   const fs::path root = data.root;
   std::vector<fs::path> folders;
   std::string suffix;
   switch (data.kind) {
-    case DataKind::kSynthetic:
+    case model_spec::DataKind::kSynthetic:
       break;
-    case DataKind::kMmseg:
+    case model_spec::DataKind::kMmseg:
       folders = {root / data.image_dir / data.train};
       suffix = data.image_suffix;
       break;
-    case DataKind::kLoveda:
+    case model_spec::DataKind::kLoveda:
       for (const char* scene : {"Rural", "Urban"}) {
         if (IsFolder(root / data.train / scene)) folders.push_back(root / data.train / scene / "images_png");
       }
       break;
-    case DataKind::kMmrs1m:
+    case model_spec::DataKind::kMmrs1m:
       for (const std::string& set : data.sets.empty() ? NamesIn(root / "classification", true) : data.sets) {
         folders.push_back(root / "classification" / set / data.train);
       }
       break;
-    case DataKind::kFolders:
+    case model_spec::DataKind::kFolders:
       folders = {root / data.train};
       break;
   }

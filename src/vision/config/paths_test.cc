@@ -18,17 +18,17 @@ using ::testing::IsEmpty;
 
 class Paths : public ::testing::Test {
  protected:
-  Config Of(DataKind kind) {
+  Config Of(model_spec::DataKind kind) {
     Config config;
     config.name = "job";
     config.work_dirs = folder_.string() + "/work";
     config.data.kind = kind;
     config.data.root = At("data");
-    if (kind == DataKind::kLoveda) {
+    if (kind == model_spec::DataKind::kLoveda) {
       config.data.train = "Train";
       config.data.val = "Val";
     }
-    if (kind == DataKind::kMmrs1m) config.data.val = "test";
+    if (kind == model_spec::DataKind::kMmrs1m) config.data.val = "test";
     return config;
   }
   std::string At(const std::string& relative) { return folder_.string() + "/" + relative; }
@@ -45,14 +45,14 @@ class Paths : public ::testing::Test {
 };
 
 TEST_F(Paths, OfSyntheticDataNeedNothing) {
-  Config config = Of(DataKind::kSynthetic);
+  Config config = Of(model_spec::DataKind::kSynthetic);
   config.data.root.clear();
   EXPECT_THAT(PathProblems(config), IsEmpty());
   EXPECT_EQ(CountTrainingSamples(config), 512u);
 }
 
 TEST_F(Paths, OfARootThatIsNotThereNameWhatIs) {
-  Config config = Of(DataKind::kFolders);
+  Config config = Of(model_spec::DataKind::kFolders);
   Make("Data");
   EXPECT_EQ(ProblemOf(config),
             "data.root = \"" + At("data") + "\": there is no such folder: " + folder_.string() +
@@ -67,7 +67,7 @@ TEST_F(Paths, OfARootThatIsNotThereNameWhatIs) {
 }
 
 TEST_F(Paths, OfMmsegFoldersMustAllBeThere) {
-  const Config config = Of(DataKind::kMmseg);
+  const Config config = Of(model_spec::DataKind::kMmseg);
   Make("data/img_dir/train");
   Make("data/img_dir/val");
   Make("data/ann_dir/Train");
@@ -84,7 +84,7 @@ TEST_F(Paths, OfMmsegFoldersMustAllBeThere) {
 }
 
 TEST_F(Paths, OneLevelBesideTheRightOneAreSeen) {
-  Config config = Of(DataKind::kMmseg);
+  Config config = Of(model_spec::DataKind::kMmseg);
   Make("data/unpacked/img_dir/train");
   EXPECT_EQ(ProblemOf(config), "data.root = \"" + At("data") + "\": it has no img_dir/train, but " +
                                    At("data/unpacked") + " has: give --set data.root=" + At("data/unpacked"));
@@ -95,7 +95,7 @@ TEST_F(Paths, OneLevelBesideTheRightOneAreSeen) {
 }
 
 TEST_F(Paths, OfLovedaHaveRuralOrUrban) {
-  Config config = Of(DataKind::kLoveda);
+  Config config = Of(model_spec::DataKind::kLoveda);
   Make("data/Train/Rural/images_png");
   Make("data/Train/Rural/masks_png");
   Make("data/Val/urban");
@@ -112,8 +112,8 @@ TEST_F(Paths, OfLovedaHaveRuralOrUrban) {
 }
 
 TEST_F(Paths, OfMmrs1mNameTheSets) {
-  Config config = Of(DataKind::kMmrs1m);
-  config.data.task = Task::kClassification;
+  Config config = Of(model_spec::DataKind::kMmrs1m);
+  config.data.task = model_spec::Task::kClassification;
   Make("data/classification/EuroSAT/train/Forest");
   Make("data/classification/EuroSAT/test/Forest");
   Make("data/caption");
@@ -142,7 +142,7 @@ struct WeightsRow {
 };
 
 TEST_F(Paths, OfWeightsAreLookedInto) {
-  Config config = Of(DataKind::kSynthetic);
+  Config config = Of(model_spec::DataKind::kSynthetic);
   config.data.root.clear();
   const std::vector<WeightsRow> table = {
       {"pointer.safetensors", "version https://git-lfs.github.com/spec/v1\n", "this is a pointer of Git LFS"},
@@ -169,7 +169,7 @@ TEST_F(Paths, OfWeightsAreLookedInto) {
 }
 
 TEST_F(Paths, OfTheJobFolderMustBeWritable) {
-  Config config = Of(DataKind::kSynthetic);
+  Config config = Of(model_spec::DataKind::kSynthetic);
   config.data.root.clear();
   folder_.Write("file", "");
   config.work_dirs = At("file/below");
@@ -186,7 +186,7 @@ TEST_F(Paths, OfTheJobFolderMustBeWritable) {
 }
 
 TEST_F(Paths, OfCheckpointsAreFoundInTheirOrder) {
-  const Config config = Of(DataKind::kSynthetic);
+  const Config config = Of(model_spec::DataKind::kSynthetic);
   EXPECT_THAT(JobFolder(config).Checkpoints(), IsEmpty());
   for (const char* name : {"step-1000000000", "step-000000900", "step-000001000", ".writing-step-000002000"}) {
     Make("work/job/checkpoints/" + std::string(name));

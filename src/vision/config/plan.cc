@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "config/backbones.h"
 #include "config/job_folder.h"
+#include "model_spec/backbones.h"
 
 namespace fulldeck::config {
 namespace {
@@ -31,25 +31,7 @@ std::int64_t ClassesOf(const Config& config) {
   constexpr std::int64_t kUnknown = 45;
   constexpr std::int64_t kSynthetic = 7;
   if (!config.data.classes.empty()) return static_cast<std::int64_t>(config.data.classes.size());
-  return config.data.kind == DataKind::kSynthetic ? kSynthetic : kUnknown;
-}
-
-std::int64_t HeadParameters(const Config& config, std::int64_t dim) {
-  const Model& model = config.model;
-  const std::int64_t classes = ClassesOf(config);
-  if (config.data.task == Task::kClassification) return (2 * dim + 1) * classes;
-  std::int64_t count = 0;
-  if (model.head == Head::kUp) {
-    const std::int64_t width = model.head_channels;
-    count = dim * width + width + 2 * (9 * width * width + 2 * width) + (width + 1) * classes;
-  } else {
-    count = (dim + 1) * classes;
-  }
-  if (model.auxiliary_weight > 0) {
-    const std::int64_t width = dim / 4;
-    count += 9 * dim * width + 2 * width + (width + 1) * classes;
-  }
-  return count;
+  return config.data.kind == model_spec::DataKind::kSynthetic ? kSynthetic : kUnknown;
 }
 
 std::string Bytes(std::uint64_t bytes) {
@@ -220,16 +202,17 @@ class Planner {
 }  // namespace
 
 MemoryEstimate EstimateMemory(const Config& config, std::int64_t micro_batch, bool fused_attention) {
-  const BackboneConfig* named = FindBackbone(config.model.backbone);
+  const model_spec::BackboneOptions* named = model_spec::FindBackbone(config.model.backbone);
   FULLDECK_CHECK(named != nullptr);
-  BackboneConfig backbone = *named;
+  model_spec::BackboneOptions backbone = *named;
   backbone.channels = static_cast<std::int64_t>(config.data.bands.size());
   const bool half = config.train.precision != Precision::kFloat32;
   const std::uint64_t element = half ? 2 : kFloat;
 
   MemoryEstimate estimate;
-  const std::int64_t in_backbone = ParameterCount(backbone);
-  const std::int64_t in_heads = HeadParameters(config, backbone.dim);
+  const std::int64_t in_backbone = model_spec::ParameterCount(backbone);
+  const std::int64_t in_heads =
+      model_spec::HeadParameterCount(config.model, config.data.task, ClassesOf(config), backbone.dim);
   estimate.parameters = in_backbone + in_heads;
   const std::int64_t frozen_layers = config.model.freeze < 0 ? backbone.layers : config.model.freeze;
   estimate.trainable = config.model.freeze < 0
@@ -257,12 +240,13 @@ MemoryEstimate EstimateMemory(const Config& config, std::int64_t micro_batch, bo
   const std::uint64_t layers = Unsigned(backbone.layers - frozen_layers);
   std::uint64_t per_sample = layers * of_layer + kFloat * Unsigned(backbone.channels) * Unsigned(config.data.size) *
                                                      Unsigned(config.data.size);
-  if (config.data.task == Task::kSegmentation) {
+  if (config.data.task == model_spec::Task::kSegmentation) {
     const std::uint64_t heads = config.model.auxiliary_weight > 0 ? 2 : 1;
     // Upsampled logits, their log-softmax, and the gradient of one of them.
     per_sample +=
         heads * 3 * kFloat * Unsigned(ClassesOf(config)) * Unsigned(config.data.size) * Unsigned(config.data.size);
-    if (config.model.head == Head::kUp) per_sample += 8 * element * patches * Unsigned(config.model.head_channels);
+    if (config.model.head == model_spec::Head::kUp)
+      per_sample += 8 * element * patches * Unsigned(config.model.head_channels);
   }
   estimate.activations = Unsigned(micro_batch) * per_sample;
   // Half-precision weights, gradient buckets for communication, and a tenth of the sum for fragmentation.

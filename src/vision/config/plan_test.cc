@@ -17,12 +17,12 @@ Config LargeJob() {
   Config config;
   config.name = "large";
   config.steps = 40'000;
-  config.data.kind = DataKind::kLoveda;
+  config.data.kind = model_spec::DataKind::kLoveda;
   config.data.root = "/d";
   config.data.classes = {"a", "b", "c", "d", "e", "f", "g"};
   config.model.backbone = "dinov3-vitl16";
   config.model.weights = "/w";
-  config.model.head = Head::kUp;
+  config.model.head = model_spec::Head::kUp;
   config.model.auxiliary_weight = 0.4;
   config.train.precision = Precision::kBfloat16;
   config.train.lr_base_batch = 16;

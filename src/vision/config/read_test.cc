@@ -6,9 +6,9 @@
 #include <cmath>
 #include <set>
 
-#include "config/backbones.h"
 #include "config/checks.h"
 #include "config/keys.h"
+#include "model_spec/backbones.h"
 
 namespace fulldeck::config {
 namespace {
@@ -245,7 +245,7 @@ Config Unusual() {
   config.work_dirs = "a \"quoted\" \\ place, [with] = signs and ünïcode";
   config.seed = 9007199254740993;  // not representable as a double
   config.epochs = 3;
-  config.data.kind = DataKind::kMmseg;
+  config.data.kind = model_spec::DataKind::kMmseg;
   config.data.root = "/data/# no comment";
   config.data.classes = {"a, b", "c]", "d"};
   config.data.bands = {4, 1};
@@ -255,7 +255,7 @@ Config Unusual() {
   config.data.reduce_zero_label = true;
   config.model.weights = "/weights";
   config.model.weights_may_miss = {"layer.11.*"};
-  config.model.norm = Norm::kGroup;
+  config.model.norm = model_spec::Norm::kGroup;
   config.train.lr = 1.2345678901234567e-4;
   config.train.precision = Precision::kFloat16;
   config.train.betas = {0.85, 0.9999};
@@ -362,12 +362,13 @@ TEST(Backbones, HaveTheParametersOfThePublishedModels) {
                                                                    {"dinov3-vitb16", 85'660'416},
                                                                    {"dinov3-vitl16", 303'129'600}};
   for (const auto& [name, parameters] : table) {
-    const BackboneConfig* config = FindBackbone(name);
+    const model_spec::BackboneOptions* config = model_spec::FindBackbone(name);
     ASSERT_NE(config, nullptr) << name;
-    EXPECT_EQ(ParameterCount(*config), parameters) << name;
+    EXPECT_EQ(model_spec::ParameterCount(*config), parameters) << name;
   }
-  for (const std::string& name : BackboneNames()) EXPECT_EQ(FindBackbone(name)->dim % FindBackbone(name)->heads, 0);
-  EXPECT_EQ(FindBackbone("dinov3-vitx"), nullptr);
+  for (const std::string& name : model_spec::BackboneNames())
+    EXPECT_EQ(model_spec::FindBackbone(name)->dim % model_spec::FindBackbone(name)->heads, 0);
+  EXPECT_EQ(model_spec::FindBackbone("dinov3-vitx"), nullptr);
 }
 
 }  // namespace

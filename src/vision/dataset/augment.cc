@@ -24,7 +24,7 @@ Size Scaled(const SampleImage& image, double factor) {
 }
 
 // The factor that scales the longer side to data.size.
-double Fitting(const SampleImage& image, const config::Data& data) {
+double Fitting(const SampleImage& image, const model_spec::DataOptions& data) {
   return static_cast<double>(data.size) / std::max(WidthOf(image), HeightOf(image));
 }
 
@@ -67,7 +67,7 @@ imagery::Photometric DrawPhotometric(RandomStream& random) {
   return change;
 }
 
-void WritePlanes(SampleImage& image, const config::Data& data, const imagery::Photometric& change,
+void WritePlanes(SampleImage& image, const model_spec::DataOptions& data, const imagery::Photometric& change,
                  const imagery::Orientation& orientation, int height, int width, float* planes) {
   if (auto* bytes = std::get_if<imagery::Image8>(&image)) {
     imagery::ChangeAllButLastContrast(*bytes, change);
@@ -89,7 +89,7 @@ SampleImage Shown(const SampleImage& image, const Size& scaled, const imagery::W
 
 }  // namespace
 
-void PrepareForTraining(const Sample& sample, const config::Data& data, RandomStream& random, float* planes,
+void PrepareForTraining(const Sample& sample, const model_spec::DataOptions& data, RandomStream& random, float* planes,
                         std::uint8_t* labels) {
   const int side = static_cast<int>(data.size);
   double factor = random.Uniform(data.scale[0], data.scale[1]);
@@ -121,7 +121,7 @@ void PrepareForTraining(const Sample& sample, const config::Data& data, RandomSt
                      labels);
 }
 
-void PrepareResized(const Sample& sample, const config::Data& data, float* planes, std::uint8_t* labels) {
+void PrepareResized(const Sample& sample, const model_spec::DataOptions& data, float* planes, std::uint8_t* labels) {
   const int side = static_cast<int>(data.size);
   const Size scaled = Scaled(sample.image, Fitting(sample.image, data));
   const imagery::Window window{0, 0, scaled.width, scaled.height};
@@ -131,7 +131,7 @@ void PrepareResized(const Sample& sample, const config::Data& data, float* plane
     imagery::ToPlane(imagery::NearestWindow(sample.mask, scaled.width, scaled.height, window), {}, side, side, labels);
 }
 
-void PrepareWhole(const Sample& sample, const config::Data& data, int height, int width, float* planes,
+void PrepareWhole(const Sample& sample, const model_spec::DataOptions& data, int height, int width, float* planes,
                   std::uint8_t* labels) {
   if (const auto* bytes = std::get_if<imagery::Image8>(&sample.image)) {
     imagery::ToPlanes(*bytes, imagery::NormalizationTables(data.mean, data.std, nullptr), {}, height, width, planes);

@@ -10,20 +10,20 @@
 
 #include <cstdint>
 
-#include "config/config.h"
 #include "dataset/source.h"
+#include "model_spec/options.h"
 
 namespace fulldeck::dataset {
 
 // Writes planes of data.size × data.size, one per band, and a plane of labels if the sample has a mask.
-void PrepareForTraining(const Sample& sample, const config::Data& data, RandomStream& random, float* planes,
+void PrepareForTraining(const Sample& sample, const model_spec::DataOptions& data, RandomStream& random, float* planes,
                         std::uint8_t* labels);
 
 // The longer side resized to data.size; nothing random.
-void PrepareResized(const Sample& sample, const config::Data& data, float* planes, std::uint8_t* labels);
+void PrepareResized(const Sample& sample, const model_spec::DataOptions& data, float* planes, std::uint8_t* labels);
 
 // At its original size, padded to `height` × `width`.
-void PrepareWhole(const Sample& sample, const config::Data& data, int height, int width, float* planes,
+void PrepareWhole(const Sample& sample, const model_spec::DataOptions& data, int height, int width, float* planes,
                   std::uint8_t* labels);
 
 }  // namespace fulldeck::dataset

@@ -21,7 +21,7 @@ struct File {
 
 class CategorySource final : public Source {
  public:
-  CategorySource(const config::Data& data, std::vector<File> files, std::vector<std::string> classes)
+  CategorySource(const model_spec::DataOptions& data, std::vector<File> files, std::vector<std::string> classes)
       : data_(data), files_(std::move(files)), classes_(std::move(classes)) {}
 
   std::uint64_t size() const override { return files_.size(); }
@@ -44,7 +44,7 @@ class CategorySource final : public Source {
   }
 
  private:
-  config::Data data_;
+  model_spec::DataOptions data_;
   std::vector<File> files_;
   std::vector<std::string> classes_;
 };
@@ -56,7 +56,8 @@ struct Set {
 };
 
 // Categories by name, with their folders below the root.
-std::map<std::string, std::string> CategoriesOf(const config::Data& data, const std::vector<Set>& sets, Split split) {
+std::map<std::string, std::string> CategoriesOf(const model_spec::DataOptions& data, const std::vector<Set>& sets,
+                                                Split split) {
   std::map<std::string, std::string> categories;
   for (const Set& set : sets) {
     const std::string& folder = split == Split::kTrain ? set.train : set.val;
@@ -66,7 +67,8 @@ std::map<std::string, std::string> CategoriesOf(const config::Data& data, const 
   return categories;
 }
 
-base::Result<std::unique_ptr<Source>> Open(const config::Data& data, const std::vector<Set>& sets, Split split) {
+base::Result<std::unique_ptr<Source>> Open(const model_spec::DataOptions& data, const std::vector<Set>& sets,
+                                           Split split) {
   for (const Set& set : sets) {
     // The train split defines the categories, so it is also read for val.
     for (const std::string& folder : {set.train, split == Split::kTrain ? set.train : set.val}) {
@@ -112,8 +114,8 @@ base::Result<std::unique_ptr<Source>> Open(const config::Data& data, const std::
   return std::unique_ptr<Source>(std::make_unique<CategorySource>(data, std::move(files), std::move(classes)));
 }
 
-base::Result<void> ExpectClassification(const config::Data& data, const std::string& what) {
-  if (data.task == config::Task::kClassification) return {};
+base::Result<void> ExpectClassification(const model_spec::DataOptions& data, const std::string& what) {
+  if (data.task == model_spec::Task::kClassification) return {};
   return base::Error{"data.task is \"segmentation\", and " + what +
                      " has no masks. Set data.task = \"classification\", or train on "
                      "data with masks (data.kind = \"mmseg\" or \"loveda\")."};
@@ -121,12 +123,12 @@ base::Result<void> ExpectClassification(const config::Data& data, const std::str
 
 }  // namespace
 
-base::Result<std::unique_ptr<Source>> OpenCategories(const config::Data& data, Split split) {
+base::Result<std::unique_ptr<Source>> OpenCategories(const model_spec::DataOptions& data, Split split) {
   if (auto task = ExpectClassification(data, "data of folders of categories"); !task) return task.error();
   return Open(data, {{"", data.train, data.val}}, split);
 }
 
-base::Result<std::unique_ptr<Source>> OpenMmrs1m(const config::Data& data, Split split) {
+base::Result<std::unique_ptr<Source>> OpenMmrs1m(const model_spec::DataOptions& data, Split split) {
   if (auto task = ExpectClassification(data, "MMRS-1M"); !task) return task.error();
   const std::string top = "classification";
   if (auto there = ExpectFolder(data.root, top); !there) return there.error();

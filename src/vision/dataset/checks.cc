@@ -117,7 +117,7 @@ LabelSurvey SurveyLabels(const Source& source, std::uint64_t most, int threads) 
   return survey;
 }
 
-std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Data& data,
+std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const model_spec::DataOptions& data,
                                     const std::vector<std::string>& classes, Split split) {
   std::vector<std::string> problems;
   const std::string of_split = std::string(" of ") + SplitName(split);
@@ -125,7 +125,7 @@ std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Dat
     problems.push_back("No sample" + of_split + " could be read. Look at the first file by hand, and at data.root.");
     return problems;
   }
-  const bool segmentation = data.task == config::Task::kSegmentation;
+  const bool segmentation = data.task == model_spec::Task::kSegmentation;
   const std::string surveyed = base::Counted(survey.samples, "sample") + of_split;
   std::uint64_t labeled = 0;
   std::vector<std::size_t> seen;
@@ -150,7 +150,7 @@ std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Dat
     if (outside.size() > 1) problem += " … " + std::to_string(outside.back());
     problem +=
         ", with " + std::to_string(classes.size()) + " classes (0 … " + std::to_string(classes.size() - 1) + ").";
-    const bool shifted = data.kind == config::DataKind::kLoveda || data.reduce_zero_label;
+    const bool shifted = data.kind == model_spec::DataKind::kLoveda || data.reduce_zero_label;
     if (!shifted && outside.size() == 1 && outside.front() == classes.size()) {
       problem +=
           " Masks that count from 1 and have 0 where nothing is known, as LoveDA's, need data.kind = \"loveda\" or "

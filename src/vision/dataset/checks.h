@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "config/config.h"
 #include "dataset/source.h"
+#include "model_spec/options.h"
 
 namespace fulldeck::dataset {
 
@@ -24,7 +24,7 @@ LabelSurvey SurveyLabels(const Source& source, std::uint64_t most, int threads);
 
 // Everything that is wrong with the split: labels out of range (including a missing reduce_zero_label or LoveDA's shift
 // of labels), only one class, only ignored pixels, constant images. Empty: no problems.
-std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const config::Data& data,
+std::vector<std::string> ProblemsOf(const LabelSurvey& survey, const model_spec::DataOptions& data,
                                     const std::vector<std::string>& classes, Split split);
 
 // Files that are in both splits: the same path, the same inode, or, for up to `most_hashed` files per split, the same

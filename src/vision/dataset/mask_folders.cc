@@ -21,7 +21,8 @@ struct Pair {
 
 class MaskSource final : public Source {
  public:
-  MaskSource(const config::Data& data, std::vector<Pair> pairs, std::vector<std::string> classes, bool reduce_zero)
+  MaskSource(const model_spec::DataOptions& data, std::vector<Pair> pairs, std::vector<std::string> classes,
+             bool reduce_zero)
       : data_(data), pairs_(std::move(pairs)), classes_(std::move(classes)) {
     for (std::size_t stored = 0; stored < labels_.size(); ++stored) {
       std::size_t label = stored;
@@ -66,22 +67,22 @@ class MaskSource final : public Source {
  private:
   std::string At(const std::string& below) const { return (fs::path(data_.root) / below).string(); }
 
-  config::Data data_;
+  model_spec::DataOptions data_;
   std::vector<Pair> pairs_;
   std::vector<std::string> classes_;
   std::array<std::uint8_t, 256> labels_ = {};
   bool changes_labels_ = false;
 };
 
-base::Result<void> ExpectSegmentation(const config::Data& data) {
-  if (data.task == config::Task::kSegmentation) return {};
+base::Result<void> ExpectSegmentation(const model_spec::DataOptions& data) {
+  if (data.task == model_spec::Task::kSegmentation) return {};
   return base::Error{
       "data.task is \"classification\", and this kind of data has masks and no categories. Set data.task = "
       "\"segmentation\", or data.kind = \"folders\" for images in folders of categories."};
 }
 
 // Images and masks whose names are equal without their suffixes, in two folders below the root.
-base::Result<std::vector<Pair>> PairsOf(const config::Data& data, const std::string& image_dir,
+base::Result<std::vector<Pair>> PairsOf(const model_spec::DataOptions& data, const std::string& image_dir,
                                         const std::string& mask_dir) {
   for (const std::string& folder : {image_dir, mask_dir}) {
     if (auto there = ExpectFolder(data.root, folder); !there) return there.error();
@@ -131,7 +132,7 @@ base::Result<std::vector<Pair>> PairsOf(const config::Data& data, const std::str
 
 }  // namespace
 
-base::Result<std::unique_ptr<Source>> OpenMmseg(const config::Data& data, Split split) {
+base::Result<std::unique_ptr<Source>> OpenMmseg(const model_spec::DataOptions& data, Split split) {
   if (auto task = ExpectSegmentation(data); !task) return task.error();
   if (data.classes.empty()) {
     return base::Error{"data.classes is empty. Name the classes of the masks, in the order of their numbers."};
@@ -143,7 +144,7 @@ base::Result<std::unique_ptr<Source>> OpenMmseg(const config::Data& data, Split 
       std::make_unique<MaskSource>(data, *std::move(pairs), data.classes, data.reduce_zero_label));
 }
 
-base::Result<std::unique_ptr<Source>> OpenLoveda(const config::Data& data, Split split) {
+base::Result<std::unique_ptr<Source>> OpenLoveda(const model_spec::DataOptions& data, Split split) {
   if (auto task = ExpectSegmentation(data); !task) return task.error();
   std::vector<std::string> classes = data.classes;
   if (classes.empty()) classes = {"background", "building", "road", "water", "barren", "forest", "agricultural"};

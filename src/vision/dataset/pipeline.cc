@@ -47,7 +47,7 @@ std::shared_ptr<void> PlainMemory(std::size_t bytes) {
 
 class Pipeline::Impl {
  public:
-  Impl(const Source& source, const config::Data& data, PipelineOptions options);
+  Impl(const Source& source, const model_spec::DataOptions& data, PipelineOptions options);
   ~Impl();
 
   void Request(BatchRequest request);
@@ -83,7 +83,7 @@ class Pipeline::Impl {
   void Fill(Job& job, std::size_t position) const;
   void OpenWindow();
   std::size_t PixelsOfPlane() const { return static_cast<std::size_t>(data_.size * data_.size); }
-  bool segmentation() const { return data_.task == config::Task::kSegmentation; }
+  bool segmentation() const { return data_.task == model_spec::Task::kSegmentation; }
   std::size_t channels() const { return data_.bands.size(); }
   template <typename Value>
   std::shared_ptr<Value> Allocate(std::size_t count) const {
@@ -96,7 +96,7 @@ class Pipeline::Impl {
   base::Result<Batch> TakeRun(Job& job);
 
   const Source& source_;
-  const config::Data data_;
+  const model_spec::DataOptions data_;
   const PipelineOptions options_;
 
   // Used only by the caller's thread. Invariant: the workers have been given jobs_[0 … opened_), opened_ ≤ max(1,
@@ -114,7 +114,7 @@ class Pipeline::Impl {
   std::vector<std::thread> workers_;
 };
 
-Pipeline::Impl::Impl(const Source& source, const config::Data& data, PipelineOptions options)
+Pipeline::Impl::Impl(const Source& source, const model_spec::DataOptions& data, PipelineOptions options)
     : source_(source), data_(data), options_(std::move(options)) {
   FULLDECK_CHECK(!options_.whole || (segmentation() && !options_.augment));
   const auto count = std::max<std::int64_t>(1, data_.workers);
@@ -334,7 +334,7 @@ base::Result<Batch> Pipeline::Impl::TakeRun(Job& job) {
   return batch;
 }
 
-Pipeline::Pipeline(const Source& source, const config::Data& data, PipelineOptions options)
+Pipeline::Pipeline(const Source& source, const model_spec::DataOptions& data, PipelineOptions options)
     : impl_(std::make_unique<Impl>(source, data, std::move(options))) {}
 Pipeline::~Pipeline() = default;
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "config/config.h"
 #include "dataset/source.h"
+#include "model_spec/options.h"
 
 namespace fulldeck::dataset {
 
@@ -61,7 +61,7 @@ struct PipelineOptions {
 class Pipeline {
  public:
   // `source` must outlive the pipeline.
-  Pipeline(const Source& source, const config::Data& data, PipelineOptions options);
+  Pipeline(const Source& source, const model_spec::DataOptions& data, PipelineOptions options);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;

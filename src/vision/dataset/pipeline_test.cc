@@ -18,8 +18,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-config::Data SmallData() {
-  config::Data data;
+model_spec::DataOptions SmallData() {
+  model_spec::DataOptions data;
   data.size = 32;
   data.synthetic_size = 48;
   data.synthetic_train = 40;
@@ -66,7 +66,7 @@ TEST(Pipeline, GivesTheSameBatchesWhateverTheNumberOfWorkers) {
   std::vector<std::vector<std::uint8_t>> masks[2];
   std::vector<std::uint64_t> fingerprints[2];
   for (const int run : {0, 1}) {
-    config::Data data = SmallData();
+    model_spec::DataOptions data = SmallData();
     data.workers = run == 0 ? 1 : 7;
     data.prefetch = run == 0 ? 1 : 5;
     const auto source = OpenSource(data, Split::kTrain, 3);
@@ -93,7 +93,7 @@ TEST(Pipeline, GivesTheSameBatchesWhateverTheNumberOfWorkers) {
 }
 
 TEST(Pipeline, WhatASampleBecomesDoesNotDependOnItsBatch) {
-  const config::Data data = SmallData();
+  const model_spec::DataOptions data = SmallData();
   const auto source = OpenSource(data, Split::kTrain, 3);
   ASSERT_TRUE(source.ok());
   Pipeline pipeline(**source, data, {.seed = 11});
@@ -111,7 +111,7 @@ TEST(Pipeline, SkipsCorruptFilesAndReportsThemOnce) {
     if (index % 3 == 1) return base::Error{"file " + std::to_string(index) + " is damaged."};
     return Flat(32, 32, static_cast<std::uint8_t>(index * 10), 1);
   });
-  config::Data data = SmallData();
+  model_spec::DataOptions data = SmallData();
   data.photometric = false;
   data.scale = {1, 1};
   data.mean = {0, 0, 0};
@@ -169,7 +169,7 @@ TEST(Pipeline, ValidatesWholeImagesInRunsOfOneSize) {
     if (index == 3) return base::Error{"file 3 is damaged."};
     return index < 2 ? Flat(20, 33, 255, 1) : Flat(16, 16, 255, 0);
   });
-  config::Data data = SmallData();
+  model_spec::DataOptions data = SmallData();
   data.corrupt_allowed = 1;
   Pipeline pipeline(source, data, {.augment = false, .whole = true});
   pipeline.Request({0, {0, 1, 2, 3, 4}});
@@ -195,8 +195,8 @@ TEST(Pipeline, ValidatesWholeImagesInRunsOfOneSize) {
 
 TEST(Pipeline, ResizesForValidationWithoutChance) {
   const FakeSource source(1, [](std::uint64_t) { return base::Result<Sample>(Flat(64, 16, 255, 1)); });
-  config::Data data = SmallData();
-  data.task = config::Task::kSegmentation;
+  model_spec::DataOptions data = SmallData();
+  data.task = model_spec::Task::kSegmentation;
   Pipeline pipeline(source, data, {.augment = false});
   pipeline.Request({0, {0}});
   pipeline.Request({7, {0}});
@@ -210,8 +210,8 @@ TEST(Pipeline, ResizesForValidationWithoutChance) {
 }
 
 TEST(Pipeline, ClassificationHasCategoriesAndNoMasks) {
-  config::Data data = SmallData();
-  data.task = config::Task::kClassification;
+  model_spec::DataOptions data = SmallData();
+  data.task = model_spec::Task::kClassification;
   const auto source = OpenSource(data, Split::kTrain, 3);
   ASSERT_TRUE(source.ok());
   Pipeline pipeline(**source, data, {});
@@ -223,7 +223,7 @@ TEST(Pipeline, ClassificationHasCategoriesAndNoMasks) {
 }
 
 TEST(Pipeline, HoldsNoMoreBatchesThanItMay) {
-  config::Data data = SmallData();
+  model_spec::DataOptions data = SmallData();
   data.prefetch = 2;
   const auto source = OpenSource(data, Split::kTrain, 3);
   ASSERT_TRUE(source.ok());
@@ -286,7 +286,7 @@ TEST(Augment, TriesOtherCropsWhereOneClassHasTooMuch) {
     }
     return base::Result<Sample>(std::move(sample));
   });
-  config::Data data = SmallData();
+  model_spec::DataOptions data = SmallData();
   data.scale = {1, 1};
   int mixed[2] = {0, 0};
   for (const int with : {0, 1}) {
@@ -307,7 +307,7 @@ TEST(Augment, TriesOtherCropsWhereOneClassHasTooMuch) {
 
 TEST(Augment, PadsWhatIsSmallerThanTheCrop) {
   const FakeSource source(1, [](std::uint64_t) { return base::Result<Sample>(Flat(20, 24, 255, 1)); });
-  config::Data data = SmallData();
+  model_spec::DataOptions data = SmallData();
   data.scale = {1, 1};
   data.rotate90 = false;
   data.photometric = false;

@@ -19,7 +19,8 @@ constexpr double WhiteOf(const imagery::ImageFloat&) {
 }
 
 template <typename Value>
-base::Result<SampleImage> Choose(imagery::Raster<Value> image, const config::Data& data, const std::string& name) {
+base::Result<SampleImage> Choose(imagery::Raster<Value> image, const model_spec::DataOptions& data,
+                                 const std::string& name) {
   const int wanted = static_cast<int>(data.bands.size());
   std::vector<int> bands;
   for (const std::int64_t band : data.bands) {
@@ -72,7 +73,8 @@ base::Result<SampleImage> Choose(imagery::Raster<Value> image, const config::Dat
 
 }  // namespace
 
-base::Result<SampleImage> ChooseBands(imagery::AnyImage image, const config::Data& data, const std::string& name) {
+base::Result<SampleImage> ChooseBands(imagery::AnyImage image, const model_spec::DataOptions& data,
+                                      const std::string& name) {
   return std::visit([&](auto& held) { return Choose(std::move(held), data, name); }, image);
 }
 

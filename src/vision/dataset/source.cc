@@ -6,15 +6,15 @@
 
 namespace fulldeck::dataset {
 
-base::Result<std::unique_ptr<Source>> OpenSource(const config::Data& data, Split split, std::uint64_t seed) {
+base::Result<std::unique_ptr<Source>> OpenSource(const model_spec::DataOptions& data, Split split, std::uint64_t seed) {
   switch (data.kind) {
-    case config::DataKind::kSynthetic:
+    case model_spec::DataKind::kSynthetic:
       return OpenSynthetic(data, split, seed);
-    case config::DataKind::kMmseg:
+    case model_spec::DataKind::kMmseg:
       return OpenMmseg(data, split);
-    case config::DataKind::kLoveda:
+    case model_spec::DataKind::kLoveda:
       return OpenLoveda(data, split);
-    case config::DataKind::kMmrs1m:
+    case model_spec::DataKind::kMmrs1m:
       return OpenMmrs1m(data, split);
     default:
       return OpenCategories(data, split);

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "config/config.h"
 #include "imagery/files.h"
 #include "imagery/image.h"
+#include "model_spec/options.h"
 
 namespace fulldeck::dataset {
 
@@ -41,7 +41,8 @@ inline int HeightOf(const SampleImage& image) {
 
 // The bands that data.bands selects, in that order. A file with a single band is gray and is used for every selected
 // band. `name` is the file's name, for the error.
-base::Result<SampleImage> ChooseBands(imagery::AnyImage image, const config::Data& data, const std::string& name);
+base::Result<SampleImage> ChooseBands(imagery::AnyImage image, const model_spec::DataOptions& data,
+                                      const std::string& name);
 
 class Source {
  public:
@@ -59,6 +60,6 @@ class Source {
 // Lists the files of the dataset. An error reports which folder was expected, what exists instead, and the fix:
 // missing, wrong case, one level too deep or too high, images without masks, masks without images, no file with the
 // suffix (and which suffixes exist), segmentation with data that has no masks.
-base::Result<std::unique_ptr<Source>> OpenSource(const config::Data& data, Split split, std::uint64_t seed);
+base::Result<std::unique_ptr<Source>> OpenSource(const model_spec::DataOptions& data, Split split, std::uint64_t seed);
 
 }  // namespace fulldeck::dataset

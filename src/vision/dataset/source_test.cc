@@ -29,9 +29,9 @@ imagery::Image8 Picture(int seed, int width = 8, int height = 6) {
 // A dataset in its own folder.
 struct Data {
   testing::TemporaryFolder folder;
-  config::Data data;
+  model_spec::DataOptions data;
 
-  explicit Data(config::DataKind kind) {
+  explicit Data(model_spec::DataKind kind) {
     data.kind = kind;
     data.root = folder.string();
     data.classes = {"a", "b", "c"};
@@ -60,7 +60,7 @@ struct Data {
 };
 
 TEST(Mmseg, FindsImagesWithTheirMasksInOneOrder) {
-  Data set(config::DataKind::kMmseg);
+  Data set(model_spec::DataKind::kMmseg);
   set.Pair("train", "z", 1, {0, 1, 2});
   set.Pair("train", "city/b", 2, {1, 255, 0});
   set.Pair("train", "a", 3, {2});
@@ -80,7 +80,7 @@ TEST(Mmseg, FindsImagesWithTheirMasksInOneOrder) {
 }
 
 TEST(Mmseg, ReducesZeroLabelsAndIgnoresTheIgnored) {
-  Data set(config::DataKind::kMmseg);
+  Data set(model_spec::DataKind::kMmseg);
   set.Pair("train", "a", 3, {0, 1, 2, 3, 255, 1});
   set.data.reduce_zero_label = true;
   std::vector<std::uint8_t> labels = set.Open()->Load(0)->mask.values;
@@ -93,7 +93,7 @@ TEST(Mmseg, ReducesZeroLabelsAndIgnoresTheIgnored) {
 }
 
 TEST(Mmseg, ReportsWhatIsWrongWithTheFolders) {
-  Data set(config::DataKind::kMmseg);
+  Data set(model_spec::DataKind::kMmseg);
   const std::string root = set.folder.string();
   EXPECT_EQ(set.Refusal(), "There is no folder " + root + "/img_dir/train. " + root + " is there; it is empty.");
   set.Image("Img_dir/train/a.png", Picture(1));
@@ -121,7 +121,7 @@ TEST(Mmseg, ReportsWhatIsWrongWithTheFolders) {
 }
 
 TEST(Mmseg, RefusesWhatIsNotComplete) {
-  Data set(config::DataKind::kMmseg);
+  Data set(model_spec::DataKind::kMmseg);
   const std::string root = set.folder.string();
   set.Pair("train", "a", 3, {1});
   set.Image("img_dir/train/b.png", Picture(2));
@@ -138,12 +138,12 @@ TEST(Mmseg, RefusesWhatIsNotComplete) {
   EXPECT_THAT(set.Refusal(), HasSubstr("There is no file at all."));
   set.data.classes.clear();
   EXPECT_THAT(set.Refusal(), HasSubstr("data.classes is empty."));
-  set.data.task = config::Task::kClassification;
+  set.data.task = model_spec::Task::kClassification;
   EXPECT_THAT(set.Refusal(), HasSubstr("this kind of data has masks and no categories."));
 }
 
 TEST(Mmseg, RefusesMasksThatDoNotFitTheirImages) {
-  Data set(config::DataKind::kMmseg);
+  Data set(model_spec::DataKind::kMmseg);
   set.Image("img_dir/train/a.png", Picture(1));
   set.Mask("ann_dir/train/a.png", {1}, 8, 5);
   set.Image("img_dir/train/b.png", Picture(1));
@@ -159,7 +159,7 @@ TEST(Mmseg, RefusesMasksThatDoNotFitTheirImages) {
 }
 
 TEST(Loveda, ShiftsItsLabels) {
-  Data set(config::DataKind::kLoveda);
+  Data set(model_spec::DataKind::kLoveda);
   set.data.classes.clear();
   for (const char* scene : {"Urban", "Rural"}) {
     set.Image(std::string("Train/") + scene + "/images_png/7.png", Picture(1));
@@ -179,8 +179,8 @@ TEST(Loveda, ShiftsItsLabels) {
 }
 
 TEST(Categories, AreTheFoldersOfTrain) {
-  Data set(config::DataKind::kFolders);
-  set.data.task = config::Task::kClassification;
+  Data set(model_spec::DataKind::kFolders);
+  set.data.task = model_spec::Task::kClassification;
   set.data.classes.clear();
   EXPECT_THAT(set.Refusal(), HasSubstr("There is no folder"));
   set.Image("train/river/2.png", Picture(1));
@@ -205,14 +205,14 @@ TEST(Categories, AreTheFoldersOfTrain) {
   set.data.classes.clear();
   set.folder.Write("train/empty/readme.txt", "");
   EXPECT_THAT(set.Refusal(), HasSubstr("ends with .png, .jpg or .tif. There are 1 of .txt."));
-  set.data.task = config::Task::kSegmentation;
+  set.data.task = model_spec::Task::kSegmentation;
   EXPECT_THAT(set.Refusal(), HasSubstr("has no masks. Set data.task = \"classification\""));
 }
 
 TEST(Mmrs1m, IsClassificationAlone) {
-  Data set(config::DataKind::kMmrs1m);
+  Data set(model_spec::DataKind::kMmrs1m);
   EXPECT_THAT(set.Refusal(), HasSubstr("data.task is \"segmentation\", and MMRS-1M has no masks."));
-  set.data.task = config::Task::kClassification;
+  set.data.task = model_spec::Task::kClassification;
   set.data.classes.clear();
   set.Image("data/classification/EuroSAT/train/River/1.png", Picture(1));
   EXPECT_THAT(set.Refusal(),
@@ -230,7 +230,7 @@ TEST(Mmrs1m, IsClassificationAlone) {
 }
 
 TEST(ChooseBands, PicksAndScales) {
-  config::Data data;
+  model_spec::DataOptions data;
   const imagery::Image8 four{1, 2, 4, {1, 2, 3, 4, 5, 6, 7, 8}};
   data.bands = {4, 2, 2};
   EXPECT_THAT(std::get<imagery::Image8>(*ChooseBands(four, data, "x")).values, ElementsAre(4, 2, 2, 8, 6, 6));
@@ -248,7 +248,7 @@ TEST(ChooseBands, PicksAndScales) {
 }
 
 TEST(Synthetic, IsTheSameForASeedAndNeverTheSameTwice) {
-  config::Data data;
+  model_spec::DataOptions data;
   data.synthetic_train = 20;
   const auto first = OpenSource(data, Split::kTrain, 42);
   const auto again = OpenSource(data, Split::kTrain, 42);
@@ -275,7 +275,7 @@ std::vector<std::string> Problems(const Data& set) {
 }
 
 TEST(Checks, FindNothingWrongWithGoodData) {
-  config::Data data;
+  model_spec::DataOptions data;
   const auto source = OpenSource(data, Split::kTrain, 42);
   const LabelSurvey survey = SurveyLabels(**source, 30, 3);
   EXPECT_EQ(survey.samples, 30U);
@@ -284,7 +284,7 @@ TEST(Checks, FindNothingWrongWithGoodData) {
 }
 
 TEST(Checks, FindCommonMistakes) {
-  Data zeros(config::DataKind::kMmseg);
+  Data zeros(model_spec::DataKind::kMmseg);
   zeros.Pair("train", "a", 1, {0});
   zeros.Pair("train", "b", 2, {0});
   EXPECT_THAT(Problems(zeros), ElementsAre(AllOf(HasSubstr("All labels of 2 samples of train are the same: 0 (a)."),
@@ -293,7 +293,7 @@ TEST(Checks, FindCommonMistakes) {
   EXPECT_THAT(Problems(zeros), ElementsAre(AllOf(HasSubstr("is ignored: there is nothing to learn."),
                                                  HasSubstr("need data.reduce_zero_label = false."))));
 
-  Data shifted(config::DataKind::kMmseg);
+  Data shifted(model_spec::DataKind::kMmseg);
   shifted.Pair("train", "a", 1, {0, 1, 2, 3});
   EXPECT_THAT(Problems(shifted),
               ElementsAre(AllOf(HasSubstr("Labels of 1 sample of train are out of range: 3, with 3 classes (0 … 2)."),
@@ -301,29 +301,29 @@ TEST(Checks, FindCommonMistakes) {
   shifted.data.reduce_zero_label = true;
   EXPECT_THAT(Problems(shifted), IsEmpty());
 
-  Data colors(config::DataKind::kMmseg);
+  Data colors(model_spec::DataKind::kMmseg);
   colors.Pair("train", "a", 1, {0, 76, 150});
   EXPECT_THAT(Problems(colors),
               ElementsAre(AllOf(HasSubstr("out of range: 76 … 150,"), HasSubstr("colours are no labels."))));
 
-  Data binary(config::DataKind::kMmseg);
+  Data binary(model_spec::DataKind::kMmseg);
   binary.Pair("train", "a", 1, {0, 255, 0});
   EXPECT_THAT(Problems(binary), ElementsAre(HasSubstr("written with 0 and 1, not with 0 and 255.")));
 
-  Data black(config::DataKind::kMmseg);
+  Data black(model_spec::DataKind::kMmseg);
   black.Pair("train", "a", 1, {0, 1, 2});
   black.Image("img_dir/train/a.png", {8, 6, 3, std::vector<std::uint8_t>(8 * 6 * 3, 0)});
   EXPECT_THAT(Problems(black),
               ElementsAre(HasSubstr("1 of 1 sample of train has one value in all their pixels: img_dir/train/a.png.")));
 
-  Data broken(config::DataKind::kMmseg);
+  Data broken(model_spec::DataKind::kMmseg);
   broken.Pair("train", "a", 1, {0, 1, 2});
   broken.folder.Write("img_dir/train/a.png", "no image");
   EXPECT_THAT(Problems(broken), ElementsAre(HasSubstr("No sample of train could be read.")));
 }
 
 TEST(Checks, FindTheSameFilesInBothParts) {
-  Data set(config::DataKind::kMmseg);
+  Data set(model_spec::DataKind::kMmseg);
   set.Pair("train", "a", 1, {0, 1});
   set.Pair("train", "b", 2, {0, 1});
   set.Pair("val", "c", 3, {0, 1});

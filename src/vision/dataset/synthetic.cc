@@ -61,7 +61,8 @@ int Between(RandomStream& random, int low, int high) {
 
 class SyntheticSource final : public Source {
  public:
-  SyntheticSource(const config::Data& data, Split split, std::uint64_t seed, std::vector<std::string> classes)
+  SyntheticSource(const model_spec::DataOptions& data, Split split, std::uint64_t seed,
+                  std::vector<std::string> classes)
       : data_(data), split_(split), seed_(seed), classes_(std::move(classes)) {}
 
   std::uint64_t size() const override {
@@ -77,7 +78,7 @@ class SyntheticSource final : public Source {
  private:
   std::vector<Region> DrawRegions(RandomStream& random) const;
 
-  config::Data data_;
+  model_spec::DataOptions data_;
   Split split_;
   std::uint64_t seed_;
   std::vector<std::string> classes_;
@@ -86,7 +87,7 @@ class SyntheticSource final : public Source {
 std::vector<Region> SyntheticSource::DrawRegions(RandomStream& random) const {
   const int side = static_cast<int>(data_.synthetic_size);
   std::size_t count = random.Below(4) == 0 ? kMaxRegions : 2;
-  if (data_.task == config::Task::kClassification) count = 1;
+  if (data_.task == model_spec::Task::kClassification) count = 1;
   std::array<std::uint8_t, kCovers> covers = {};
   for (std::size_t i = 0; i < covers.size(); ++i) covers[i] = static_cast<std::uint8_t>(i);
   std::vector<Region> regions(count);
@@ -150,7 +151,7 @@ base::Result<Sample> SyntheticSource::Load(std::uint64_t index) const {
     }
   }
   Sample sample;
-  if (data_.task == config::Task::kClassification) {
+  if (data_.task == model_spec::Task::kClassification) {
     sample.category = regions.front().cover;
   } else {
     sample.mask = std::move(mask);
@@ -163,7 +164,8 @@ base::Result<Sample> SyntheticSource::Load(std::uint64_t index) const {
 
 }  // namespace
 
-base::Result<std::unique_ptr<Source>> OpenSynthetic(const config::Data& data, Split split, std::uint64_t seed) {
+base::Result<std::unique_ptr<Source>> OpenSynthetic(const model_spec::DataOptions& data, Split split,
+                                                    std::uint64_t seed) {
   std::vector<std::string> classes = {"background", "building", "road", "water", "barren", "forest", "agricultural"};
   if (!data.classes.empty()) {
     if (data.classes.size() != classes.size()) {

@@ -10,13 +10,14 @@
 
 #include <memory>
 
-#include "config/config.h"
 #include "dataset/source.h"
+#include "model_spec/options.h"
 
 namespace fulldeck::dataset {
 
 // Classes: background, building, road, water, barren, forest, agricultural. data.classes renames them; a different
 // number of names is an error. For classification a tile is one region.
-base::Result<std::unique_ptr<Source>> OpenSynthetic(const config::Data& data, Split split, std::uint64_t seed);
+base::Result<std::unique_ptr<Source>> OpenSynthetic(const model_spec::DataOptions& data, Split split,
+                                                    std::uint64_t seed);
 
 }  // namespace fulldeck::dataset

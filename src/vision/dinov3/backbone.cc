@@ -52,7 +52,7 @@ at::Tensor Linear(const WeightAndBiasPtr& linear, const at::Tensor& input) {
 }
 
 struct Layer : torch::nn::Module {
-  explicit Layer(const config::BackboneConfig& config)
+  explicit Layer(const model_spec::BackboneOptions& config)
       : heads(config.heads), gated(config.gated), eps(config.norm_eps) {
     const std::int64_t dim = config.dim;
     norm1 = AddNorm(*this, "norm1", dim);
@@ -79,7 +79,7 @@ struct Layer : torch::nn::Module {
     return at::addcmul(between, Mlp(LayerNorm(norm2, between)), scaled(scale2, 1));
   }
 
-  at::Tensor AddScale(const char* name, const config::BackboneConfig& config) {
+  at::Tensor AddScale(const char* name, const model_spec::BackboneOptions& config) {
     const auto scale = register_module(name, std::make_shared<torch::nn::Module>("LayerScale"));
     return scale->register_parameter("lambda1", at::full({config.dim}, config.layer_scale));
   }
@@ -108,7 +108,7 @@ struct Layer : torch::nn::Module {
   bool frozen = false;
 };
 
-void CheckConfig(const config::BackboneConfig& config) {
+void CheckConfig(const model_spec::BackboneOptions& config) {
   const auto refuse = [](const std::string& what) { throw Error("the backbone cannot be made: " + what); };
   if (config.dim < 1 || config.layers < 1 || config.heads < 1 || config.mlp < 1 || config.patch < 1 ||
       config.channels < 1 || config.registers < 0)
@@ -131,7 +131,7 @@ std::string ShapeOf(const at::Tensor& tensor) {
 }  // namespace
 
 struct BackboneImpl::Impl {
-  explicit Impl(const config::BackboneConfig& config)
+  explicit Impl(const model_spec::BackboneOptions& config)
       : tables(config.dim / config.heads, config.rope_theta, 1 + config.registers) {}
 
   at::Tensor cls_token, mask_token, register_tokens;
@@ -145,11 +145,11 @@ struct BackboneImpl::Impl {
     RotaryTable table;
     std::int64_t rows = 0, columns = 0;
   };
-  Embeddings Embed(const config::BackboneConfig& shape, const at::Tensor& images, double rescale);
+  Embeddings Embed(const model_spec::BackboneOptions& shape, const at::Tensor& images, double rescale);
 };
 
-BackboneImpl::Impl::Embeddings BackboneImpl::Impl::Embed(const config::BackboneConfig& shape, const at::Tensor& images,
-                                                         double rescale) {
+BackboneImpl::Impl::Embeddings BackboneImpl::Impl::Embed(const model_spec::BackboneOptions& shape,
+                                                         const at::Tensor& images, double rescale) {
   const std::int64_t patch = shape.patch;
   if (images.dim() != 4 || images.size(1) != shape.channels || images.size(2) < patch || images.size(3) < patch)
     throw Error("the backbone takes images as [N, " + std::to_string(shape.channels) +
@@ -182,7 +182,7 @@ at::Tensor Features::Map() const {
   return Patches().transpose(1, 2).reshape({tokens.size(0), tokens.size(2), rows, columns});
 }
 
-BackboneImpl::BackboneImpl(const config::BackboneConfig& of_config) : config(of_config) {
+BackboneImpl::BackboneImpl(const model_spec::BackboneOptions& of_config) : config(of_config) {
   CheckConfig(config);
   impl_ = std::make_shared<Impl>(config);
   const auto embeddings = register_module("embeddings", std::make_shared<torch::nn::Module>("Embeddings"));
@@ -256,7 +256,7 @@ void BackboneImpl::Freeze(std::int64_t layers) {
   }
 }
 
-at::Tensor DropPathFactors(const config::BackboneConfig& config, const ForwardRandom& random) {
+at::Tensor DropPathFactors(const model_spec::BackboneOptions& config, const ForwardRandom& random) {
   const auto samples = static_cast<std::int64_t>(random.samples.size());
   at::Tensor factors = at::empty({2 * config.layers, samples, 1, 1}, at::kFloat);
   float* const values = factors.mutable_data_ptr<float>();
@@ -272,7 +272,7 @@ at::Tensor DropPathFactors(const config::BackboneConfig& config, const ForwardRa
   return factors;
 }
 
-double RopeFactor(const config::BackboneConfig& config, const ForwardRandom& random) {
+double RopeFactor(const model_spec::BackboneOptions& config, const ForwardRandom& random) {
   if (config.rope_rescale <= 1) return 1;
   RandomStream stream(random.seed, Purpose::kDropout, random.step, kWholeStep);
   const double most = std::log(config.rope_rescale);

@@ -15,7 +15,7 @@
 #include <memory>
 #include <vector>
 
-#include "config/backbones.h"
+#include "model_spec/backbones.h"
 
 namespace fulldeck::dinov3 {
 
@@ -40,7 +40,7 @@ class BackboneImpl : public torch::nn::Module {
  public:
   // Weights are random as in the published models (normal, 0.02; biases 0), from torch's CPU generator. Throws Error
   // for an invalid config.
-  explicit BackboneImpl(const config::BackboneConfig& config);
+  explicit BackboneImpl(const model_spec::BackboneOptions& config);
 
   // Images [N, channels, H, W]; if a side is not a multiple of the patch, the remainder is dropped, as in a
   // convolution. In training, `random` is required if the config has any randomness; without it, throws Error.
@@ -54,7 +54,7 @@ class BackboneImpl : public torch::nn::Module {
   // mask_token, which only pre-training uses, is always frozen.
   void Freeze(std::int64_t layers);
 
-  const config::BackboneConfig config;
+  const model_spec::BackboneOptions config;
 
  private:
   struct Impl;
@@ -65,8 +65,8 @@ TORCH_MODULE(Backbone);
 // The factor of each branch of each sample: [2·layers, N, 1, 1], float32, on the CPU. Row 2·l is layer l's attention,
 // row 2·l + 1 its MLP: 0 if the branch is dropped, otherwise 1 / (1 − p), where p grows linearly from 0 in the first
 // layer to config.drop_path in the last.
-at::Tensor DropPathFactors(const config::BackboneConfig& config, const ForwardRandom& random);
+at::Tensor DropPathFactors(const model_spec::BackboneOptions& config, const ForwardRandom& random);
 // The factor of RoPE's coordinates in a step: between 1/x and x, uniform in its logarithm.
-double RopeFactor(const config::BackboneConfig& config, const ForwardRandom& random);
+double RopeFactor(const model_spec::BackboneOptions& config, const ForwardRandom& random);
 
 }  // namespace fulldeck::dinov3

@@ -15,8 +15,8 @@ namespace {
 
 using testing::HasSubstr;
 
-config::BackboneConfig Small() {
-  config::BackboneConfig config;
+model_spec::BackboneOptions Small() {
+  model_spec::BackboneOptions config;
   config.dim = 32;
   config.layers = 4;
   config.heads = 2;
@@ -56,16 +56,17 @@ TEST(Backbone, HasAsManyParametersAsThePublishedModels) {
                                                               {"dinov3-vits16plus", 28'692'864},
                                                               {"dinov3-vitb16", 85'660'416},
                                                               {"dinov3-vitl16", 303'129'600}};
-  for (const auto& [name, count] : kPublished) EXPECT_EQ(config::ParameterCount(*config::FindBackbone(name)), count);
+  for (const auto& [name, count] : kPublished)
+    EXPECT_EQ(model_spec::ParameterCount(*model_spec::FindBackbone(name)), count);
 
-  config::BackboneConfig gated = Small();
+  model_spec::BackboneOptions gated = Small();
   gated.gated = true;
   gated.channels = 4;
-  for (const config::BackboneConfig& config : {*config::FindBackbone("dinov3-tiny"), gated}) {
+  for (const model_spec::BackboneOptions& config : {*model_spec::FindBackbone("dinov3-tiny"), gated}) {
     const Backbone backbone(config);
     std::int64_t count = 0;
     for (const at::Tensor& parameter : backbone->parameters()) count += parameter.numel();
-    EXPECT_EQ(count, config::ParameterCount(config));
+    EXPECT_EQ(count, model_spec::ParameterCount(config));
   }
 }
 
@@ -98,7 +99,7 @@ TEST(Backbone, OneImageDoesNotSeeAnother) {
 }
 
 TEST(DropPath, IsPerSampleGrowsWithTheLayersAndKeepsTheMean) {
-  config::BackboneConfig config = Small();
+  model_spec::BackboneOptions config = Small();
   config.layers = 5;
   config.drop_path = 0.4;
   ForwardRandom random{7, 2, 11, {}};
@@ -122,7 +123,7 @@ TEST(DropPath, IsPerSampleGrowsWithTheLayersAndKeepsTheMean) {
 }
 
 TEST(DropPath, DoesNotDependOnHowTheBatchIsSpread) {
-  config::BackboneConfig config = Small();
+  model_spec::BackboneOptions config = Small();
   config.drop_path = 0.5;
   config.rope_rescale = 2;
   Backbone backbone(config);
@@ -143,7 +144,7 @@ TEST(DropPath, DoesNotDependOnHowTheBatchIsSpread) {
 }
 
 TEST(RopeFactor, IsTheSameForAllRanksOfAStepAndWithinItsBounds) {
-  config::BackboneConfig config;
+  model_spec::BackboneOptions config;
   EXPECT_EQ(RopeFactor(config, {1, 0, 5, {1}}), 1);
   config.rope_rescale = 2;
   std::set<double> seen;
@@ -188,7 +189,7 @@ TEST(Backbone, RefusesWhatCannotBe) {
         HasSubstr("the backbone takes images as [N, 3, H, W] with sides of at least 4 pixels, and was given ["));
   }
   const auto refusal = [](auto change) {
-    config::BackboneConfig config = Small();
+    model_spec::BackboneOptions config = Small();
     change(config);
     return ErrorOf([&] { Backbone made(config); });
   };

@@ -32,7 +32,7 @@ at::Tensor CountOf(const at::Tensor& labels, std::int64_t ignore_label) {
 
 }  // namespace
 
-Losses LossesOf(const Prediction& prediction, const at::Tensor& labels, const config::Model& model,
+Losses LossesOf(const Prediction& prediction, const at::Tensor& labels, const model_spec::ModelOptions& model,
                 std::int64_t ignore_label, double label_smoothing, const at::Tensor& labeled) {
   const at::Tensor& logits = prediction.logits;
   if (labels.scalar_type() != at::kLong || labels.dim() != logits.dim() - 1 || labels.size(0) != logits.size(0)) {

@@ -15,8 +15,8 @@
 
 #include <cstdint>
 
-#include "config/config.h"
 #include "dinov3/vision_model.h"
+#include "model_spec/options.h"
 
 namespace fulldeck::dinov3 {
 
@@ -31,7 +31,7 @@ struct Losses {
 // labels: [N, H, W] (segmentation; logits are upsampled to H × W) or [N], int64. `labeled`: from LabeledPerRank;
 // undefined: counts only the labels of these predictions. If nothing is labeled on any rank, the loss is 0. Throws
 // Error if the labels do not fit the predictions.
-Losses LossesOf(const Prediction& prediction, const at::Tensor& labels, const config::Model& model,
+Losses LossesOf(const Prediction& prediction, const at::Tensor& labels, const model_spec::ModelOptions& model,
                 std::int64_t ignore_label, double label_smoothing, const at::Tensor& labeled = {});
 
 // The number of labeled pixels (samples) over all ranks, divided by the number of ranks; on the labels' device, without

@@ -49,9 +49,9 @@ struct GroupNorm : torch::nn::Module {
 
 // 3×3, norm, ReLU.
 struct Block : torch::nn::Module {
-  Block(std::int64_t in, std::int64_t out, config::Norm norm, const Team& team) {
+  Block(std::int64_t in, std::int64_t out, model_spec::Norm norm, const Team& team) {
     conv = register_module("conv", std::make_shared<Convolution>(in, out, 3));
-    if (norm == config::Norm::kGroup) {
+    if (norm == model_spec::Norm::kGroup) {
       group_norm = register_module("norm", std::make_shared<GroupNorm>(out));
     } else {
       batch_norm = register_module("norm", SyncBatchNorm(team, SyncBatchNormOptions(out)));
@@ -94,7 +94,7 @@ struct SegmentationHead : torch::nn::Module {
     for (const auto& block : blocks) features = block->forward(features);
     return classifier->forward(features);
   }
-  void AddBlock(std::int64_t in, std::int64_t out, config::Norm norm, const Team& team) {
+  void AddBlock(std::int64_t in, std::int64_t out, model_spec::Norm norm, const Team& team) {
     blocks.push_back(
         register_module("block" + std::to_string(blocks.size() + 1), std::make_shared<Block>(in, out, norm, team)));
   }
@@ -153,27 +153,27 @@ struct VisionModelImpl::Heads {
   std::shared_ptr<SegmentationHead> auxiliary;
 };
 
-VisionModelImpl::VisionModelImpl(const config::Model& model, config::Task task, std::int64_t classes,
+VisionModelImpl::VisionModelImpl(const model_spec::ModelOptions& model, model_spec::Task task, std::int64_t classes,
                                  std::int64_t channels, const Team& team)
     : VisionModelImpl(BackboneConfigFor(model, channels), model, task, classes, team) {}
 
-VisionModelImpl::VisionModelImpl(const config::BackboneConfig& backbone, const config::Model& model, config::Task task,
-                                 std::int64_t classes, const Team& team)
+VisionModelImpl::VisionModelImpl(const model_spec::BackboneOptions& backbone, const model_spec::ModelOptions& model,
+                                 model_spec::Task task, std::int64_t classes, const Team& team)
     : heads_(std::make_shared<Heads>()) {
   const bool with_auxiliary = model.auxiliary_weight > 0;
   if (classes < 2) throw Error("the model has " + std::to_string(classes) + " classes; there must be 2 at least.");
-  if (task == config::Task::kClassification && with_auxiliary)
+  if (task == model_spec::Task::kClassification && with_auxiliary)
     throw Error(
         "model.auxiliary_weight is not 0, and the task is classification: the auxiliary head learns from masks. Set it "
         "to 0.");
   backbone_ = register_module("backbone", Backbone(backbone));
   const std::int64_t dim = backbone.dim;
-  if (task == config::Task::kClassification) {
+  if (task == model_spec::Task::kClassification) {
     heads_->image = register_module("head", std::make_shared<ClassificationHead>(2 * dim, classes));
   } else {
     heads_->map = register_module("head", std::make_shared<SegmentationHead>());
     SegmentationHead& head = *heads_->map;
-    if (model.head == config::Head::kUp) {
+    if (model.head == model_spec::Head::kUp) {
       const std::int64_t width = model.head_channels;
       head.project = head.register_module("project", std::make_shared<Convolution>(dim, width, 1));
       head.project->AddBias();

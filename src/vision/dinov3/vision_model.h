@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
 #include "dinov3/backbone.h"
+#include "model_spec/options.h"
 
 namespace fulldeck::dinov3 {
 
@@ -38,11 +38,11 @@ class VisionModelImpl : public torch::nn::Module {
   // `team`: for synchronized batch normalization; not used with norm = kGroup. Weights are random, from torch's CPU
   // generator; LoadBackbone replaces the backbone's. Applies the config's freeze. Throws Error for an unknown backbone,
   // and for an auxiliary head without masks to train on.
-  VisionModelImpl(const config::Model& model, config::Task task, std::int64_t classes, std::int64_t channels,
-                  const Team& team);
+  VisionModelImpl(const model_spec::ModelOptions& model, model_spec::Task task, std::int64_t classes,
+                  std::int64_t channels, const Team& team);
   // For a backbone without a name.
-  VisionModelImpl(const config::BackboneConfig& backbone, const config::Model& model, config::Task task,
-                  std::int64_t classes, const Team& team);
+  VisionModelImpl(const model_spec::BackboneOptions& backbone, const model_spec::ModelOptions& model,
+                  model_spec::Task task, std::int64_t classes, const Team& team);
 
   // Images [N, channels, H, W]. `random`: see Backbone.
   Prediction forward(const at::Tensor& images, const ForwardRandom* random = nullptr);
@@ -58,13 +58,13 @@ class VisionModelImpl : public torch::nn::Module {
 TORCH_MODULE(VisionModel);
 
 // The backbone that the config names, with its channels and drop path. Throws an Error with all names if it is unknown.
-config::BackboneConfig BackboneConfigFor(const config::Model& model, std::int64_t channels);
+model_spec::BackboneOptions BackboneConfigFor(const model_spec::ModelOptions& model, std::int64_t channels);
 
 // Loads a backbone from Hugging Face's safetensors (a file, or a folder with model.safetensors), in any floating-point
 // type. Names may start with "dinov3_vit.", "model." or "backbone.". Any mismatch that the config does not allow by
 // name throws an Error with every key and leaves the backbone unchanged. So does a file without any of its layers,
 // whatever the config allows. Not a collective.
-WeightReport LoadBackbone(Backbone& backbone, const config::Model& model);
+WeightReport LoadBackbone(Backbone& backbone, const model_spec::ModelOptions& model);
 
 // Parameters for AdamW: {backbone, heads} × {decayed, not decayed}. Frozen parameters are in no group, and groups
 // without parameters are omitted. Norms, biases, layer scales and the tokens that are not patches are not decayed.

@@ -19,8 +19,8 @@ namespace {
 
 using testing::HasSubstr;
 
-config::BackboneConfig SmallBackbone() {
-  config::BackboneConfig config;
+model_spec::BackboneOptions SmallBackbone() {
+  model_spec::BackboneOptions config;
   config.dim = 32;
   config.layers = 3;
   config.heads = 2;
@@ -29,15 +29,15 @@ config::BackboneConfig SmallBackbone() {
   config.drop_path = 0.3;
   return config;
 }
-config::Model UpHead() {
-  config::Model model;
-  model.head = config::Head::kUp;
+model_spec::ModelOptions UpHead() {
+  model_spec::ModelOptions model;
+  model.head = model_spec::Head::kUp;
   model.head_channels = 24;
   model.auxiliary_weight = 0.4;
-  model.norm = config::Norm::kGroup;
+  model.norm = model_spec::Norm::kGroup;
   return model;
 }
-VisionModel MakeModel(const config::Model& model, config::Task task = config::Task::kSegmentation,
+VisionModel MakeModel(const model_spec::ModelOptions& model, model_spec::Task task = model_spec::Task::kSegmentation,
                       const Team& team = {}) {
   at::manual_seed(5);
   return VisionModel(SmallBackbone(), model, task, 7, team);
@@ -65,19 +65,36 @@ TEST(VisionModel, ClassifiesPatchesAndImages) {
   VisionModel linear = MakeModel({});
   EXPECT_EQ(linear->forward(images, &random).logits.sizes(), at::IntArrayRef({2, 7, 4, 6}));
   EXPECT_FALSE(linear->forward(images, &random).auxiliary.defined());
-  VisionModel whole = MakeModel({}, config::Task::kClassification);
+  VisionModel whole = MakeModel({}, model_spec::Task::kClassification);
   EXPECT_EQ(whole->forward(images, &random).logits.sizes(), at::IntArrayRef({2, 7}));
 
-  config::Model unknown;
+  model_spec::ModelOptions unknown;
   unknown.backbone = "dinov3-vitx";
   EXPECT_THAT(
-      ErrorOf([&] { VisionModel made(unknown, config::Task::kSegmentation, 7, 3, Team()); }),
+      ErrorOf([&] { VisionModel made(unknown, model_spec::Task::kSegmentation, 7, 3, Team()); }),
       HasSubstr("there is no backbone \"dinov3-vitx\". Set model.backbone to one of: dinov3-tiny, dinov3-vits16"));
-  EXPECT_THAT(ErrorOf([&] { MakeModel(UpHead(), config::Task::kClassification); }),
+  EXPECT_THAT(ErrorOf([&] { MakeModel(UpHead(), model_spec::Task::kClassification); }),
               HasSubstr("the auxiliary head learns from masks. Set it to 0."));
-  EXPECT_THAT(
-      ErrorOf([&] { VisionModel made(SmallBackbone(), config::Model(), config::Task::kSegmentation, 1, Team()); }),
-      HasSubstr("the model has 1 classes; there must be 2 at least."));
+  EXPECT_THAT(ErrorOf([&] {
+                VisionModel made(SmallBackbone(), model_spec::ModelOptions(), model_spec::Task::kSegmentation, 1,
+                                 Team());
+              }),
+              HasSubstr("the model has 1 classes; there must be 2 at least."));
+}
+
+TEST(VisionModel, HasAsManyParametersAsItsOptionsSay) {
+  model_spec::ModelOptions linear = UpHead();
+  linear.head = model_spec::Head::kLinear;
+  model_spec::ModelOptions plain = linear;
+  plain.auxiliary_weight = 0;
+  for (const model_spec::ModelOptions& options : {UpHead(), linear, plain}) {
+    for (const model_spec::Task task : {model_spec::Task::kSegmentation, model_spec::Task::kClassification}) {
+      std::int64_t count = 0;
+      for (const at::Tensor& parameter : MakeModel(options, task)->parameters()) count += parameter.numel();
+      EXPECT_EQ(count, model_spec::ParameterCount(SmallBackbone()) +
+                           model_spec::HeadParameterCount(options, task, 7, SmallBackbone().dim));
+    }
+  }
 }
 
 TEST(VisionModel, UpsamplesAlikeWithDeterministicAlgorithms) {
@@ -143,7 +160,7 @@ TEST(Losses, AreTheMeanOverLabeledPixelsOfEachHead) {
 }
 
 TEST(ParamGroups, LeavesNormsBiasesAndTokensWithoutDecayAndFrozenOnesOut) {
-  config::Model model_config = UpHead();
+  model_spec::ModelOptions model_config = UpHead();
   model_config.freeze = 1;
   VisionModel model = MakeModel(model_config);
   std::set<void*> seen;
@@ -178,8 +195,8 @@ TEST(ParamGroups, LeavesNormsBiasesAndTokensWithoutDecayAndFrozenOnesOut) {
 }
 
 TEST(Ema, FollowsSlowlySwapsAndIsSaved) {
-  config::Model model_config = UpHead();
-  model_config.norm = config::Norm::kSyncBatch;
+  model_spec::ModelOptions model_config = UpHead();
+  model_config.norm = model_spec::Norm::kSyncBatch;
   VisionModel model = MakeModel(model_config);
   Ema ema(*model, 0.75);
   const at::NoGradGuard no_grad;
@@ -242,12 +259,12 @@ AdamW OptimizerOf(VisionModelImpl& model) {
 // Two ranks on cards (or the CPU) train the same as a single rank with the whole batch: with frozen layers, drop path,
 // synchronized norms and unevenly distributed labels.
 void MatchSingleRankTraining(const Session& session, Session& mutable_session) {
-  config::Model model_config = UpHead();
-  model_config.norm = config::Norm::kSyncBatch;
+  model_spec::ModelOptions model_config = UpHead();
+  model_config.norm = model_spec::Norm::kSyncBatch;
   model_config.freeze = 1;
   VisionModel single = MakeModel(model_config);
   AdamW single_optimizer = OptimizerOf(*single);
-  VisionModel model = MakeModel(model_config, config::Task::kSegmentation, session.team());
+  VisionModel model = MakeModel(model_config, model_spec::Task::kSegmentation, session.team());
   model->to(session.device());
   DataParallel<VisionModelImpl> parallel(model, mutable_session);
   AdamW optimizer = OptimizerOf(*model);
@@ -294,7 +311,7 @@ TEST(VisionModelRanks, OnSimulatedCardsMatchSingleRankTrainingAndRunInBfloat16) 
     RankMust(AdamW::IsFusedOn(session.device().type()), "AdamW in one kernel");
     MatchSingleRankTraining(session, session);
 
-    VisionModel model = MakeModel(UpHead(), config::Task::kSegmentation, session.team());
+    VisionModel model = MakeModel(UpHead(), model_spec::Task::kSegmentation, session.team());
     model->to(session.device());
     const Batch batch;
     const ForwardRandom random{1, 0, 0, batch.samples};

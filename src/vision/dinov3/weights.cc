@@ -36,18 +36,18 @@ bool IsDecayed(const std::string& name, const at::Tensor& parameter) {
 
 }  // namespace
 
-config::BackboneConfig BackboneConfigFor(const config::Model& model, std::int64_t channels) {
-  const config::BackboneConfig* const known = config::FindBackbone(model.backbone);
+model_spec::BackboneOptions BackboneConfigFor(const model_spec::ModelOptions& model, std::int64_t channels) {
+  const model_spec::BackboneOptions* const known = model_spec::FindBackbone(model.backbone);
   if (known == nullptr)
     throw Error("there is no backbone \"" + base::Printable(model.backbone) +
-                "\". Set model.backbone to one of: " + base::Join(config::BackboneNames(), ", ") + ".");
-  config::BackboneConfig config = *known;
+                "\". Set model.backbone to one of: " + base::Join(model_spec::BackboneNames(), ", ") + ".");
+  model_spec::BackboneOptions config = *known;
   config.channels = channels;
   config.drop_path = model.drop_path;
   return config;
 }
 
-WeightReport LoadBackbone(Backbone& backbone, const config::Model& model) {
+WeightReport LoadBackbone(Backbone& backbone, const model_spec::ModelOptions& model) {
   const std::string file = FileIn(model.weights);
   WeightRules rules;
   rules.remove_prefixes = {"dinov3_vit.model.", "dinov3_vit.", "model.model.", "model.", "backbone."};

@@ -106,8 +106,8 @@ struct BatchFeed::Staged {
   std::optional<c10::Event> copied;
 };
 
-BatchFeed::BatchFeed(const dataset::Source& source, const config::Data& data, Sampler sampler, std::int64_t classes,
-                     std::uint64_t seed, std::int64_t batches, c10::Device device)
+BatchFeed::BatchFeed(const dataset::Source& source, const model_spec::DataOptions& data, Sampler sampler,
+                     std::int64_t classes, std::uint64_t seed, std::int64_t batches, c10::Device device)
     : source_(source),
       device_(device),
       classes_(classes),

@@ -66,7 +66,7 @@ class BatchFeed {
  public:
   // All references must outlive the feed. `batches`: the remaining batches of the training; it reads no more than
   // these.
-  BatchFeed(const dataset::Source& source, const config::Data& data, Sampler sampler, std::int64_t classes,
+  BatchFeed(const dataset::Source& source, const model_spec::DataOptions& data, Sampler sampler, std::int64_t classes,
             std::uint64_t seed, std::int64_t batches, c10::Device device);
   ~BatchFeed();
 

@@ -33,7 +33,7 @@ namespace fulldeck::trainer {
 namespace {
 
 // The first three bands (or the first one, three times) as they were before normalization.
-imagery::Image8 Shown(const dataset::Batch& batch, const config::Data& data) {
+imagery::Image8 Shown(const dataset::Batch& batch, const model_spec::DataOptions& data) {
   imagery::Image8 image{static_cast<int>(batch.width), static_cast<int>(batch.height), 3, {}};
   const std::int64_t pixels = batch.height * batch.width;
   image.values.resize(static_cast<std::size_t>(pixels) * 3);
@@ -116,7 +116,7 @@ std::vector<report::Example> Examples(TrainStep& train_step, Session& session, c
   const c10::NoGradGuard no_grad;
   dataset::PipelineOptions options;
   options.augment = false;
-  options.whole = config.data.task == config::Task::kSegmentation;
+  options.whole = config.data.task == model_spec::Task::kSegmentation;
   options.seed = config.seed;
   dataset::Pipeline pipeline(val, config.data, std::move(options));
   for (std::uint64_t i = 0; i < wanted; ++i) {

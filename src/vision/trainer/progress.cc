@@ -24,7 +24,7 @@
 
 namespace fulldeck::trainer {
 
-Progress::Progress(std::string folder, std::int64_t total_steps, int ranks, config::Task task,
+Progress::Progress(std::string folder, std::int64_t total_steps, int ranks, model_spec::Task task,
                    std::optional<std::int64_t> resumed_at)
     : path_(folder + "/metrics.jsonl"),
       total_(total_steps),

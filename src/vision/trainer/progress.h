@@ -50,7 +50,7 @@ struct IntervalMetrics {
 class Progress {
  public:
   // `resumed_at`: steps that were done before.
-  Progress(std::string folder, std::int64_t total_steps, int ranks, config::Task task,
+  Progress(std::string folder, std::int64_t total_steps, int ranks, model_spec::Task task,
            std::optional<std::int64_t> resumed_at);
 
   void Step(const IntervalMetrics& measured);
@@ -66,7 +66,7 @@ class Progress {
   const std::string path_;
   const std::int64_t total_;
   const int ranks_;
-  const config::Task task_;
+  const model_spec::Task task_;
   std::optional<report::JsonLines> lines_;
   std::optional<report::EventFile> events_;
   std::optional<double> metric_;

@@ -109,8 +109,8 @@ std::optional<std::string> ProblemOfLosses(const std::vector<double>& losses) {
          "train.warmup_lr is 0, everything is frozen (model.freeze).";
 }
 
-std::vector<report::Verified> CheckData(Session& session, const config::Data& data, const dataset::Source& train,
-                                        const dataset::Source& val) {
+std::vector<report::Verified> CheckData(Session& session, const model_spec::DataOptions& data,
+                                        const dataset::Source& train, const dataset::Source& val) {
   std::vector<report::Verified> verified;
   session.OnMain("data gates", [&] {
     const int threads = static_cast<int>(std::clamp<std::int64_t>(data.workers, 1, 8));

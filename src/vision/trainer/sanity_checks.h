@@ -57,8 +57,8 @@ std::optional<std::string> ProblemOfLosses(const std::vector<double>& losses);
 // ---- with the other ranks ----
 
 // Checks labels, images, and whether both splits contain the same files. Rank 0 reads the data, the others wait.
-std::vector<report::Verified> CheckData(Session& session, const config::Data& data, const dataset::Source& train,
-                                        const dataset::Source& val);
+std::vector<report::Verified> CheckData(Session& session, const model_spec::DataOptions& data,
+                                        const dataset::Source& train, const dataset::Source& val);
 
 // Checks the first steps of a run (also of a resumed one) and the start of the second epoch.
 class EarlyChecks {

@@ -38,8 +38,8 @@ double Measure(const config::Config& config, Session& session, const dataset::So
   const auto classes = static_cast<std::int64_t>(train.classes().size());
   const LabeledBatch batch = ToDevice(*host, train, classes, device);
 
-  config::Model described = config.model;
-  described.norm = config::Norm::kGroup;
+  model_spec::ModelOptions described = config.model;
+  described.norm = model_spec::Norm::kGroup;
   dinov3::VisionModel model(described, config.data.task, classes, static_cast<std::int64_t>(config.data.bands.size()),
                             session.team());
   model->to(device);

@@ -181,7 +181,7 @@ at::Tensor TrainStep::Logits(const at::Tensor& images) {
   std::optional<Autocast> cast;
   if (type) cast.emplace(session_.device().type(), *type);
   const dinov3::Prediction prediction = model_->forward(images);
-  if (config_.data.task == config::Task::kClassification) return prediction.logits;
+  if (config_.data.task == model_spec::Task::kClassification) return prediction.logits;
   return dinov3::Prediction::Upsample(prediction.logits.to(at::kFloat), images.size(2), images.size(3));
 }
 

@@ -56,7 +56,7 @@ std::optional<ValidationResult> Validate(TrainStep& train_step, Session& session
 
   dataset::PipelineOptions options;
   options.augment = false;
-  options.whole = config.data.task == config::Task::kSegmentation;
+  options.whole = config.data.task == model_spec::Task::kSegmentation;
   options.seed = config.seed;
   options.on_corrupt = [&](const dataset::CorruptFile& file) { corrupt.push_back(base::Printable(file.why)); };
   dataset::Pipeline pipeline(val, config.data, std::move(options));
@@ -105,12 +105,12 @@ std::optional<ValidationResult> Validate(TrainStep& train_step, Session& session
   return result;
 }
 
-std::string MetricName(config::Task task) {
-  return task == config::Task::kSegmentation ? "mIoU" : "accuracy";
+std::string MetricName(model_spec::Task task) {
+  return task == model_spec::Task::kSegmentation ? "mIoU" : "accuracy";
 }
 
-double MetricOf(config::Task task, const report::Scores& scores) {
-  return task == config::Task::kSegmentation ? scores.miou : scores.accuracy;
+double MetricOf(model_spec::Task task, const report::Scores& scores) {
+  return task == model_spec::Task::kSegmentation ? scores.miou : scores.accuracy;
 }
 
 }  // namespace fulldeck::trainer

@@ -47,7 +47,7 @@ std::optional<ValidationResult> Validate(TrainStep& train_step, Session& session
                                          const config::Config& config, std::vector<std::string>& corrupt);
 
 // The score that checkpoints are compared by: mIoU of segmentation, accuracy of classification.
-std::string MetricName(config::Task task);
-double MetricOf(config::Task task, const report::Scores& scores);
+std::string MetricName(model_spec::Task task);
+double MetricOf(model_spec::Task task, const report::Scores& scores);
 
 }  // namespace fulldeck::trainer

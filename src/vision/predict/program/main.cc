@@ -28,7 +28,7 @@ struct Call {
 // Returns any failure of one image as an Error, so that the other images are not affected.
 base::Result<Findings> PredictImage(const std::string& path, const Call& call, Predictor& predictor,
                                     ResultNames& names) {
-  const config::Data& data = call.trained.config.data;
+  const model_spec::DataOptions& data = call.trained.config.data;
   const auto bytes = imagery::ReadFile(path);
   if (!bytes) return bytes.error();
   const auto head = imagery::ReadImageInfo(*bytes, path);
@@ -41,7 +41,7 @@ base::Result<Findings> PredictImage(const std::string& path, const Call& call, P
   findings.image = path;
   findings.width = dataset::WidthOf(*image);
   findings.height = dataset::HeightOf(*image);
-  if (data.task == config::Task::kClassification) {
+  if (data.task == model_spec::Task::kClassification) {
     findings.top_classes = TopK(predictor.Classify(*image, call.arguments.flips), call.trained.classes, kTopK);
     return findings;
   }
@@ -87,7 +87,7 @@ int Predict(const config::PredictArguments& arguments) {
     return 1;
   }
   for (const std::string& note : trained->notes) base::Log(base::Severity::kWarning, note);
-  const bool segmentation = trained->config.data.task == config::Task::kSegmentation;
+  const bool segmentation = trained->config.data.task == model_spec::Task::kSegmentation;
   if (segmentation && trained->classes.size() > kMaxMaskClasses)
     throw Error("the model tells " + std::to_string(trained->classes.size()) +
                 " classes apart, and a mask can hold 255.");

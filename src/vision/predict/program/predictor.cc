@@ -27,7 +27,7 @@ imagery::Raster<Value> Cut(const imagery::Raster<Value>& image, const Window& wi
   return cut;
 }
 
-at::Tensor WindowTensor(const dataset::SampleImage& image, const config::Data& data, const WindowPlan& plan,
+at::Tensor WindowTensor(const dataset::SampleImage& image, const model_spec::DataOptions& data, const WindowPlan& plan,
                         const Window* first, std::size_t count) {
   at::Tensor images = at::empty(
       {static_cast<std::int64_t>(count), static_cast<std::int64_t>(data.bands.size()), plan.height, plan.width});
@@ -59,7 +59,7 @@ Predictor::Predictor(const TrainedModel& trained, const Team& team)
 }
 
 at::Tensor Predictor::Probabilities(const at::Tensor& images, bool flips) {
-  const bool map = data_.task == config::Task::kSegmentation;
+  const bool map = data_.task == model_spec::Task::kSegmentation;
   const at::Tensor there = images.to(device_);
   at::Tensor sum;
   const std::vector<std::vector<std::int64_t>> ways = {{}, {3}, {2}, {2, 3}};

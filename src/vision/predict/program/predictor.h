@@ -38,7 +38,7 @@ class Predictor {
  private:
   at::Tensor Probabilities(const at::Tensor& images, bool flips);
 
-  config::Data data_;
+  model_spec::DataOptions data_;
   int classes_;
   c10::Device device_;
   dinov3::VisionModel model_{nullptr};

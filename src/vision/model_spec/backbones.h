@@ -7,9 +7,11 @@
 #include <string_view>
 #include <vector>
 
-namespace fulldeck::config {
+#include "model_spec/options.h"
 
-struct BackboneConfig {
+namespace fulldeck::model_spec {
+
+struct BackboneOptions {
   std::int64_t dim = 384;
   std::int64_t layers = 12;
   std::int64_t heads = 6;
@@ -25,15 +27,18 @@ struct BackboneConfig {
   // Random rescaling of RoPE's coordinates in training, as the published models were trained; 0: none.
   double rope_rescale = 0.0;  // both axes, by a factor between 1/x and x
 
-  bool operator==(const BackboneConfig&) const = default;
+  bool operator==(const BackboneOptions&) const = default;
 };
 
 // "dinov3-tiny" (for demonstrations: no published weights, patches of 4 pixels), "dinov3-vits16", "dinov3-vits16plus",
 // "dinov3-vitb16", "dinov3-vitl16".
 const std::vector<std::string>& BackboneNames();
 // nullptr: no backbone has this name.
-const BackboneConfig* FindBackbone(std::string_view name);
-// Without the heads.
-std::int64_t ParameterCount(const BackboneConfig& config);
+const BackboneOptions* FindBackbone(std::string_view name);
+// Of the built module, without the heads; a test compares them.
+std::int64_t ParameterCount(const BackboneOptions& config);
 
-}  // namespace fulldeck::config
+// Of the heads that a model with these options has on a backbone of this dimension.
+std::int64_t HeadParameterCount(const ModelOptions& model, Task task, std::int64_t classes, std::int64_t dim);
+
+}  // namespace fulldeck::model_spec

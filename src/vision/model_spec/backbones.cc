@@ -1,12 +1,12 @@
-#include "config/backbones.h"
+#include "model_spec/backbones.h"
 
 #include <array>
 #include <utility>
 
-namespace fulldeck::config {
+namespace fulldeck::model_spec {
 namespace {
 
-using Row = std::pair<const char*, BackboneConfig>;
+using Row = std::pair<const char*, BackboneOptions>;
 constexpr std::array<Row, 5> kBackbones = {{
     {"dinov3-tiny", {.dim = 96, .layers = 4, .heads = 3, .mlp = 384, .patch = 8}},
     {"dinov3-vits16", {.dim = 384, .layers = 12, .heads = 6, .mlp = 1536}},
@@ -26,14 +26,14 @@ const std::vector<std::string>& BackboneNames() {
   return names;
 }
 
-const BackboneConfig* FindBackbone(std::string_view name) {
+const BackboneOptions* FindBackbone(std::string_view name) {
   for (const Row& row : kBackbones) {
     if (name == row.first) return &row.second;
   }
   return nullptr;
 }
 
-std::int64_t ParameterCount(const BackboneConfig& config) {
+std::int64_t ParameterCount(const BackboneOptions& config) {
   const std::int64_t dim = config.dim;
   const std::int64_t tokens = dim * (1 + 1 + config.registers);  // class, mask, registers
   const std::int64_t patches = dim * config.channels * config.patch * config.patch + dim;
@@ -45,4 +45,20 @@ std::int64_t ParameterCount(const BackboneConfig& config) {
   return tokens + patches + config.layers * layer + norm;
 }
 
-}  // namespace fulldeck::config
+std::int64_t HeadParameterCount(const ModelOptions& model, Task task, std::int64_t classes, std::int64_t dim) {
+  if (task == Task::kClassification) return (2 * dim + 1) * classes;
+  std::int64_t count = 0;
+  if (model.head == Head::kUp) {
+    const std::int64_t width = model.head_channels;
+    count = dim * width + width + 2 * (9 * width * width + 2 * width) + (width + 1) * classes;
+  } else {
+    count = (dim + 1) * classes;
+  }
+  if (model.auxiliary_weight > 0) {
+    const std::int64_t width = dim / 4;
+    count += 9 * dim * width + 2 * width + (width + 1) * classes;
+  }
+  return count;
+}
+
+}  // namespace fulldeck::model_spec
