@@ -225,8 +225,8 @@ def out_of_memory(workspace, limit=64):
         done = workspace.start_program(["/bin/sh", "-c", enter, "sh"] + command).wait(PATIENCE)
         check(done.code == 137, repr(done))
         named(done, 1, "out of memory")
-        check(re.search(r"limit of 64(\.0)? MiB", done.root_cause), "the limit is to be reported_at: " + done.root_cause)
-        check(re.search(r"peak 6[34](\.\d+)? MiB", done.root_cause), "the peak is to be reported_at: " + done.root_cause)
+        check(re.search(r"limit of 64(\.0)? MiB", done.root_cause), "the limit is to be reported: " + done.root_cause)
+        check(re.search(r"peak 6[34](\.\d+)? MiB", done.root_cause), "the peak is to be reported: " + done.root_cause)
         workspace.assert_nothing_left()
     return {}
 

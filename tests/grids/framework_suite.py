@@ -97,7 +97,7 @@ def differences(results):
     losses_by_run = [result.losses() for result in results]
     ranks = len(losses_by_run[0])
     if not all(len(each) == ranks and ranks for each in losses_by_run):
-        return "not every rank losses_by_run its losses"
+        return "not every rank reported its losses"
     worst = max(abs(a - b) for each in losses_by_run[1:] for rank in each for a, b in zip(each[rank], losses_by_run[0][rank]))
     if worst > 2e-5:
         return "the losses differ by {:.2g}".format(worst)

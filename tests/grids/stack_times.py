@@ -27,7 +27,7 @@ def main(rounds):
                 requested += len(stacks["ranks"])
                 whole += sum(rank["complete"] and rank["milliseconds"] <= 2000 for rank in stacks["ranks"])
                 slowest.append(max(rank["milliseconds"] or 2000 for rank in stacks["ranks"]))
-            assert workspace.ranks() == ranks, "a rank died of being requested"
+            assert workspace.ranks() == ranks, "a rank died of the request"
         finally:
             stop(running)
             workspace.clean_up()

@@ -81,7 +81,7 @@ def test_groups_placement_meshes_and_norms_of_two_ranks(workspace):
             assert "[{}] {}\n".format(rank, line) in done.out, (line, done.err)
         assert "timeout 100 s" in workspace.log(rank)
         assert "init_process_group was called again: the group of 2 ranks that is there stays" in workspace.log(rank)
-        assert "8 of 8 parameters are not on gcu:{0}, the device of rank {0}. It was moved to gcu:{0} (--workspace).".format(rank) in workspace.log(rank)
+        assert "8 of 8 parameters are not on gcu:{0}, the device of rank {0}. It was moved to gcu:{0} (--place).".format(rank) in workspace.log(rank)
 
 
 @with_torch
@@ -122,14 +122,14 @@ torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 3), device_ids=[0])
 @with_torch
 def test_the_trace_says_where_each_model_is_and_which_rank_came_without_one(workspace):
     workspace.simulate("gcu:8")
-    done = workspace.run("--nproc-per-node", 2, "--trace-ddp", "--workspace", workspace.write("traced.py", TRACED), seconds=PATIENCE)
+    done = workspace.run("--nproc-per-node", 2, "--trace-ddp", "--place", workspace.write("traced.py", TRACED), seconds=PATIENCE)
     assert done.code == 0, done.err
     assert "fulldeck: the launcher started 2 ranks, and the program asks for a group of 1. Let" in done.out, done.out
     first = workspace.log(0)
     assert "fulldeck: placement of Linear on rank 0 of 2 (local rank 0):\nfulldeck:   wanted            gcu:0\n" in first, first
     assert "verdict           case A: the device is right (gcu:0)." in first
     assert "verdict           case B: the module is still on the CPU, and this rank trains on gcu:0. Cure: " in first
-    assert "It was moved to gcu:0 (--workspace)" in first
+    assert "It was moved to gcu:0 (--place)" in first
     assert "ended without wrapping" not in first
     assert "fulldeck: rank 1: ended without wrapping a model in DistributedDataParallel; its last phase: torch was imported\n" in workspace.log(1)
 
@@ -169,7 +169,7 @@ def test_what_the_adapters_change_without_effect_is_honored_or_reported_once(wor
                  "torch.backends.cudnn.enabled=False has no effect", "torch.backends.cudnn.flags(benchmark=False, deterministic=True) has no effect",
                  "torch.set_float32_matmul_precision('high') has no effect", "torch.backends.cuda.enable_flash_sdp(False) has no effect",
                  "torch.backends.cuda.enable_mem_efficient_sdp(False) has no effect", "torch.backends.cuda.matmul.allow_fp16_accumulation=True has no",
-                 "new_group: backend fulldeck in workspace of nccl: ", "init_process_group was called again with timeout=0:01:11",
+                 "new_group: backend fulldeck in place of nccl: ", "init_process_group was called again with timeout=0:01:11",
                  "is no longer recorded", "ZeroDivisionError", "note: J1 (all ranks train on the same batches) is not checked"):
         assert log.count(line) == 1, (line, log)
     for silent in ("cudnn.deterministic", "'highest'", "enable_flash_sdp(True) has", "enable_math_sdp"):

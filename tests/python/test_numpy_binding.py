@@ -128,7 +128,7 @@ data = np.concatenate([np.full(count, 10 * rank + t, "int32") for t, count in en
 want = np.concatenate([np.full(count, 10 * r + rank, "int32") for r, count in enumerate(taken)])
 assert (group.all_to_all_v(data, given, taken) == want).all()
 
-# In workspace where the contract allows it.
+# In place where the contract allows it.
 whole = np.zeros((size, 4), "float32")
 whole[rank] = rank + 1
 group.all_gather(whole[rank], out=whole)

@@ -272,7 +272,7 @@ def test_options_names_and_faults_that_a_program_can_meet(copy, tmp_path):
     (tmp_path / "empty" / "fulldeck.py").write_text("")
     loaded = "import torch\ntorch._import_device_backends()\n"
     programs = {
-        "an import in the workspace of autoload": "import fulldeck.backend, torch\n" + ALONE + "print(torch.distributed.get_backend())",
+        "an import in place of autoload": "import fulldeck.backend, torch\n" + ALONE + "print(torch.distributed.get_backend())",
         "options of another backend": loaded + ALONE.replace("world_size=1", "world_size=1, pg_options=object()"),
         "the extension in another torch": "import sys, torch\nsys.path.insert(0, {!r})\ntorch.__version__ = '2.1.0'\ntry:\n    import fulldeck._C\n"
                                           "except ImportError as error: print(error)".format(str(copy)),
@@ -293,7 +293,7 @@ def test_options_names_and_faults_that_a_program_can_meet(copy, tmp_path):
     ended = run_python(FORKED, *["\x01".join(each) for each in programs.items()])
     assert ended.code == 0, ended
     answers = json.loads(ended.out.splitlines()[-1])
-    assert answers["an import in the workspace of autoload"] == [0, "fulldeck\n", ""], answers
+    assert answers["an import in place of autoload"] == [0, "fulldeck\n", ""], answers
     code, _, err = answers["options of another backend"]
     assert code == 1 and "TypeError: fulldeck: pg_options must be a fulldeck.backend.Options, and is a object." in err, err
     code, out, _ = answers["the extension in another torch"]

@@ -808,7 +808,7 @@ def test_ranks_that_meet_through_remote_calls_have_a_group(seen, monkeypatch):
 @pytest.fixture
 def wrapped(seen, tmp_path, monkeypatch):
     """A model that DistributedDataParallel wraps, in a group of one rank that poses as the first of two."""
-    monkeypatch.setattr(fingerprints, "_publish_step", lambda torch, name, number: reported_text.append((name, number)))
+    monkeypatch.setattr(fingerprints, "_tell", lambda torch, name, number: reported_text.append((name, number)))
     reported_text = seen["told"] = []
     torch.distributed.init_process_group("gloo", init_method="file://{}/store".format(tmp_path), rank=0, world_size=1)
     try:
@@ -1016,7 +1016,7 @@ def test_gradients_labels_losses_and_hashes_leave_a_capture_alone(seen, monkeypa
 def test_parameters_are_hashed_without_waiting_and_reported_some_steps_later(seen, monkeypatch):
     later = []
     monkeypatch.setattr(observing, "read_later", lambda torch, tensor, then: later.append((tensor, then)) or True)
-    monkeypatch.setattr(fingerprints, "_publish_step", lambda torch, name, number: reported.append((name, number)))
+    monkeypatch.setattr(fingerprints, "_tell", lambda torch, name, number: reported.append((name, number)))
     monkeypatch.setattr(loop, "steps", 10)
     reported, model = [], net()
     wrapper = types.SimpleNamespace(module=model)

@@ -149,7 +149,7 @@ def choose(torch, requested):
     if requested is not None:
         unusable = why_unusable(torch, requested)
         if unusable is None:
-            return requested, "requested for by the program"
+            return requested, "asked for by the program"
         reason = "the program asks for {}, and {}".format(requested, unusable)
     else:
         reason = "the program names none"

@@ -80,7 +80,7 @@ class Step:
         if self.torch.equal(found, expected) or "wrong" in self.answer:
             return
         at = int((found != expected).nonzero()[0])
-        self.answer["wrong"] = {"element": offset + at, "found": float(found[at]), "expected": float(expected[at]), "source_rank": rank}
+        self.answer["wrong"] = {"element": offset + at, "found": float(found[at]), "expected": float(expected[at]), "part_of": rank}
 
     # ---- faults, for tests ----
 

@@ -153,7 +153,7 @@ def ask_vendor(name):
         answer["available"] = bool(namespace.is_available())
         answer["count"] = int(namespace.device_count())
     except Exception as error:
-        answer["query_error"] = first_line(error)
+        answer["asking_error"] = first_line(error)
     tell("vendor", **answer)
 
 
