@@ -342,7 +342,7 @@ def test_what_is_imported_is_reported_once_and_nothing_else_changes(tmp_path):
 def test_a_rank_without_torch_pays_next_to_nothing(workspace):
     program = workspace.write("nothing.py", "import sys, time\nprint('fulldeck.adapters' in sys.modules, sys.meta_path[0].__class__.__name__)\n")
     done = workspace.run("--nproc-per-node", 1, program)
-    assert done.out == "False Waiting\n", done
+    assert done.out == "False ImportWatcher\n", done
     done = workspace.run("--nproc-per-node", 1, "--no-adapt", program)
     assert done.out.startswith("False ") and "Waiting" not in done.out, done
     timed = ("import sys, time\nbegun = time.process_time()\nsys.path.insert(0, sys.argv[1])\nimport adapters\nadapters.start()\n"

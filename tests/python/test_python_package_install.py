@@ -221,7 +221,7 @@ def test_a_wheel_without_torch_brings_the_command_and_takes_everything_away_agai
     assert "SIM-gcu-0001" in fulldeck("devices", FULLDECK_SIMULATE="gcu:2").stdout
     run = fulldeck("run", "--devices", "cpu", "--nproc-per-node", "2", "shows.py")
     for rank in range(2):
-        assert "[{}] [2.0, 4.0] {}/fulldeck Waiting\n".format(rank, site) in run.stdout, run
+        assert "[{}] [2.0, 4.0] {}/fulldeck ImportWatcher\n".format(rank, site) in run.stdout, run
     assert "beside fulldeck" not in run.stderr, run.stderr
     run = fulldeck("run", "--devices", "cpu", "--nproc-per-node", "2", "--no-python", "env")
     assert "[1] LOCAL_RANK=1\n" in run.stdout and "[0] FULLDECK_AGENT={}/lib/libfulldeck_agent.so\n".format(venv.resolve()) in run.stdout, run.stdout
