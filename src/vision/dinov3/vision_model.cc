@@ -184,8 +184,7 @@ VisionModelImpl::VisionModelImpl(const model_spec::BackboneOptions& backbone, co
       head.AddClassifier(dim, classes);
     }
     if (with_auxiliary) {
-      // As wide as an auxiliary FCN head usually is: a quarter of its input channels.
-      const std::int64_t width = std::max<std::int64_t>(dim / 4, 16);
+      const std::int64_t width = model_spec::AuxiliaryWidth(dim);
       heads_->auxiliary = register_module("auxiliary", std::make_shared<SegmentationHead>());
       heads_->auxiliary->AddBlock(dim, width, model.norm, team);
       heads_->auxiliary->AddClassifier(width, classes);

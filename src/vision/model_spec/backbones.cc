@@ -1,5 +1,7 @@
 #include "model_spec/backbones.h"
 
+#include <algorithm>
+
 #include <array>
 #include <utility>
 
@@ -45,6 +47,11 @@ std::int64_t ParameterCount(const BackboneOptions& config) {
   return tokens + patches + config.layers * layer + norm;
 }
 
+std::int64_t AuxiliaryWidth(std::int64_t dim) {
+  // As wide as an auxiliary FCN head usually is: a quarter of its input channels.
+  return std::max<std::int64_t>(dim / 4, 16);
+}
+
 std::int64_t HeadParameterCount(const ModelOptions& model, Task task, std::int64_t classes, std::int64_t dim) {
   if (task == Task::kClassification) return (2 * dim + 1) * classes;
   std::int64_t count = 0;
@@ -55,7 +62,7 @@ std::int64_t HeadParameterCount(const ModelOptions& model, Task task, std::int64
     count = (dim + 1) * classes;
   }
   if (model.auxiliary_weight > 0) {
-    const std::int64_t width = dim / 4;
+    const std::int64_t width = AuxiliaryWidth(dim);
     count += 9 * dim * width + 2 * width + (width + 1) * classes;
   }
   return count;

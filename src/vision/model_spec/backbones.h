@@ -38,6 +38,8 @@ const BackboneOptions* FindBackbone(std::string_view name);
 // Of the built module, without the heads; a test compares them.
 std::int64_t ParameterCount(const BackboneOptions& config);
 
+// Channels of the auxiliary head on a backbone of this dimension.
+std::int64_t AuxiliaryWidth(std::int64_t dim);
 // Of the heads that a model with these options has on a backbone of this dimension.
 std::int64_t HeadParameterCount(const ModelOptions& model, Task task, std::int64_t classes, std::int64_t dim);
 
