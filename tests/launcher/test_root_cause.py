@@ -140,10 +140,12 @@ def test_in_plain_torch_too(workspace, ending):
 def test_the_odd_one_of_a_mismatch_is_named_where_gloo_aborts_a_rank_for_it(workspace, other, size, roots):
     pytest.importorskip("torch")
     workspace.write("train.py", """
-import torch, torch.distributed as dist
+import time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 for step in range(20):
     dist.all_reduce(torch.ones(4))
+if dist.get_rank() == 1:
+    time.sleep(3)  # the calls of the others are on the board by then; a rank that Gloo aborts at once cannot report its own
 dist.all_reduce(%s if dist.get_rank() == 1 else torch.ones(4))
 """ % other)
     done = workspace.run("--nproc-per-node", size, "--shutdown-timeout", 1, "train.py", seconds=300)
